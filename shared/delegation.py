@@ -1,0 +1,332 @@
+"""What is asked and what comes back: DelegationRequest, ToolAgentResult and their parts (contract §1, §2)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, computed_field, model_validator
+
+from shared.wire import Moment, Request, Wire
+
+MAX_TEXT_BYTES = 1024 * 1024
+"""Cap on task + context, UTF-8 bytes."""
+MAX_REQUEST_BYTES = 2 * 1024 * 1024
+"""Cap on a whole request, bytes of JSON."""
+
+
+class Status(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        return self in (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED)
+
+
+class TerminationReason(StrEnum):
+    COMPLETED = "completed"
+    MAX_TURNS = "max_turns"
+    MAX_TOOL_CALLS = "max_tool_calls"
+    TIMEOUT = "timeout"
+    BUDGET = "budget"
+    CANCELLED = "cancelled"
+    LOOP_DETECTED = "loop_detected"
+    REFUSED = "refused"
+    MODEL_UNAVAILABLE = "model_unavailable"
+    WORKER_LOST = "worker_lost"
+    ERROR = "error"
+
+    @property
+    def is_limit(self) -> bool:
+        """A limit or budget ended the run (exit code 5)."""
+        return self in (
+            TerminationReason.MAX_TURNS,
+            TerminationReason.MAX_TOOL_CALLS,
+            TerminationReason.TIMEOUT,
+            TerminationReason.BUDGET,
+        )
+
+
+class ApprovalMode(StrEnum):
+    ASK = "ask"
+    SANDBOXED = "sandboxed"
+    AUTO = "auto"
+    READ_ONLY = "readOnly"
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the task is blank; say in words what is to be done")
+    return text
+
+
+class Limits(Request):
+    """Exact bounds of one delegation (C17). Null means: no such bound."""
+
+    max_turns: int = Field(default=30, ge=1)
+    max_tool_calls: int = Field(default=50, ge=0)
+    timeout_seconds: float = Field(default=600, gt=0, allow_inf_nan=False)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    def capped(self, caps: Limits) -> Limits:
+        """These limits, each lowered to the server's cap where it is above it."""
+
+        def lower(mine: Any, cap: Any) -> Any:
+            return cap if mine is None else mine if cap is None else min(mine, cap)
+
+        return Limits(**{name: lower(getattr(self, name), getattr(caps, name)) for name in Limits.model_fields})
+
+
+class EmptyWorkspace(Request):
+    kind: Literal["empty"] = "empty"
+
+
+class DirectoryWorkspace(Request):
+    """A private copy of a directory on the worker's machine. ``ignored`` false leaves out what .gitignore names."""
+
+    kind: Literal["directory"]
+    path: str = Field(min_length=1)
+    ignored: bool = True
+
+
+class GitWorkspace(Request):
+    kind: Literal["git"]
+    url: str = Field(min_length=1)
+    ref: str | None = None
+
+
+class ArchiveWorkspace(Request):
+    kind: Literal["archive"]
+    blob: str = Field(min_length=1)
+
+
+WorkspaceSpec = Annotated[
+    EmptyWorkspace | DirectoryWorkspace | GitWorkspace | ArchiveWorkspace, Field(discriminator="kind")
+]
+
+
+class CommandCheck(Request):
+    kind: Literal["command"]
+    run: str = Field(min_length=1)
+    timeout_seconds: float = Field(default=120, gt=0)
+
+
+class FileCheck(Request):
+    kind: Literal["file"]
+    path: str = Field(min_length=1)
+    exists: bool | None = None
+    matches: str | None = None
+    sha256: str | None = None
+
+
+class UnchangedCheck(Request):
+    kind: Literal["unchanged"]
+    paths: list[str] = Field(min_length=1)
+
+
+class ChangedCheck(Request):
+    kind: Literal["changed"]
+    paths: list[str] = Field(min_length=1)
+
+
+VerifyItem = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
+
+
+class DelegationRequest(Request):
+    """A piece of work handed over by a parent (contract §1, S002-047, P-01)."""
+
+    task: Annotated[str, AfterValidator(_not_blank)]
+    context: str = ""
+    expected_outcome: str = ""
+    session_id: str | None = None
+    message_id: str | None = None
+    limits: Limits = Limits()
+    tools: list[str] | None = None
+    approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
+    model: str | None = None
+    tool_call_style: Literal["native", "xml"] = "native"
+    workspace: WorkspaceSpec = EmptyWorkspace()
+    output_schema: dict[str, Any] | None = None
+    verify: list[VerifyItem] = Field(default_factory=list)
+    max_verify_rounds: int = Field(default=2, ge=0, le=10)
+    labels: dict[str, str] = Field(default_factory=dict)
+    priority: int = Field(default=5, ge=0, le=9)
+    parent_id: str | None = None
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+
+    @property
+    def title(self) -> str:
+        """The task's first line, at most 80 characters: what people see in lists and in Flower."""
+        line = " ".join(self.task.strip().splitlines()[0].split())
+        return line if len(line) <= 80 else line[:79] + "…"
+
+
+class Usage(Wire):
+    """Tokens and money of one call or of a whole run. ``cost_usd`` is null where the price is not known."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = 0.0
+
+    @property
+    def total(self) -> int:
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        known = self.cost_usd is not None and other.cost_usd is not None
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+        )
+
+
+class FileChange(Wire):
+    """A fact about one file, from the manifests before and after, whoever changed it (contract §7)."""
+
+    path: str
+    change: Literal["created", "modified", "deleted", "renamed"]
+    from_: str | None = Field(default=None, alias="from")
+    base_hash: str | None = None
+    new_hash: str | None = None
+    added_lines: int = 0
+    removed_lines: int = 0
+
+
+class Check(Wire):
+    """One post-condition and how it came out."""
+
+    item: dict[str, Any]
+    ok: bool
+    exit_code: int | None = None
+    output_tail: str = ""
+
+
+class Verification(Wire):
+    verdict: Literal["verified", "refuted", "unverified"] = "unverified"
+    checks: list[Check] = Field(default_factory=list)
+    claims: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class Artifact(Wire):
+    name: str
+    version: int
+    size: int
+
+
+class ToolAgentResult(Wire):
+    """What was done, what it cost and why it ended (contract §2, S002-048, C16)."""
+
+    delegation_id: str
+    status: Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+    termination_reason: TerminationReason
+    summary: str = ""
+    details: str = ""
+    files_modified: list[str] = Field(default_factory=list)
+    file_changes: list[FileChange] = Field(default_factory=list)
+    errors: list[str] = Field(default_factory=list)
+    tool_call_count: int = 0
+    turn_count: int = 0
+    execution_time_ms: int = 0
+    attempts: int = 1
+    usage: Usage = Usage()
+    output: Any = None
+    verification: Verification = Verification()
+    artifacts: list[Artifact] = Field(default_factory=list)
+    reaped: list[str] = Field(default_factory=list)
+
+    @computed_field
+    @property
+    def success(self) -> bool:
+        return self.termination_reason is TerminationReason.COMPLETED and self.verification.verdict != "refuted"
+
+    @model_validator(mode="after")
+    def _status_agrees(self) -> ToolAgentResult:
+        if (self.status is Status.SUCCEEDED) != self.success:
+            raise ValueError("status says succeeded exactly when the run completed and nothing refuted it")
+        return self
+
+
+class StepStatus(StrEnum):
+    PENDING = "pending"
+    AWAITING_CONFIRMATION = "awaiting-confirmation"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+StepType = Literal[
+    "bash", "bash-confirm", "read", "write", "edit", "glob", "grep", "skill", "delegate", "tool_call"
+]
+
+
+class Step(Wire):
+    """One tool call's life, the same id from start to end (S002-082..084, C23)."""
+
+    id: str
+    type: StepType
+    title: str
+    description: str | None = None
+    status: StepStatus
+    tool_name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    turn_index: int
+    timestamp: Moment
+    thinking: str | None = None
+    result: str | None = None
+    summary: str | None = None
+    error: str | None = None
+    tool_agent_result: dict[str, Any] | None = None
+
+
+class ToolAgentStep(Wire):
+    """A finished step as the parent's log keeps it: completed becomes success (S002-049, C23)."""
+
+    tool_name: str
+    arguments: dict[str, Any]
+    result: str | None = None
+    status: Literal["success", "failed"]
+    timestamp: Moment
+    error: str | None = None
+    thinking: str | None = None
+    summary: str | None = None
+
+    @classmethod
+    def of(cls, step: Step) -> ToolAgentStep:
+        same = step.model_dump(include=set(cls.model_fields) - {"status"})
+        return cls(**same, status="success" if step.status is StepStatus.COMPLETED else "failed")
+
+
+class Progress(Wire):
+    turn: int = 0
+    tool_calls: int = 0
+    last_tool: str | None = None
+    elapsed_ms: int = 0
+    cost_usd: float | None = None
+
+
+class Delegation(Wire):
+    """The resource: a request, where it stands, and its result once there is one (contract §4)."""
+
+    id: str
+    status: Status
+    created_at: Moment
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    attempt: int = 0
+    worker: str | None = None
+    request: DelegationRequest
+    effective_limits: Limits
+    progress: Progress = Progress()
+    pending_permissions: list[str] = Field(default_factory=list)
+    result: ToolAgentResult | None = None

@@ -1,0 +1,115 @@
+"""The error tree, sorted by who reads it.
+
+    DeputizeError
+    ├── Refused                  the caller reads it: the request cannot be accepted as it is
+    │   ├── Invalid              a field is wrong (HTTP 422, exit code 2)
+    │   ├── TooLarge             over a size cap (HTTP 413, exit code 2)
+    │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
+    │   ├── Conflict             the same idempotency key with another body (HTTP 422), or already decided (409)
+    │   └── Unauthorized         no or wrong token (HTTP 401, exit code 3)
+    ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
+    ├── Misconfigured            the operator: a setting is wrong (exit code 3)
+    ├── ToolError                the model reads it as the tool's result and can correct itself
+    ├── ModelUnavailable         the operator: the model's endpoint does not answer or does not let us in
+    └── Fenced                   nobody: this worker lost its lease and must stop at once
+
+Every message says what was wrong and what to do next.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class DeputizeError(Exception):
+    """The root of every error this project raises on purpose."""
+
+
+class Refused(DeputizeError):
+    """The request is not accepted. ``errors`` holds ``{pointer, detail}`` pairs (RFC 9457)."""
+
+    status = 400
+    title = "Request refused"
+
+    def __init__(self, detail: str, errors: list[dict[str, str]] | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors = errors or []
+
+
+class Invalid(Refused):
+    status = 422
+    title = "Invalid request"
+
+
+class TooLarge(Refused):
+    status = 413
+    title = "Request too large"
+
+
+class NotFound(Refused):
+    status = 404
+    title = "Not found"
+
+
+class Conflict(Refused):
+    status = 409
+    title = "Conflict"
+
+
+class KeyReused(Conflict):
+    status = 422
+    title = "Idempotency key reused"
+
+
+class Unauthorized(Refused):
+    status = 401
+    title = "Unauthorized"
+
+
+class Unavailable(DeputizeError):
+    """A part of the service is away for now; trying again later is right."""
+
+
+class Misconfigured(DeputizeError):
+    """A setting, file or program on this machine is wrong or missing."""
+
+
+class ErrorType(StrEnum):
+    """What kind of mistake a tool's error is (S004-038, C22: values equal the names)."""
+
+    FILE_NOT_FOUND = "FILE_NOT_FOUND"
+    PATH_NOT_ALLOWED = "PATH_NOT_ALLOWED"
+    NOT_A_FILE = "NOT_A_FILE"
+    NOT_A_DIRECTORY = "NOT_A_DIRECTORY"
+    NOT_TEXT = "NOT_TEXT"
+    FILE_TOO_LARGE = "FILE_TOO_LARGE"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    UNKNOWN_TOOL = "UNKNOWN_TOOL"
+    INVALID_TOOL_PARAMS = "INVALID_TOOL_PARAMS"
+    EDIT_NOT_FOUND = "EDIT_NOT_FOUND"
+    EDIT_AMBIGUOUS = "EDIT_AMBIGUOUS"
+    EDIT_NO_CHANGE = "EDIT_NO_CHANGE"
+    TIMEOUT = "TIMEOUT"
+    LIMIT_REACHED = "LIMIT_REACHED"
+    CANCELLED = "CANCELLED"
+    SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
+    EXECUTION_FAILED = "EXECUTION_FAILED"
+    DISCOVERED_TOOL_EXECUTION_ERROR = "DISCOVERED_TOOL_EXECUTION_ERROR"
+
+
+class ToolError(DeputizeError):
+    """A tool could not do what was asked. The message goes to the model and says what to try next (S001-032)."""
+
+    def __init__(self, type: ErrorType, message: str) -> None:  # noqa: A002 - the field's name on the wire
+        super().__init__(message)
+        self.type = type
+        self.message = message
+
+
+class ModelUnavailable(DeputizeError):
+    """The model cannot be used: down after all retries, wrong key, unknown model, spend limit."""
+
+
+class Fenced(DeputizeError):
+    """This worker's fence token is no longer the record's: another attempt owns the run."""

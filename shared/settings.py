@@ -1,0 +1,144 @@
+"""Settings: the only reader of the environment (contract §8).
+
+``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment beats the file, the file beats the default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from shared.delegation import Limits
+from shared.errors import Misconfigured
+from shared.wire import explain
+
+PREFIX = "DEPUTIZE_"
+MODEL_VARIABLES = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+)
+"""The SDK's own variables. Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
+
+
+class Settings(BaseModel):
+    """One process's settings. Times are in seconds, sizes in bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    redis_url: str | None = None
+    """Unset: the embedded server of this machine's stack."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8642, ge=0, le=65535)
+    home: Path = Path("~/.local/state/deputize")
+    url: str | None = None
+    token: SecretStr | None = None
+    model: str = "claude-sonnet-5-5"
+    """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
+    workspace_root: Path | None = None
+    """Where workspaces live; default: ``workspaces`` below ``home``."""
+    workspace_sources: list[Path] | None = None
+    """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
+    concurrency: int = Field(default=200, ge=1, le=20000)
+    queues: list[str] = ["deputize"]
+    mcp_config: Path | None = None
+    skills_dir: Path | None = None
+    policy: Path | None = None
+    permission_timeout_seconds: float = Field(default=300, gt=0)
+    lease_seconds: float = Field(default=10, ge=1)
+    claim_seconds: float = Field(default=30, gt=0)
+    """How long an accepted delegation may wait for its first claim before another ticket is sent."""
+    retention_seconds: int = Field(default=7 * 24 * 3600, ge=1)
+    shutdown_seconds: float = Field(default=10, ge=0)
+    """How long a worker lets running delegations go on after SIGTERM before it hands them over."""
+    caps: Limits = Limits(
+        max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600, max_tokens=None, max_cost_usd=None
+    )
+    """The server's caps: a request's limits are lowered to these."""
+    sandbox: bool = True
+    """False refuses every tool that needs the sandbox; nothing ever runs unprotected."""
+    log_level: str = "INFO"
+    model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """What MODEL_VARIABLES said, for the model client and for masking."""
+
+    @field_validator("queues", "workspace_sources", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("home", "workspace_root", "mcp_config", "skills_dir", "policy")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser().absolute()
+
+    @property
+    def workspaces(self) -> Path:
+        return self.workspace_root or self.home / "workspaces"
+
+    @property
+    def has_model_endpoint(self) -> bool:
+        return any(name in self.model_endpoint for name in MODEL_VARIABLES[:3])
+
+    @classmethod
+    def load(cls, config: Path | None = None, environ: Mapping[str, str] | None = None, **override: Any) -> Self:
+        """Reads file and environment; ``override`` beats both. Raises Misconfigured that names the setting."""
+        environ = os.environ if environ is None else environ
+        values: dict[str, Any] = _read_file(config, environ)
+        for name in set(cls.model_fields) - {"model_endpoint", "caps"}:
+            if (text := _variable(PREFIX + name.upper(), environ)) is not None:
+                values[name] = text
+        for name in Limits.model_fields:
+            if (text := environ.get(f"{PREFIX}CAP_{name.upper()}")) is not None:
+                values.setdefault("caps", {})[name] = text
+        values["model_endpoint"] = {
+            name: text for name in MODEL_VARIABLES if (text := _variable(name, environ)) is not None
+        }
+        values |= {name: value for name, value in override.items() if value is not None}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            mistakes = "; ".join(f"{m['pointer'].lstrip('/')}: {m['detail']}" for m in explain(error, cls))
+            raise Misconfigured(f"settings: {mistakes}. Set {PREFIX}NAME or deputize.toml right.") from None
+
+    def child_environment(self) -> dict[str, str]:
+        """The environment for this project's own child processes: everything said here, said again."""
+        passed = dict(os.environ)
+        for name in set(type(self).model_fields) - {"model_endpoint", "caps"}:
+            value = getattr(self, name)
+            if isinstance(value, SecretStr):
+                value = value.get_secret_value()
+            if value is not None:
+                passed[PREFIX + name.upper()] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        return passed
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str | None:
+    """A variable's text, or that of the file its ``_FILE`` twin names. Empty counts as unset."""
+    if text := environ.get(name):
+        return text
+    if not (path := environ.get(f"{name}_FILE")):
+        return None
+    try:
+        return Path(path).read_text("utf-8").strip() or None
+    except OSError as error:
+        raise Misconfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from None
+
+
+def _read_file(config: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    named = config or (Path(environ[PREFIX + "CONFIG"]) if environ.get(PREFIX + "CONFIG") else None)
+    places = [named] if named else [Path("deputize.toml"), Path("~/.config/deputize/deputize.toml").expanduser()]
+    for place in places:
+        try:
+            return tomllib.loads(place.read_text("utf-8"))
+        except FileNotFoundError:
+            if named:
+                raise Misconfigured(f"the configuration file {place} does not exist") from None
+        except (OSError, ValueError) as error:
+            raise Misconfigured(f"the configuration file {place} cannot be read: {error}") from None
+    return {}

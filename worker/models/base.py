@@ -1,0 +1,123 @@
+"""What a model is: it takes a prompt and gives deltas while it thinks, then one Reply."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shared.delegation import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Everything the model is asked with.
+
+    ``messages`` are JSON objects of the Messages API, each encoded once, when it joined the history. ``system`` and
+    ``tools`` never change within a run: provider signatures bind to the exact prefix. ``allow_tools`` false asks for
+    words only, without touching the prefix. ``key`` names the conversation for caches and scripts.
+    """
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    messages: Sequence[bytes]
+    max_output_tokens: int
+    allow_tools: bool = True
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call of a reply. ``problem`` says why the arguments could not be read; such a call is not executed."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The call failed in a passing way and is made again after ``delay`` seconds; deltas of this turn are void.
+
+    ``wasted`` is what the failed try cost, as far as it is known.
+    """
+
+    error: str
+    delay: float
+    wasted: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A finished turn. ``content`` is the assistant message's content, verbatim, to be sent back as it came."""
+
+    content: list[dict[str, Any]]
+    stop_reason: str
+    usage: Usage
+    text: str = ""
+    thinking: str = ""
+    calls: list[Call] = field(default_factory=list[Call])
+
+
+Part = TextPart | ThinkingPart | Retrying | Reply
+
+
+class Model(Protocol):
+    """One model behind one endpoint. Shared by all runs of a worker process; keeps nothing of any of them."""
+
+    @property
+    def name(self) -> str: ...
+
+    def price(self) -> Price | None:
+        """What its tokens cost, or None where that is not known: then cost is null, never 0."""
+        ...
+
+    def reply(self, prompt: Prompt) -> AsyncIterator[Part]:
+        """Deltas in order, then exactly one Reply, last. Retries of passing failures happen inside.
+
+        Raises ``ModelUnavailable`` when trying again is of no use. Cancelling closes the stream at once.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens, with the higher rates that hold for the whole request above ``band`` tokens."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+    band: int | None = None
+    above: Price | None = None
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of one call, in US dollars."""
+        prompt = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        rate = self.above if self.above and self.band is not None and prompt > self.band else self
+        return (
+            usage.input_tokens * rate.input
+            + usage.output_tokens * rate.output
+            + usage.cache_read_tokens * rate.cache_read
+            + usage.cache_write_tokens * rate.cache_write
+        ) / 1_000_000

@@ -1,0 +1,50 @@
+"""What a sandbox is: a place where one command runs and after which nothing of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command line. ``cwd`` is relative to the workspace; ``timeout`` is in seconds."""
+
+    argv: Sequence[str]
+    timeout: float
+    cwd: str = "."
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    stdin: bytes = b""
+    max_output: int = 4 * 1024 * 1024
+    """Bytes kept of each stream; what comes after is read, counted and dropped."""
+    keep: str = "head_tail"
+    """``head`` or ``head_tail``: which end of a stream is kept when it is over ``max_output``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a command ended. ``exit_code`` is -9 and ``timed_out`` true when its time ran out."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    dropped_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Sandbox(Protocol):
+    """Runs commands over one workspace. Whoever cancels ``run`` gets the whole process tree killed first."""
+
+    @property
+    def broken(self) -> str | None:
+        """Why commands cannot be run safely here, or None. Nothing ever runs unprotected."""
+        ...
+
+    async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
+        """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
+
+        Raises ``ToolError(SANDBOX_UNAVAILABLE)`` where ``broken`` says why.
+        """
+        ...

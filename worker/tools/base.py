@@ -1,0 +1,192 @@
+"""What a tool is: a name, a docstring the model reads, a params model, a kind, and ``run``.
+
+A tool does not register itself, ask permission, cut its output or publish events; the loop does that for all.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from inspect import cleandoc
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.delegation import StepType
+from shared.errors import ErrorType, ToolError
+from shared.wire import explain
+from worker.files import Files
+from worker.sandbox.base import Sandbox
+
+
+class Kind(StrEnum):
+    """What a tool does to the world (S004-008)."""
+
+    READ = "read"
+    EDIT = "edit"
+    DELETE = "delete"
+    MOVE = "move"
+    SEARCH = "search"
+    EXECUTE = "execute"
+    THINK = "think"
+    FETCH = "fetch"
+    OTHER = "other"
+
+    @property
+    def mutates(self) -> bool:
+        """Kinds that change something and so are asked about (S004-010)."""
+        return self in (Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE)
+
+
+class Effect(StrEnum):
+    """What doing it twice would mean: nothing, the same again, or a second effect."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    EFFECTFUL = "effectful"
+
+
+class Params(BaseModel):
+    """The arguments of a tool. Unknown ones are refused with the list of the known ones (C27)."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+P = TypeVar("P", bound=Params)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """One answer to one call (C11). ``error`` is set exactly when ``success`` is False."""
+
+    content: str = ""
+    title: str = ""
+    display: str = ""
+    data: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: str | None = None
+    error_type: ErrorType | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.error is None
+
+    @property
+    def for_model(self) -> str:
+        """What goes into the history (S000-108). A failure keeps the output it had, below the error."""
+        if self.error is None:
+            return self.content or "(no output)"
+        return f"Error: {self.error}" + (f"\n{self.content}" if self.content else "")
+
+    @classmethod
+    def failed(cls, error: ToolError, content: str = "", **more: Any) -> ToolResult:
+        return cls(content=content, error=error.message, error_type=error.type, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """What a call is about to touch: the policy and the approval question are built from it."""
+
+    paths: tuple[str, ...] = ()
+    command: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimit:
+    """How much of a tool's output the model sees. Read-like tools keep the head, commands both ends (C05)."""
+
+    max_chars: int = 8000
+    keep: Literal["head", "head_tail"] = "head"
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """All a tool may know of the run it works for."""
+
+    delegation_id: str
+    call_id: str
+    files: Files
+    sandbox: Sandbox
+    session_id: str | None = None
+    message_id: str | None = None
+    on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
+
+    def metadata(self, title: str | None = None, **fields: Any) -> None:
+        """Live news from inside the tool: a ``step_updated`` frame (S002-015)."""
+        self.on_metadata(title, fields)
+
+
+class Tool(ABC, Generic[P]):
+    """The contract. Subclasses set the class variables; their docstring is the description the model reads."""
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    effect: ClassVar[Effect]
+    step_type: ClassVar[StepType] = "tool_call"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    output: ClassVar[OutputLimit] = OutputLimit()
+    params: type[P]
+
+    @property
+    def description(self) -> str:
+        return cleandoc(type(self).__doc__ or "")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments, as models read it best: no titles, no references left unresolved."""
+        return _plain(self.params.model_json_schema(by_alias=False))
+
+    def parse(self, arguments: Mapping[str, Any]) -> P:
+        """Validated arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known keys."""
+        try:
+            return self.params.model_validate(dict(arguments))
+        except ValidationError as error:
+            known = ", ".join(self.params.model_fields)
+            mistakes = "; ".join(
+                f"{m['pointer'].lstrip('/') or 'arguments'}: {m['detail']}" for m in explain(error, self.params)
+            )
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"invalid arguments for {self.name}: {mistakes}. Known parameters: {known}.",
+            ) from None
+
+    def title(self, params: P) -> str:
+        """One short line for people: what this call does."""
+        return self.name
+
+    def touches(self, params: P) -> Touches:
+        return Touches()
+
+    @abstractmethod
+    async def run(self, ctx: ToolContext, params: P) -> ToolResult:
+        """Does the work. Raises ToolError for anything the model can correct; cancellation passes through."""
+
+
+AnyTool = Tool[Any]
+
+
+def unknown_tool(name: str, known: Mapping[str, AnyTool]) -> ToolError:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Available tools: {', '.join(known)}."
+    return ToolError(ErrorType.UNKNOWN_TOOL, f"there is no tool {name!r} in this run. {hint}")
+
+
+def _plain(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:
+    """The schema without pydantic's titles, and with its own definitions put where they are used."""
+    if isinstance(schema, list):
+        return [_plain(part, defs) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    defs = schema.get("$defs", defs) or {}
+    if "$ref" in schema:
+        return _plain(defs[schema["$ref"].rsplit("/", 1)[-1]], defs)
+    return {
+        key: {name: _plain(part, defs) for name, part in value.items()} if key == "properties" else _plain(value, defs)
+        for key, value in schema.items()
+        if key not in ("$defs",) and not (key == "title" and isinstance(value, str))
+    }
