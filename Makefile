@@ -1,0 +1,45 @@
+# `make demo` shows it, `make test` proves it. All that is made lies in .venv and .deputize, inside this folder.
+
+BIN := .venv/bin
+CODE := shared orchestrator worker
+export DEPUTIZE_HOME = $(CURDIR)/.deputize
+
+.PHONY: setup demo test lint check bench up lock clean
+
+setup: .venv/.installed
+
+# The stamp makes every run after the first one work without a network.
+.venv/.installed: requirements.lock pyproject.toml .ci/setup
+	@PYTHON="$(PYTHON)" .ci/setup
+
+.venv/.npm-installed: .venv/.installed
+	@.ci/setup npm
+
+demo: setup
+	@$(BIN)/deputize demo
+
+test: setup .venv/.npm-installed
+	@$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/docker-compose config --quiet
+	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile
+
+check: lint test
+
+bench: setup
+	@$(BIN)/python -m tests.benchmarks
+
+up: setup
+	@$(BIN)/deputize up
+
+lock:
+	@.ci/lock
+
+clean:
+	rm -rf .venv .deputize .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(CODE) tests -name __pycache__ -type d -exec rm -rf {} +
