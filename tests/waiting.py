@@ -1,0 +1,43 @@
+"""Waiting in tests: for a condition, never for a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+TICK = 0.01
+
+
+async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 5) -> Any:
+    """Awaits the first true value of ``condition`` and returns it; fails the test after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {_said(condition)}")
+        await asyncio.sleep(TICK)
+
+
+def until_sync(condition: Callable[[], Any], timeout: float = 5) -> Any:
+    """``until`` for fixtures and tests without an event loop."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {_said(condition)}")
+        threading.Event().wait(TICK)
+    return value
+
+
+def _said(condition: Callable[[], Any]) -> str:
+    try:
+        return inspect.getsource(condition).strip()
+    except (OSError, TypeError):
+        return repr(condition)
