@@ -1,0 +1,211 @@
+"""The queue between both sides: the Celery app, the task's name, priorities, and tickets sent in batches.
+
+A message is a ticket: it carries a delegation's id and nothing else, and is acknowledged before its work starts.
+What must not be lost is in the record and its lease (shared/runs.py), never in a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import kombu.exceptions
+import redis.exceptions
+from celery import Celery
+from kombu.transport import redis as kombu_redis
+
+from shared.errors import Misconfigured, Unavailable
+from shared.settings import Settings
+
+TASK = "deputize.run"
+QUEUE = "deputize"
+POOL = "worker.pool:AsyncPool"
+PRIORITIES = range(10)
+"""As callers give them: higher first, 5 in the middle."""
+
+KEY_PREFIX = "deputize:celery:"
+"""Before every key and channel of Celery, so that one Redis can serve other Celery apps too."""
+
+LONGEST_RUN_SECONDS = 30 * 24 * 3600
+BATCH = 500
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A wake-up call for one delegation. The title is only shown (logs, Flower), the id is all that is sent."""
+
+    id: str
+    title: str = ""
+    priority: int = 5
+    queue: str = QUEUE
+
+
+def create_app(settings: Settings, redis_url: str) -> Celery:
+    """The app of this process. Its name and addresses come from here alone; nothing reads the environment."""
+    kombu_redis.Transport.Channel = SafeChannel
+    app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
+    app.conf.update(_dispatch_configuration(), **_worker_configuration(settings))
+    app.conf.broker_transport_options = _transport_options()
+    return app
+
+
+def _dispatch_configuration() -> dict[str, Any]:
+    return {
+        "task_default_queue": QUEUE,
+        # Results are ours, stored with the record. With a result backend a dispatch would also subscribe to a
+        # channel per delegation, and take 20 s to notice that Redis is down.
+        "task_ignore_result": True,
+        "result_backend": None,
+        # JSON only: a message that could be unpickled would be code from whoever reaches Redis.
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "accept_content": ["json"],
+        # An answer within seconds: the caller gets a 503 and tries again, or the janitor sends the ticket.
+        "task_publish_retry_policy": {
+            "max_retries": 2,
+            "interval_start": 0.1,
+            "interval_step": 0.2,
+            "interval_max": 0.5,
+        },
+        # Only for a queueing time in Flower, at 40 % of the dispatch rate.
+        "task_send_sent_event": False,
+    }
+
+
+def _worker_configuration(settings: Settings) -> dict[str, Any]:
+    return {
+        "worker_pool": POOL,
+        "worker_concurrency": settings.concurrency,
+        # Late acknowledgement on Redis loses messages (the pop and the note of it are two steps), repeats tasks that
+        # outlive the visibility timeout and, in Celery 5.7.0, ends the worker when Redis restarts.
+        "task_acks_late": False,
+        "task_reject_on_worker_lost": False,
+        # An early acknowledged ticket must not wait inside a busy worker while another one is idle.
+        "worker_disable_prefetch": True,
+        "worker_prefetch_multiplier": 1,
+        # Start order does not matter, and no outage is too long to come back from.
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        # A delegation outlives a broken connection; its lease decides, not the broker.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_soft_shutdown_timeout": settings.shutdown_seconds,
+        # For Flower, and for `celery events`. They are lossy: monitoring only, never logic.
+        "worker_send_task_events": True,
+        # Logging is set up once, by shared/log.py.
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+    }
+
+
+def _transport_options() -> dict[str, Any]:
+    return {
+        "global_keyprefix": KEY_PREFIX,
+        # One list for each of our priorities instead of four, so that 6 really comes before 5.
+        "priority_steps": list(PRIORITIES),
+        # Harmless with early acknowledgement, but never below the longest run: kombu sends the message again then.
+        "visibility_timeout": LONGEST_RUN_SECONDS,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        # A connection that died without a word is noticed: the worker would hang in a read for ever.
+        "socket_timeout": 5,
+        "socket_connect_timeout": 2,
+        "socket_keepalive": True,
+        "health_check_interval": 5,
+        # kombu's default of 10 raises when it is reached instead of waiting.
+        "max_connections": 50,
+        # The same bounds as task_publish_retry_policy, for making the connection.
+        "max_retries": 2,
+        "interval_start": 0.1,
+        "interval_step": 0.2,
+        "interval_max": 0.5,
+    }
+
+
+def send_tickets(app: Celery, tickets: Sequence[Ticket]) -> None:
+    """Puts all tickets on their queues in few round trips. Blocks: not for an event loop's thread.
+
+    Raises Unavailable within seconds when Redis is away; then some of the tickets may have been sent, which does no
+    harm, because whoever gets a second ticket for a delegation drops it.
+    """
+    try:
+        try:
+            _send(app, tickets)
+        except kombu.exceptions.BatchPublishError as error:
+            # A pooled connection that a restart of Redis has cut says so only when it is used. Sending again is safe
+            # here; after a timeout it would only double the wait.
+            if not isinstance(error.__cause__, redis.exceptions.ConnectionError):
+                raise
+            _send(app, tickets)
+    except (kombu.exceptions.KombuError, redis.exceptions.RedisError, OSError) as error:
+        raise Unavailable("Redis does not take new work now; try again in a few seconds") from error
+
+
+def _send(app: Celery, tickets: Sequence[Ticket]) -> None:
+    with app.producer_or_acquire() as producer, producer.batch(BATCH):
+        for ticket in tickets:
+            app.send_task(
+                TASK,
+                args=[ticket.id],
+                task_id=ticket.id,
+                queue=ticket.queue,
+                priority=broker_priority(ticket.priority),
+                argsrepr=repr(ticket.title),
+                kwargsrepr="{}",
+                producer=producer,
+                retry=False,
+            )
+
+
+def broker_priority(priority: int) -> int:
+    """kombu's Redis transport reads its lists from 0 upwards: there 0 is served first."""
+    if priority not in PRIORITIES:
+        raise ValueError(f"priority {priority} is not in 0–9")
+    return PRIORITIES[-1] - priority
+
+
+def queue_keys(queue: str = QUEUE) -> list[str]:
+    """The Redis lists of a queue, first served first: the sum of their lengths is the number of waiting tickets."""
+    separator = kombu_redis.Channel.sep
+    return [KEY_PREFIX + queue + (f"{separator}{step}" if step else "") for step in PRIORITIES]
+
+
+def broker_url(redis_url: str) -> str:
+    """Our address as Celery writes it: ``unix:///x.sock?db=1`` is ``redis+socket:///x.sock?virtual_host=1`` there."""
+    parts = urlsplit(redis_url)
+    if parts.scheme in ("redis", "rediss"):
+        return redis_url
+    if parts.scheme != "unix":
+        raise Misconfigured(f"redis_url: {parts.scheme}:// is not redis://, rediss:// or unix://")
+    query = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)]
+    return f"redis+socket://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
+
+
+class SafeChannel(kombu_redis.Channel):
+    """Keeps a worker of Celery 5.7.0 alive when Redis restarts.
+
+    Its consumer closes a broken connection twice. The second time the channel has lost its connection and answers
+    with an AttributeError, which ends the worker, where a ConnectionError makes it connect again.
+    """
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        if self.connection is None or self.connection.client is None:
+            raise redis.exceptions.ConnectionError("the connection to Redis was closed")
+        return super()._connparams(asynchronous)
+
+
+@cache
+def _app_of_this_process() -> Celery:
+    settings = Settings.load()
+    if settings.redis_url is None:
+        raise Misconfigured("DEPUTIZE_REDIS_URL is not set; `deputize up --flower` runs Flower on the embedded Redis")
+    return create_app(settings, settings.redis_url)
+
+
+def __getattr__(name: str) -> Celery:
+    # `celery -A shared.queue:app flower` wants a module attribute; importing this module must not read settings.
+    if name == "app":
+        return _app_of_this_process()
+    raise AttributeError(name)
