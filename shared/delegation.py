@@ -265,9 +265,7 @@ class StepStatus(StrEnum):
     FAILED = "failed"
 
 
-StepType = Literal[
-    "bash", "bash-confirm", "read", "write", "edit", "glob", "grep", "skill", "delegate", "tool_call"
-]
+StepType = Literal["bash", "bash-confirm", "read", "write", "edit", "glob", "grep", "skill", "delegate", "tool_call"]
 
 
 class Step(Wire):

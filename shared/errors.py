@@ -101,7 +101,7 @@ class ErrorType(StrEnum):
 class ToolError(DeputizeError):
     """A tool could not do what was asked. The message goes to the model and says what to try next (S001-032)."""
 
-    def __init__(self, type: ErrorType, message: str) -> None:  # noqa: A002 - the field's name on the wire
+    def __init__(self, type: ErrorType, message: str) -> None:
         super().__init__(message)
         self.type = type
         self.message = message

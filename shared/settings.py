@@ -25,12 +25,13 @@ MODEL_VARIABLES = (
     "ANTHROPIC_CUSTOM_HEADERS",
 )
 """The SDK's own variables. Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
+CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 
 
 class Settings(BaseModel):
     """One process's settings. Times are in seconds, sizes in bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     redis_url: str | None = None
     """Unset: the embedded server of this machine's stack."""
@@ -57,10 +58,14 @@ class Settings(BaseModel):
     retention_seconds: int = Field(default=7 * 24 * 3600, ge=1)
     shutdown_seconds: float = Field(default=10, ge=0)
     """How long a worker lets running delegations go on after SIGTERM before it hands them over."""
-    caps: Limits = Limits(
-        max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600, max_tokens=None, max_cost_usd=None
-    )
-    """The server's caps: a request's limits are lowered to these."""
+    caps: Limits = CAPS
+    """The server's caps: a request's limits are lowered to these. What a file or ``CAP_`` variable leaves out stays."""
+    loop_detection: bool = True
+    """Whether a run that repeats itself is stopped (P-20)."""
+    max_attempts: int = Field(default=3, ge=1)
+    """After so many attempts a delegation whose worker died ends as ``worker_lost``."""
+    local: bool = False
+    """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
     sandbox: bool = True
     """False refuses every tool that needs the sandbox; nothing ever runs unprotected."""
     log_level: str = "INFO"
@@ -76,6 +81,11 @@ class Settings(BaseModel):
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
+
+    @field_validator("caps", mode="before")
+    @classmethod
+    def _filled(cls, value: Any) -> Any:
+        return {**CAPS.model_dump(), **value} if isinstance(value, dict) else value
 
     @property
     def workspaces(self) -> Path:

@@ -1,0 +1,243 @@
+"""The service: the only verbs there are, for HTTP, for the command line and for Python."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from redis.exceptions import RedisError
+
+from orchestrator.dispatch import Dispatcher
+from shared import bus
+from shared.catalog import Catalog, ToolCard, WorkerCard
+from shared.connection import AWAY, connect
+from shared.delegation import (
+    MAX_REQUEST_BYTES,
+    MAX_TEXT_BYTES,
+    Delegation,
+    DelegationRequest,
+    DirectoryWorkspace,
+    Status,
+    ToolAgentStep,
+)
+from shared.errors import Invalid, TooLarge, Unavailable
+from shared.events import Envelope, StepCompleted
+from shared.ids import new_id
+from shared.queue import Ticket
+from shared.runs import Page, RunStore
+from shared.settings import Settings
+
+MAX_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A delegation, and whether an earlier one was returned for the same idempotency key."""
+
+    delegation: Delegation
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``redis`` is null where it answers, else why not; ``workers`` counts those alive."""
+
+    redis: str | None
+    workers: int
+
+
+class Delegations:
+    """Accept, get, list, follow, cancel. Raises the ``Refused`` tree, and ``Unavailable`` while Redis is away."""
+
+    def __init__(
+        self, settings: Settings, store: RunStore, follower: bus.Bus, catalog: Catalog, dispatcher: Dispatcher
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._bus = follower
+        self._catalog = catalog
+        self._dispatcher = dispatcher
+
+    async def accept(self, request: DelegationRequest) -> Accepted:
+        """Checks, writes the record, then sends the ticket. What was written is never lost (design §3.1)."""
+        delegations, replayed = await self._accept([request])
+        return Accepted(delegations[0], replayed[0])
+
+    async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+        """All are accepted or none; at most 1,000."""
+        if len(requests) > MAX_BATCH:
+            raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
+        return (await self._accept(requests))[0] if requests else []
+
+    async def _accept(self, requests: Sequence[DelegationRequest]) -> tuple[list[Delegation], list[bool]]:
+        async with _redis_guard():
+            tools = await self._catalog.tools() if any(request.tools for request in requests) else []
+            for request in requests:
+                self._check(request, tools)
+            new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
+            answers = await self._store.accept(new, self._settings.claim_seconds)
+            tickets = [
+                Ticket(id, request.title, request.priority)
+                for (id, request, _), answer in zip(new, answers, strict=True)
+                if not answer.replayed
+            ]
+            await self._dispatcher.send(tickets)
+            delegations = await self._store.many([answer.id for answer in answers])
+            return delegations, [answer.replayed for answer in answers]
+
+    def _check(self, request: DelegationRequest, tools: Sequence[ToolCard]) -> None:
+        _check_sizes(request)
+        _check_tools(request.tools, tools)
+        if isinstance(request.workspace, DirectoryWorkspace):
+            self._check_directory(Path(request.workspace.path))
+        elif request.workspace.kind != "empty":
+            kind = request.workspace.kind
+            detail = f"workspaces of kind {kind!r} cannot be made in this version; use 'empty' or 'directory'"
+            raise Invalid(detail, [{"pointer": "/workspace/kind", "detail": detail}])
+
+    def _check_directory(self, path: Path) -> None:
+        """What can be known here: with workers on other machines only the path's root."""
+        problem = None
+        sources = self._settings.workspace_sources
+        if not path.is_absolute():
+            problem = "must be an absolute path on the worker's machine"
+        elif sources is None and not self._settings.local:
+            problem = "no directory may be copied from here; set DEPUTIZE_WORKSPACE_SOURCES to the allowed roots"
+        elif sources is not None and not any(path.resolve().is_relative_to(root) for root in sources):
+            problem = f"is not below an allowed root ({', '.join(map(str, sources))}); see DEPUTIZE_WORKSPACE_SOURCES"
+        elif self._settings.local and not path.exists():
+            problem = "does not exist; give a directory that does, or leave the workspace out for an empty one"
+        elif self._settings.local and not path.is_dir():
+            problem = "is not a directory; give the directory that holds it"
+        if problem:
+            detail = f"workspace path {str(path)!r} {problem}"
+            raise Invalid(detail, [{"pointer": "/workspace/path", "detail": detail}])
+
+    async def get(self, id: str, wait: float = 0) -> Delegation:
+        """The delegation, at once or when it is finished, but after ``wait`` seconds at the latest."""
+        async with _redis_guard():
+            found = await self._store.get(id)
+            if found.status.finished or wait <= 0:
+                return found
+            try:
+                async with asyncio.timeout(wait), aclosing(bus.follow(self._bus, self._store, id)) as events:
+                    async for _ in events:
+                        pass
+            except TimeoutError:
+                pass
+            return await self._store.get(id)
+
+    async def list(
+        self,
+        *,
+        status: Status | None = None,
+        session: str | None = None,
+        labels: dict[str, str] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """Newest first, filtered; ``cursor`` is what the page before named."""
+        async with _redis_guard():
+            return await self._store.list(
+                status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor
+            )
+
+    async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
+        """Every event after ``after``, then the live ones; ends after ``run_finished``."""
+        async with _redis_guard(), aclosing(bus.follow(self._bus, self._store, id, after)) as events:
+            async for envelope in events:
+                yield envelope
+
+    async def follow_all(self) -> AsyncGenerator[Envelope]:
+        """The durable events of all delegations, from now on."""
+        async with aclosing(bus.follow_all(self._bus)) as events:
+            async for envelope in events:
+                yield envelope
+
+    async def events(self, id: str, after: int = 0) -> list[Envelope]:
+        async with _redis_guard():
+            return await self._store.events(id, after)
+
+    async def steps(self, id: str) -> list[ToolAgentStep]:
+        """The finished steps, in the order in which they ended."""
+        finished = (envelope.event for envelope in await self.events(id))
+        return [ToolAgentStep.of(event.step) for event in finished if isinstance(event, StepCompleted)]
+
+    async def patch(self, id: str) -> str:
+        """The unified diff of what the run changed in its workspace."""
+        async with _redis_guard():
+            return await self._store.patch(id)
+
+    async def cancel(self, id: str) -> Delegation:
+        """Asks for the end; idempotent. A queued delegation is cancelled when this returns."""
+        async with _redis_guard():
+            await self._store.cancel(id)
+            return await self._store.get(id)
+
+    async def workers(self) -> list[WorkerCard]:
+        async with _redis_guard():
+            return await self._catalog.workers()
+
+    async def tools(self) -> list[ToolCard]:
+        async with _redis_guard():
+            return await self._catalog.tools()
+
+    async def ready(self) -> Readiness:
+        """Never raises: what is away is part of the answer."""
+        try:
+            return Readiness(None, len(await self.workers()))
+        except Unavailable as error:
+            return Readiness(str(error), 0)
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Delegations]:
+    """A service over one Redis, with its connections; closed with the block."""
+    async with (
+        connect(redis_url) as redis,
+        connect(redis_url) as listening,
+        bus.Bus(listening) as follower,
+        Dispatcher(settings, redis_url) as dispatcher,
+    ):
+        store = RunStore(redis, settings.retention_seconds)
+        yield Delegations(settings, store, follower, Catalog(redis), dispatcher)
+
+
+@asynccontextmanager
+async def _redis_guard() -> AsyncGenerator[None]:
+    try:
+        yield
+    except AWAY as error:
+        raise Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment") from error
+    except RedisError as error:
+        raise Unavailable(f"Redis refused a command ({error}); see the service's log") from error
+
+
+def _check_sizes(request: DelegationRequest) -> None:
+    text = len(request.task.encode()) + len(request.context.encode())
+    if text > MAX_TEXT_BYTES:
+        raise TooLarge(f"task and context are {text:,} bytes together; the cap is {MAX_TEXT_BYTES:,}")
+    whole = len(request.to_json().encode())
+    if whole > MAX_REQUEST_BYTES:
+        raise TooLarge(f"the request is {whole:,} bytes; the cap is {MAX_REQUEST_BYTES:,}")
+
+
+def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:
+    """Refuses a name that no announced tool has. Before any worker has announced itself the worker decides."""
+    if not asked or not known:
+        return
+    names = [name for card in known for name in (card.name, *card.aliases)]
+    errors: list[dict[str, str]] = []
+    for index, pattern in enumerate(asked):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(c.name for c in known)}"
+            errors.append({"pointer": f"/tools/{index}", "detail": f"unknown tool {json.dumps(pattern)}; {hint}"})
+    if errors:
+        raise Invalid("; ".join(error["detail"] for error in errors), errors)

@@ -1,0 +1,151 @@
+"""Following events: one pub/sub connection a process, any number of followers, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+
+from shared.connection import AWAY
+from shared.events import Envelope, RunFinished
+from shared.log import log
+from shared.runs import EVENTS, RunStore, channel
+
+Inbox = asyncio.Queue["str | None"]
+"""What a listener gets: messages in order, and None where some may have been missed."""
+
+DEPTH = 2000
+RECHECK_SECONDS = 5.0
+
+
+class Bus:
+    """Shares one subscription connection among all listeners of a process and mends it when it breaks."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._listeners: dict[str, set[Inbox]] = {}
+        self._pubsub: PubSub | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ready: dict[str, asyncio.Event] = {}
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._keep_listening(), name="bus")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    @asynccontextmanager
+    async def listen(self, name: str) -> AsyncGenerator[Inbox]:
+        """Messages of one channel from now on; the subscription stands when the block is entered."""
+        inbox: Inbox = asyncio.Queue(DEPTH)
+        first = name not in self._listeners
+        self._listeners.setdefault(name, set()).add(inbox)
+        ready = self._ready.setdefault(name, asyncio.Event())
+        try:
+            if first and self._pubsub is not None:
+                with suppress(*AWAY):
+                    await asyncio.shield(self._pubsub.subscribe(name))
+            await ready.wait()
+            yield inbox
+        finally:
+            await self._leave(name, inbox)
+
+    async def _leave(self, name: str, inbox: Inbox) -> None:
+        listeners = self._listeners[name]
+        listeners.discard(inbox)
+        if not listeners:
+            del self._listeners[name]
+            self._ready.pop(name, None)
+            if self._pubsub is not None:
+                with suppress(*AWAY):
+                    await asyncio.shield(self._pubsub.unsubscribe(name))
+
+    async def _keep_listening(self) -> None:
+        delay = 0.05
+        while True:
+            pubsub = self._redis.pubsub()
+            try:
+                # A channel of our own keeps the connection subscribed while nobody listens.
+                await pubsub.subscribe("deputize:bus", *self._listeners)
+                self._pubsub = pubsub
+                self._tell_all(None)
+                delay = 0.05
+                async for message in pubsub.listen():
+                    self._deliver(message)
+            except AWAY as error:
+                log.warning("subscription lost, mending it", extra={"cause": str(error)})
+            finally:
+                self._pubsub = None
+                with suppress(Exception):
+                    await asyncio.shield(pubsub.aclose())
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 1.0)
+
+    def _deliver(self, message: dict[str, Any]) -> None:
+        name = message["channel"]
+        if message["type"] == "subscribe" and name in self._ready:
+            self._ready[name].set()
+        elif message["type"] == "message":
+            for inbox in self._listeners.get(name, ()):
+                _put(inbox, message["data"])
+
+    def _tell_all(self, message: str | None) -> None:
+        for inboxes in self._listeners.values():
+            for inbox in inboxes:
+                _put(inbox, message)
+
+
+def _put(inbox: Inbox, message: str | None) -> None:
+    """A listener that cannot keep up loses what it has and is told so; nobody else waits for it."""
+    if inbox.full():
+        while not inbox.empty():
+            inbox.get_nowait()
+        message = None
+    inbox.put_nowait(message)
+
+
+async def follow(bus: Bus, store: RunStore, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
+    """Every event of a delegation after ``after``, in order, then the live ones; ends after ``run_finished``.
+
+    Durable events come exactly once, however often the connection breaks; transient frames come while they are
+    fresh. Raises ``NotFound``.
+    """
+    async with bus.listen(channel(id)) as inbox:
+        seq = after
+        news = await store.events(id, seq)
+        while True:
+            for envelope in news:
+                yield envelope
+                seq = envelope.seq or seq
+                if isinstance(envelope.event, RunFinished):
+                    return
+            news = await _news(inbox, store, id, seq)
+
+
+async def _news(inbox: Inbox, store: RunStore, id: str, seq: int) -> list[Envelope]:
+    """What comes after ``seq``: the next message, or the kept events where something may have been missed."""
+    try:
+        message = await asyncio.wait_for(inbox.get(), RECHECK_SECONDS)
+    except TimeoutError:
+        message = None  # silence is not news: the last message may have been the one that was lost
+    if message is None:
+        return await store.events(id, seq)
+    envelope = Envelope.from_json(message)
+    if envelope.seq is None or envelope.seq == seq + 1:
+        return [envelope]
+    return await store.events(id, seq) if envelope.seq > seq else []
+
+
+async def follow_all(bus: Bus) -> AsyncGenerator[Envelope]:
+    """The durable events of all delegations, live: what happened before is not repeated."""
+    async with bus.listen(EVENTS) as inbox:
+        while True:
+            if (message := await inbox.get()) is not None:
+                yield Envelope.from_json(message)

@@ -1,0 +1,160 @@
+"""The way to Redis: how to connect, and a Pipe that sends what many coroutines want in few round trips."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    TimeoutError,
+)
+
+from shared.log import log
+
+AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
+"""What Redis being away looks like: trying again later is right, and every script bears it."""
+
+
+def connect(url: str, *, timeout: float = 5) -> Redis:
+    """A client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent before the first command."""
+    return Redis.from_url(
+        url,
+        decode_responses=True,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        socket_keepalive=not url.startswith("unix"),
+        health_check_interval=0,
+        retry=Retry(NoBackoff(), 1),
+        max_connections=1000,
+    )
+
+
+class Script:
+    """A Lua script of this package, known to the server by its SHA-1."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.source = files("shared").joinpath("lua", f"{name}.lua").read_text("utf-8")
+        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, redis: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Runs the script; loads it first where the server does not know it (after a restart)."""
+        try:
+            return await redis.evalsha(self.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return await redis.eval(self.source, len(keys), *keys, *args)
+
+
+@dataclass(slots=True)
+class _Job:
+    command: tuple[Any, ...]
+    script: Script | None
+    done: asyncio.Future[Any]
+
+
+class Pipe:
+    """One ordered stream of commands to Redis, shared by all runs of a process.
+
+    What is asked for while a round trip is under way goes out together in the next one. While Redis is away
+    everything waits, in order; each script bears being sent twice. The caller's cancellation never reaches the
+    socket, so no connection is ever left in the middle of an answer.
+    """
+
+    BATCH = 200
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis: Any = redis
+        self._jobs: deque[_Job] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.away = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._pump(), name="pipe")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Gives what still waits one more second, then stops."""
+        assert self._task is not None
+        if self._jobs:
+            await asyncio.wait({self._jobs[-1].done}, timeout=1)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for job in self._jobs:
+            job.done.cancel()
+
+    def script(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[Any]:
+        """Asks for a script's run; the answer comes in the future."""
+        return self._ask(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    def publish(self, channel: str, message: str) -> None:
+        """Sends a transient frame: lost while Redis is away, because it would be stale afterwards."""
+        if not self.away:
+            self._ask(("PUBLISH", channel, message), None)
+
+    def _ask(self, command: tuple[Any, ...], script: Script | None) -> asyncio.Future[Any]:
+        job = _Job(command, script, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        self._wake.set()
+        return job.done
+
+    async def _pump(self) -> None:
+        delay = 0.05
+        while True:
+            while not self._jobs:
+                self._wake.clear()
+                await self._wake.wait()
+            batch = [self._jobs[i] for i in range(min(len(self._jobs), self.BATCH))]
+            try:
+                answers = await self._send(batch)
+                self.away, delay = False, 0.05
+            except AWAY as error:
+                if not self.away:
+                    log.warning("redis is away; %d writes wait", len(self._jobs), extra={"cause": str(error)})
+                self.away = True
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+                continue
+            for job, answer in zip(batch, answers, strict=True):
+                self._jobs.popleft()
+                _settle(job, answer)
+
+    async def _send(self, batch: list[_Job]) -> list[Any]:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for job in batch:
+                pipeline.execute_command(*job.command)
+            answers = await pipeline.execute(raise_on_error=False)
+        away = next((answer for answer in answers if isinstance(answer, AWAY)), None)
+        if away is not None:
+            raise away
+        unknown = {job.script for job, answer in zip(batch, answers, strict=True) if isinstance(answer, NoScriptError)}
+        if unknown:
+            for script in unknown:
+                assert script is not None
+                await self._redis.script_load(script.source)
+            return await self._send(batch)
+        return answers
+
+
+def _settle(job: _Job, answer: Any) -> None:
+    if job.done.done():
+        return
+    if isinstance(answer, RedisError):
+        job.done.set_exception(answer)
+        if job.script is None:
+            job.done.exception()
+    else:
+        job.done.set_result(answer)

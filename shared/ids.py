@@ -1,0 +1,14 @@
+"""Ids: ``dlg_`` and a lower-case ULID, so that sorting by id is sorting by time (contract §0)."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_id(prefix: str = "dlg") -> str:
+    """A new id: 48 bits of milliseconds and 80 random bits, 26 characters of Crockford's base 32."""
+    number = time.time_ns() // 1_000_000 << 80 | secrets.randbits(80)
+    return f"{prefix}_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

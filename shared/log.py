@@ -1,0 +1,39 @@
+"""Logs: one line an event, ids bound once, machine-readable where nobody watches a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextvars import ContextVar
+from typing import Any
+
+log = logging.getLogger("deputize")
+
+delegation: ContextVar[str] = ContextVar("delegation", default="")
+"""The delegation this task works for; every log line of it carries the id."""
+
+_OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if delegation.get():
+            line["delegation"] = delegation.get()
+        line |= {key: value for key, value in record.__dict__.items() if key not in _OWN}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def set_up(level: str = "INFO") -> None:
+    """Sends every log line of the process to stderr as JSON. ``level`` is a name of the logging module."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

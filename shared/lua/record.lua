@@ -1,0 +1,42 @@
+-- The only writer of a run: events, history and fields in one step, and only for the holder of the fence.
+-- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
+-- KEYS: record, events, history, leases
+-- ARGV: id, fence, channel, retention s (0: the run goes on), history length before, number of events, of history
+--       entries, of field names and values; then seq, event, ...; entries ...; field, value, ...
+-- Returns 1, or 0 where the fence is another's.
+if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[2] then
+  -- The answer to our own last write may have been lost: then the record says who finished it.
+  return redis.call('HGET', KEYS[1], 'finisher') == ARGV[2] and tonumber(ARGV[4]) > 0 and 1 or 0
+end
+local last = tonumber(redis.call('HGET', KEYS[1], 'seq'))
+local events, entries, fields = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local at = 9
+for _ = 1, events do
+  local seq = tonumber(ARGV[at])
+  if seq > last then
+    redis.call('XADD', KEYS[2], seq .. '-0', 'e', ARGV[at + 1])
+    redis.call('PUBLISH', ARGV[3] .. ':' .. ARGV[1], ARGV[at + 1])
+    redis.call('PUBLISH', ARGV[3], ARGV[at + 1])
+    last = seq
+  end
+  at = at + 2
+end
+redis.call('HSET', KEYS[1], 'seq', last)
+if entries > 0 then
+  local there = redis.call('LLEN', KEYS[3]) - tonumber(ARGV[5])
+  for i = 1, entries do
+    if i > there then redis.call('RPUSH', KEYS[3], ARGV[at + i - 1]) end
+  end
+  at = at + entries
+end
+for _ = 1, fields do
+  redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1])
+  at = at + 2
+end
+local retention = tonumber(ARGV[4])
+if retention > 0 then
+  redis.call('HSET', KEYS[1], 'fence', '', 'finisher', ARGV[2])
+  redis.call('ZREM', KEYS[4], ARGV[1])
+  for i = 1, 3 do redis.call('EXPIRE', KEYS[i], retention) end
+end
+return 1

@@ -1,0 +1,289 @@
+"""The record of every delegation in Redis: acceptance, claim, lease, history, events and result.
+
+Each change is one Lua script (``shared/lua``) that compares the fence token first, so a worker that lost its lease
+can write nothing (P-16). All scripts bear being sent twice. Keys of one delegation share a hash tag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal
+
+from redis.asyncio import Redis
+
+from shared.connection import Script
+from shared.delegation import (
+    Delegation,
+    DelegationRequest,
+    Limits,
+    Progress,
+    Status,
+    TerminationReason,
+    ToolAgentResult,
+)
+from shared.errors import KeyReused, NotFound
+from shared.events import Envelope, RunFinished, RunQueued
+from shared.wire import now
+
+EVENTS = "deputize:events"
+CANCEL = "deputize:cancel"
+INDEX = "deputize:runs"
+LEASES = "deputize:leases"
+IDEMPOTENCY_SECONDS = 24 * 3600
+
+ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, REAP = (
+    Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "reap")
+)
+
+
+def record_key(id: str) -> str:
+    return f"deputize:run:{{{id}}}"
+
+
+def events_key(id: str) -> str:
+    return f"deputize:run:{{{id}}}:events"
+
+
+def history_key(id: str) -> str:
+    return f"deputize:run:{{{id}}}:history"
+
+
+def channel(id: str) -> str:
+    return f"{EVENTS}:{id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    id: str
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that is ours: what was asked, and how far earlier attempts came."""
+
+    id: str
+    fence: str
+    attempt: int
+    seq: int
+    request: DelegationRequest
+    limits: Limits
+    history: list[bytes]
+    checkpoint: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """One atomic write of a run. ``before`` is the history's length before ``history`` joins it."""
+
+    events: Sequence[tuple[int, str]] = ()
+    before: int = 0
+    history: Sequence[str] = ()
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    retention: int = 0
+    """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
+
+    def call(self, id: str, fence: str) -> tuple[list[str], list[Any]]:
+        """Keys and arguments for the record script."""
+        head = [id, fence, EVENTS, self.retention, self.before, len(self.events), len(self.history), len(self.fields)]
+        events = [part for pair in self.events for part in pair]
+        fields = [part for pair in self.fields.items() for part in pair]
+        return [record_key(id), events_key(id), history_key(id), LEASES], [*head, *events, *self.history, *fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A delegation whose deadline passed: its worker fell silent (``lapsed``) or nobody took it (``unclaimed``)."""
+
+    id: str
+    kind: Literal["lapsed", "unclaimed"]
+    attempt: int
+    title: str
+    priority: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Delegation]
+    next_cursor: str | None
+
+
+class RunStore:
+    """Reads and writes the records. One instance serves a whole process."""
+
+    def __init__(self, redis: Redis, retention_seconds: int) -> None:
+        # redis-py types every command as "answer or awaitable answer", which no checker can follow.
+        self.redis: Any = redis
+        self.retention = retention_seconds
+
+    async def accept(
+        self, new: Sequence[tuple[str, DelegationRequest, Limits]], claim_seconds: float
+    ) -> list[Accepted]:
+        """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
+
+        Raises ``KeyReused`` where an idempotency key already stands for another body.
+        """
+        keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS]
+        for id, request, limits in new:
+            key = f"deputize:idempotency:{request.idempotency_key}" if request.idempotency_key else ""
+            keys += [record_key(id), events_key(id), key]
+            args += _acceptance(id, request, limits)
+        answers = await ACCEPT.run(self.redis, keys, args)
+        if answers and answers[0] == -1:
+            raise KeyReused(
+                "this idempotency key already stands for a request with another body; send a new key",
+                [{"pointer": "/idempotencyKey", "detail": "used before with another body"}],
+            )
+        return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
+
+    async def claim(self, id: str, token: str, worker: str, lease_seconds: float) -> Claim | None:
+        """Takes a queued delegation, or gives None where it is held, finished or gone."""
+        args = [id, token, worker, int(lease_seconds * 1000), now().isoformat()]
+        verdict, *rest = await CLAIM.run(self.redis, [record_key(id), LEASES], args)
+        if verdict != "claimed":
+            return None
+        fence, attempt, seq = rest
+        request, limits, checkpoint = await self.redis.hmget(record_key(id), ["request", "limits", "checkpoint"])
+        history: list[str] = []
+        if int(attempt) > 1:
+            history = await self.redis.lrange(history_key(id), 0, -1)
+        return Claim(
+            id=id,
+            fence=fence,
+            attempt=int(attempt),
+            seq=int(seq),
+            request=DelegationRequest.model_validate_json(request),
+            limits=Limits.model_validate_json(limits),
+            history=[entry.encode() for entry in history],
+            checkpoint=json.loads(checkpoint or "{}"),
+        )
+
+    async def get(self, id: str) -> Delegation:
+        """Raises ``NotFound`` for an id that never was, or whose retention is over."""
+        fields = await self.redis.hgetall(record_key(id))
+        if not fields:
+            raise not_found(id)
+        return _resource(id, fields)
+
+    async def list(
+        self, *, status: Status | None, session: str | None, labels: Mapping[str, str], limit: int, cursor: str | None
+    ) -> Page:
+        """Newest first. The cursor is the last id of the page before."""
+        items: list[Delegation] = []
+        top = f"({cursor}" if cursor else "+"
+        while len(items) <= limit:
+            ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, 200)
+            if not ids:
+                break
+            top = f"({ids[-1]}"
+            items += [found for found in await self.many(ids) if _matches(found, status, session, labels)]
+        more = len(items) > limit
+        return Page(items[:limit], items[limit - 1].id if more else None)
+
+    async def many(self, ids: list[str]) -> list[Delegation]:
+        """Those of ``ids`` whose records stand, in their order."""
+        async with self.redis.pipeline(transaction=False) as pipeline:
+            for id in ids:
+                pipeline.hgetall(record_key(id))
+            records = await pipeline.execute()
+        if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
+            await self.redis.zrem(INDEX, *expired)
+        return [_resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
+
+    async def events(self, id: str, after: int = 0) -> list[Envelope]:
+        """The kept events with a number above ``after``. Raises ``NotFound``."""
+        if not await self.redis.exists(record_key(id)):
+            raise not_found(id)
+        entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
+        return [Envelope.from_json(entry["e"]) for _, entry in entries]
+
+    async def patch(self, id: str) -> str:
+        """The unified diff of the run so far, as its last write left it. Raises ``NotFound``."""
+        exists, patch = await self.redis.hmget(record_key(id), ["request", "patch"])
+        if exists is None:
+            raise not_found(id)
+        return patch or ""
+
+    async def cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
+        """Ends a queued delegation, or asks its worker to stop. Idempotent. Raises ``NotFound``."""
+        while True:
+            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created"])
+            if there[0] is None:
+                raise not_found(id)
+            result = ToolAgentResult(
+                delegation_id=id,
+                status=Status.CANCELLED,
+                termination_reason=TerminationReason.CANCELLED,
+                summary="Cancelled before it was started.",
+                attempts=int(there[1]),
+            )
+            seq = int(there[0])
+            event = Envelope(
+                delegation_id=id, seq=seq + 1, at=now(), attempt=int(there[1]), event=RunFinished(result=result)
+            )
+            keys = [record_key(id), events_key(id), LEASES, history_key(id)]
+            args = [id, EVENTS, CANCEL, seq, event.to_json(), result.to_json(), now().isoformat(), self.retention]
+            answer = await CANCELLING.run(self.redis, keys, args)
+            if answer == "gone":
+                raise not_found(id)
+            if answer != "again":
+                return answer
+
+    async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
+        """Fences off what lapsed and names what waits for a ticket; see ``reap.lua``."""
+        head, tail = record_key("\0").split("\0")
+        flat = await REAP.run(self.redis, [LEASES], [int(claim_seconds * 1000), at_most, head, tail])
+        rows = [flat[i : i + 6] for i in range(0, len(flat), 6)]
+        return [Reaped(r[0], r[1], int(r[2]), r[3] or "", int(r[4] or 5), int(r[5])) for r in rows]
+
+
+def not_found(id: str) -> NotFound:
+    return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
+
+
+def _acceptance(id: str, request: DelegationRequest, limits: Limits) -> list[Any]:
+    body = request.to_json()
+    event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
+    fields = {
+        "request": body,
+        "limits": limits.to_json(),
+        "created": now().isoformat(),
+        "title": request.title,
+        "priority": request.priority,
+    }
+    flat = [part for pair in fields.items() for part in pair]
+    first = event.to_json()
+    if len(first) > 60_000:
+        clipped = request.model_copy(update={"task": request.task[:4000], "context": request.context[:4000]})
+        first = event.model_copy(update={"event": RunQueued(request=clipped)}).to_json()
+    return [id, sha256(body.encode()).hexdigest(), first, EVENTS, len(fields), *flat]
+
+
+def _resource(id: str, fields: Mapping[str, str]) -> Delegation:
+    return Delegation.model_validate(
+        {
+            "id": id,
+            "status": fields["status"],
+            "createdAt": fields["created"],
+            "startedAt": fields.get("started"),
+            "finishedAt": fields.get("finished"),
+            "attempt": fields["attempt"],
+            "worker": fields.get("worker") or None,
+            "request": json.loads(fields["request"]),
+            "effectiveLimits": json.loads(fields["limits"]),
+            "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
+            "result": json.loads(fields["result"]) if "result" in fields else None,
+        }
+    )
+
+
+def _matches(found: Delegation, status: Status | None, session: str | None, labels: Mapping[str, str]) -> bool:
+    return (
+        (status is None or found.status == status)
+        and (session is None or found.request.session_id == session)
+        and labels.items() <= found.request.labels.items()
+    )

@@ -1,0 +1,53 @@
+"""Token estimates without a network: OpenAI's o200k encoding from a vendored file, times what Claude bills for it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+import tiktoken
+
+CHECKSUM = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+"""SHA-256 of the unpacked encoding file, the one tiktoken itself checks for ``o200k_base``."""
+
+CLAUDE_RATIO = 1.5
+"""What Claude's tokenizer counts over o200k on English and code; learned anew from every answer's usage."""
+
+_PATTERN = "|".join(
+    [
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""\p{N}{1,3}""",
+        r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""",
+        r"""\s*[\r\n]+""",
+        r"""\s+(?!\S)""",
+        r"""\s+""",
+    ]
+)
+
+
+def encoding_file() -> bytes:
+    """The vendored encoding, unpacked."""
+    return gzip.decompress(files("shared").joinpath("data", "o200k_base.tiktoken.gz").read_bytes())
+
+
+@cache
+def _encoding() -> tiktoken.Encoding:
+    data = encoding_file()
+    if sha256(data).hexdigest() != CHECKSUM:
+        raise RuntimeError("shared/data/o200k_base.tiktoken.gz is damaged: its checksum is wrong. Install again.")
+    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())}
+    return tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+
+def count(text: str) -> int:
+    """Tokens of ``text`` in o200k. Text that looks like a special token is counted as plain text."""
+    return len(_encoding().encode_ordinary(text))
+
+
+def estimate(text: str, ratio: float = CLAUDE_RATIO) -> int:
+    """About how many tokens Claude will bill for ``text``."""
+    return round(count(text) * ratio)
