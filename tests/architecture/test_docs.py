@@ -1,0 +1,68 @@
+"""What the documents name is there, and no file names the machine it was written on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT, files, name
+
+DOCUMENTS = ("README.md", "shared/README.md", "worker/README.md", "orchestrator/README.md")
+FOLDERS = {"shared", "orchestrator", "worker", "tests", ".ci"}
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+BACKTICKED = re.compile(r"`([\w./*-]+)`")
+
+SOME_MACHINES = re.compile(r"(?<![\w.])/(home|Users|root|work)/\w")
+A_REGISTRY = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(org|com)|ghcr\.io")
+
+
+def paths_named(text: str, folder: Path) -> list[str]:
+    """The backticked words outside code blocks that look like a path in this repository."""
+    words = BACKTICKED.findall(FENCED.sub("", text))
+    below = FOLDERS | {path.name for path in folder.iterdir() if path.is_dir()}
+    return [word for word in words if ("/" in word and word.split("/")[0] in below) or word.endswith(".py")]
+
+
+def exists(word: str, folder: Path) -> bool:
+    if "/" not in word:
+        return any(path.name == word for path in files())
+    return any(any(base.glob(word.rstrip("/"))) for base in (ROOT, folder))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_in_a_document_exists(document: str) -> None:
+    path = ROOT / document
+    if not path.exists():
+        pytest.skip(f"{document} is not written yet")
+    words = paths_named(path.read_text("utf-8"), path.parent)
+    assert [word for word in words if not exists(word, path.parent)] == []
+
+
+def test_a_path_is_told_from_another_word() -> None:
+    text = "`worker/loop.py` `tests/system/` `read_file` `/v1/tools` `a/b`\n```\n`shared/gone.py`\n```\n`loop.py`"
+    assert paths_named(text, ROOT) == ["worker/loop.py", "tests/system/", "loop.py"]
+
+
+def _texts() -> dict[str, str]:
+    found = {}
+    for path in files():
+        try:
+            found[name(path)] = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def test_no_file_names_this_checkout() -> None:
+    assert len(ROOT.parts) < 3 or [path for path, text in _texts().items() if f"{ROOT}/" in text] == []
+
+
+def test_no_file_names_a_home_folder_or_a_registry() -> None:
+    """Tests may name home folders: they are what a path must not escape to."""
+    found = []
+    for path, text in _texts().items():
+        patterns = [A_REGISTRY] + ([] if path.startswith("tests/") else [SOME_MACHINES])
+        found += [f"{path}: {match.group()}" for pattern in patterns for match in pattern.finditer(text)]
+    assert found == []

@@ -1,0 +1,131 @@
+"""The lock, the images, the compose file and CI say what they should."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.architecture.sources import ROOT
+
+LOCKED = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<marker> ; [^\\]+)?(?P<hashes>( \\\n    --hash=\S+)+)$", re.M
+)
+RUNTIME_ONLY = re.compile(r"^# dev:.*", re.MULTILINE | re.DOTALL)
+
+
+def lock_text() -> str:
+    return (ROOT / "requirements.lock").read_text("utf-8")
+
+
+def locked(text: str) -> dict[str, str]:
+    return {canonicalize_name(match["name"]): match["version"] for match in LOCKED.finditer(text)}
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_the_lock_holds_only_pinned_packages_with_hashes() -> None:
+    rest = LOCKED.sub("", lock_text())
+    assert [line for line in rest.splitlines() if line and not line.startswith("#")] == []
+
+
+def test_the_lock_names_no_index() -> None:
+    assert re.findall(r"https?:|file:|--index|--extra-index|--find-links", lock_text()) == []
+
+
+def test_the_lock_satisfies_every_dependency_of_the_project() -> None:
+    versions = locked(lock_text())
+    wanted = [
+        *project()["dependencies"],
+        *(line for group in project()["optional-dependencies"].values() for line in group),
+    ]
+    requirements = [Requirement(line) for line in wanted]
+    assert [
+        f"{each} but {versions.get(canonicalize_name(each.name))} is locked"
+        for each in requirements
+        if not each.specifier.contains(versions.get(canonicalize_name(each.name), "0"))
+    ] == []
+
+
+def test_the_first_part_of_the_lock_is_enough_to_run_and_holds_no_test_tool() -> None:
+    versions = locked(RUNTIME_ONLY.sub("", lock_text()))
+    extras = project()["optional-dependencies"]
+    runs = {canonicalize_name(Requirement(line).name) for line in project()["dependencies"] + extras["sandbox"]}
+    tests = {canonicalize_name(Requirement(line).name) for line in extras["dev"]}
+    assert runs - versions.keys() == set()
+    assert tests & versions.keys() == set()
+
+
+def test_nobody_can_upload_this_by_mistake() -> None:
+    """The names shared, worker and orchestrator belong to others on package indexes."""
+    assert "Private :: Do Not Upload" in project()["classifiers"]
+
+
+def test_both_images_begin_with_the_same_stage() -> None:
+    stages = [
+        (ROOT / folder / "Dockerfile").read_text("utf-8").partition("\nFROM ")[2].partition("\nFROM ")[0].strip()
+        for folder in ("orchestrator", "worker")
+    ]
+    assert stages[0] == stages[1] != ""
+
+
+@cache
+def compose() -> dict[str, Any]:
+    """The compose file as the real Compose reads it, every profile on."""
+    command = [str(Path(sys.executable).with_name("docker-compose")), "--profile", "*", "config", "--format", "json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_compose_publishes_ports_on_loopback_only() -> None:
+    ports = [port for service in compose()["services"].values() for port in service.get("ports", [])]
+    assert {port.get("host_ip") for port in ports} == {"127.0.0.1"}
+
+
+def test_every_container_is_confined() -> None:
+    for service in compose()["services"].values():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"] is True
+        assert "no-new-privileges:true" in service["security_opt"]
+        assert int(service["mem_limit"]) > 0
+        assert service["pids_limit"] > 0
+        assert not service.get("privileged")
+
+
+def test_the_worker_can_be_scaled() -> None:
+    worker = compose()["services"]["worker"]
+    assert "container_name" not in worker
+    assert "ports" not in worker
+
+
+def test_no_secret_travels_in_the_environment() -> None:
+    secret = re.compile(r"(KEY|TOKEN|PASSWORD|SECRET)$")
+    names = [key for service in compose()["services"].values() for key in service.get("environment", {})]
+    assert [key for key in names if secret.search(key)] == []
+
+
+def test_the_workers_seccomp_profile_is_where_compose_looks_for_it() -> None:
+    (named,) = [each for each in compose()["services"]["worker"]["security_opt"] if each.startswith("seccomp=")]
+    profile = json.loads((ROOT / named.removeprefix("seccomp=")).read_text("utf-8"))
+    assert profile["defaultAction"] == "SCMP_ACT_ALLOW"
+    forbidden = {syscall for rule in profile["syscalls"] for syscall in rule["names"]}
+    assert not forbidden & {"clone", "unshare", "mount", "umount2", "pivot_root"}, "bubblewrap needs these"
+    assert {"ptrace", "bpf", "kexec_load", "init_module"} <= forbidden
+
+
+def test_ci_runs_the_tests() -> None:
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    assert re.search(r"^make test\b", script.read_text("utf-8"), re.MULTILINE)

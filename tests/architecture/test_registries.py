@@ -1,0 +1,82 @@
+"""A new tool, model, rule or route is one file and one line in a list. These fail when the line is missing."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+
+def listed(package: str, attribute: str) -> list[Any]:
+    if not ROOT.joinpath(*package.split("."), "__init__.py").exists():
+        pytest.skip(f"there is no {package} yet")
+    registry: Mapping[str, Any] | Iterable[Any] = getattr(importlib.import_module(package), attribute)
+    return list(registry.values() if isinstance(registry, Mapping) else registry)
+
+
+def modules(package: str, *without: str) -> list[ModuleType]:
+    names = [found.name for found in pkgutil.iter_modules([str(ROOT.joinpath(*package.split(".")))])]
+    return [importlib.import_module(f"{package}.{name}") for name in names if name not in without]
+
+
+def classes(module: ModuleType) -> list[type]:
+    """The concrete public classes that a module defines itself."""
+    return [
+        value
+        for key, value in vars(module).items()
+        if inspect.isclass(value)
+        and value.__module__ == module.__name__
+        and not key.startswith("_")
+        and not inspect.isabstract(value)
+    ]
+
+
+def home(entry: Any) -> str:
+    """The module an entry comes from: a class, a function, an instance, or an import path as text."""
+    if isinstance(entry, str):
+        return entry.partition(":")[0]
+    return entry.__module__ if inspect.isclass(entry) or inspect.isfunction(entry) else type(entry).__module__
+
+
+def test_every_tool_is_in_the_list() -> None:
+    entries = listed("worker.tools", "BUILTIN")
+    from worker.tools.base import Tool
+
+    tools = [
+        found for module in modules("worker.tools", "base") for found in classes(module) if issubclass(found, Tool)
+    ]
+    offered = {entry if inspect.isclass(entry) else type(entry) for entry in entries}
+    assert tools
+    assert [tool.__name__ for tool in tools if tool not in offered] == []
+
+
+def test_every_model_is_in_the_list() -> None:
+    homes = {home(entry) for entry in listed("worker.models", "MODELS")}
+    models = {
+        module.__name__
+        for module in modules("worker.models", "base")
+        if any(hasattr(found, "reply") for found in classes(module))
+    }
+    assert models
+    assert models - homes == set()
+
+
+def test_every_rule_file_is_in_the_list() -> None:
+    homes = {home(entry) for entry in listed("worker.policy", "RULES")}
+    rules = {module.__name__ for module in modules("worker.policy", "base", "commands")}
+    assert rules
+    assert rules - homes == set()
+
+
+def test_every_router_is_in_the_list() -> None:
+    entries = listed("orchestrator.routes", "ROUTERS")
+    routes = modules("orchestrator.routes")
+    assert routes
+    assert [module.__name__ for module in routes if not any(entry is module.router for entry in entries)] == []

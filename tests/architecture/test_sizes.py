@@ -1,0 +1,65 @@
+"""The roofs. They only come down: what does not fit is two things."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.architecture.sources import PACKAGES, ROOT, name, python_files, tree
+
+FILE_ROOF = 300
+FUNCTION_ROOF = 40
+LOOP_FUNCTION_ROOF = 25
+ROOFS = {
+    "worker/loop.py": 200,
+    "worker/tools/*.py": 150,
+    "worker/policy/*.py": 80,
+}
+NOT_ONE_OF_MANY = {
+    "worker/tools/__init__.py",
+    "worker/tools/base.py",
+    "worker/policy/__init__.py",
+    "worker/policy/base.py",
+    "worker/policy/commands.py",
+}
+
+
+def roof(path: str) -> int:
+    if path not in NOT_ONE_OF_MANY:
+        for pattern, lines in ROOFS.items():
+            if ROOT.joinpath(path).match(pattern):
+                return lines
+    return FILE_ROOF
+
+
+def test_no_file_is_longer_than_its_roof() -> None:
+    sizes = {name(path): len(path.read_text("utf-8").splitlines()) for path in python_files(*PACKAGES)}
+    assert [f"{path}: {size} lines, at most {roof(path)}" for path, size in sizes.items() if size > roof(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("worker/loop.py", 200),
+        ("worker/run.py", 300),
+        ("worker/tools/grep.py", 150),
+        ("worker/tools/base.py", 300),
+        ("worker/policy/kind.py", 80),
+        ("worker/policy/commands.py", 300),
+    ],
+)
+def test_the_roof_of_a_file(path: str, lines: int) -> None:
+    assert roof(path) == lines
+
+
+def test_no_function_is_longer_than_its_roof() -> None:
+    too_long = []
+    for path in python_files(*PACKAGES):
+        most = LOOP_FUNCTION_ROOF if name(path) == "worker/loop.py" else FUNCTION_ROOF
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > most:
+                    too_long.append(f"{name(path)}:{node.lineno} {node.name}: {lines} lines, at most {most}")
+    assert too_long == []

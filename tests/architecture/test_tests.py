@@ -1,0 +1,89 @@
+"""How tests are written: nobody sleeps, and nobody patches our own code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import PACKAGES, dotted, name, python_files, tree
+
+MAY_SLEEP = ("tests/waiting.py", "tests/benchmarks/")
+
+
+def sleeps(node: ast.AST) -> bool:
+    """``sleep(…)`` of any module; ``sleep(0)`` only lets others run and is no waiting."""
+    if not (isinstance(node, ast.Call) and dotted(node.func).rsplit(".", 1)[-1] == "sleep"):
+        return False
+    return not (len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
+
+
+def test_no_test_sleeps() -> None:
+    sleepers = [
+        f"{name(path)}:{node.lineno}"
+        for path in python_files("tests")
+        if not name(path).startswith(MAY_SLEEP)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and sleeps(node)
+    ]
+    assert sleepers == [], "wait for a condition (tests/waiting.py) or for an Event, bounded by a timeout"
+
+
+def patches(module: ast.Module) -> Iterator[int]:
+    """Lines that replace a part of our own code, or use ``unittest.mock.patch`` at all."""
+    ours = _imported_from_us(module)
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module in ("unittest.mock", "mock"):
+            if any(alias.name == "patch" for alias in node.names):
+                yield node.lineno
+        elif isinstance(node, ast.Attribute) and dotted(node).startswith(("mock.patch", "unittest.mock.patch")):
+            yield node.lineno
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith("monkeypatch.setattr") and node.args:
+            target = node.args[0]
+            text = str(target.value) if isinstance(target, ast.Constant) else dotted(target)
+            if text.split(".")[0] in ours | {*PACKAGES}:
+                yield node.lineno
+
+
+def _imported_from_us(module: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] in PACKAGES}
+    return found
+
+
+def test_no_test_replaces_a_part_of_our_own_code() -> None:
+    found = [f"{name(path)}:{line}" for path in python_files("tests") for line in patches(tree(path))]
+    assert found == [], "use a real double: the scripted model, the in-memory bus, a local server"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from unittest.mock import patch",
+        "import worker.loop\ndef test(monkeypatch): monkeypatch.setattr(worker.loop, 'ask', None)",
+        "from shared import bus as b\ndef test(monkeypatch): monkeypatch.setattr(b, 'publish', None)",
+        "def test(monkeypatch): monkeypatch.setattr('worker.loop.ask', None)",
+    ],
+)
+def test_every_way_of_patching_is_seen(source: str) -> None:
+    assert list(patches(ast.parse(source)))
+
+
+def test_a_sleep_is_seen_under_every_name() -> None:
+    source = "import time\nfrom asyncio import sleep\ntime.sleep(1)\nsleep(0.1)\nsleep(0)"
+    assert [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and sleeps(node)] == [
+        3,
+        4,
+    ]
+
+
+def test_every_test_file_is_collected() -> None:
+    """A folder without __init__.py would hide its tests behind another folder's file of the same name."""
+    folders = {path.parent for path in python_files("tests") if path.name.startswith("test_")}
+    assert [str(folder) for folder in sorted(folders) if not Path(folder, "__init__.py").exists()] == []
