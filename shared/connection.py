@@ -30,12 +30,13 @@ AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 
 def connect(url: str, *, timeout: float = 5) -> Redis:
     """A client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent before the first command."""
+    tcp = {} if url.startswith("unix") else {"socket_keepalive": True}
     return Redis.from_url(
         url,
+        **tcp,
         decode_responses=True,
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
-        socket_keepalive=not url.startswith("unix"),
         health_check_interval=0,
         retry=Retry(NoBackoff(), 1),
         max_connections=1000,
