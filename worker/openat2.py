@@ -1,0 +1,62 @@
+"""The system call ``openat2``, by which the kernel itself refuses paths that leave a directory."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from functools import cache
+
+from shared.errors import Misconfigured
+
+_OPENAT2 = 437  # the same on every architecture
+_NO_MAGICLINKS = 0x02
+_BENEATH = 0x08
+_RETRIES = 128
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def beneath(folder: int, path: str, flags: int) -> int:
+    """Opens ``path`` below the directory ``folder``; links that stay below are followed.
+
+    Raises OSError: EXDEV where the path leads out.
+    """
+    how = _How(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS)
+    name = os.fsencode(path)
+    if b"\0" in name:  # C would cut the name here and open another file
+        raise OSError(errno.EINVAL, "a NUL character in a path")
+    for _ in range(_RETRIES):
+        fd = _libc.syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(folder),
+            ctypes.c_char_p(name),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        # A rename elsewhere on the machine makes the kernel unsure about `..`; it asks to be asked again.
+        if number not in (errno.EAGAIN, errno.EINTR):
+            raise OSError(number, os.strerror(number))
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+@cache
+def require_openat2() -> None:
+    """Raises Misconfigured where the kernel or a seccomp profile does not allow ``openat2``."""
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(beneath(root, ".", os.O_PATH))
+    except OSError as error:
+        raise Misconfigured(
+            f"openat2 does not work here ({error.strerror}), and without it files cannot be kept inside a workspace. "
+            "Linux 5.6 or newer is needed; in a container, a seccomp profile that allows openat2."
+        ) from None
+    finally:
+        os.close(root)
