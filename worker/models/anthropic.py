@@ -1,0 +1,177 @@
+"""Any endpoint that speaks the Messages API: streamed, with retries of our own, at a fraction of the SDK's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import anthropic
+import httpx2
+from pydantic import SecretStr
+
+from shared.errors import ModelUnavailable
+from worker.models.assembly import Assembly
+from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
+from worker.models.endpoint import Access, Endpoint, endpoint
+from worker.models.prices import price_of
+from worker.models.retry import Failure, Patience, refused, silence
+from worker.models.stream import EventDecoder
+
+ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
+"""Models that think by default but hide it unless asked; what they say between tool calls would be hidden too."""
+MAX_PREFIXES = 512
+"""Encoded prefixes kept, one a run at work."""
+DRAIN_SECONDS = 1.0
+"""How long the end of the HTTP body is waited for after the message's end, so that the connection can be kept."""
+
+
+class AnthropicModel:
+    """One model behind one endpoint. ``variables`` are the SDK's own (``ANTHROPIC_API_KEY``, …), already read.
+
+    Shared by all runs of a process, on any of its loops; connections are shared by all models of an endpoint.
+    """
+
+    def __init__(self, name: str, variables: Mapping[str, SecretStr], patience: Patience | None = None) -> None:
+        self._name = name
+        self._patience = patience or Patience()
+        self._access = Access.of(variables, self._patience)
+        self._price = price_of(name)
+        self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def price(self) -> Price | None:
+        """US dollars per million tokens as of today, or None for a model the price table does not know."""
+        return self._price
+
+    async def reply(self, prompt: Prompt) -> AsyncIterator[Part]:
+        """Deltas in order, then exactly one Reply. Passing failures are retried inside, each one a Retrying.
+
+        Raises ModelUnavailable when trying again is of no use. Closing the iterator, or cancelling the task that
+        reads it, closes the HTTP stream at once.
+        """
+        there = self._endpoint()
+        body = self._body(prompt)
+        for tries_made in range(1, self._patience.tries + 1):
+            assembly = Assembly(self._price)
+            failure: Failure | None = None
+            try:
+                response = await there.send(body)
+                try:
+                    await _check(response, self._name, there.url)
+                    async for chunk in _until_done(response, assembly):
+                        for part in assembly.take(chunk):
+                            yield part
+                finally:
+                    await response.aclose()
+            except Failure as error:
+                failure = error
+            except httpx2.HTTPError as error:
+                failure = silence(error, there.url, self._patience)
+            except anthropic.AnthropicError as error:
+                failure = Failure(f"credentials: {error}", passing=False)
+            if assembly.done:
+                yield assembly.reply()
+                return
+            failure = failure or Failure("the stream was cut before the message's end", passing=True)
+            if not failure.passing or tries_made == self._patience.tries:
+                raise ModelUnavailable(self._last_words(failure, tries_made, there.url))
+            delay = self._patience.delay(tries_made, failure.retry_after)
+            yield Retrying(self._access.masked(str(failure)), delay, assembly.usage)
+            await asyncio.sleep(delay)
+
+    def _endpoint(self) -> Endpoint:
+        try:
+            there = endpoint(self._access)
+        except (anthropic.AnthropicError, httpx2.InvalidURL, ValueError, TypeError) as error:
+            said = self._access.masked(str(error))
+            raise ModelUnavailable(f"the model's endpoint is not set up right: {said}") from None
+        if not there.has_credentials:
+            raise ModelUnavailable(
+                f"no credentials for {there.url}. Set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), or "
+                "ANTHROPIC_BASE_URL for an endpoint that needs none; DEPUTIZE_MODEL=scripted needs no endpoint."
+            )
+        return there
+
+    def _last_words(self, failure: Failure, tries_made: int, url: str) -> str:
+        said = self._access.masked(str(failure))
+        if not failure.passing:
+            return f"model {self._name} cannot be used: {said}"
+        return (
+            f"model {self._name} at {url} did not answer after {tries_made} tries; the last one: {said} "
+            "Check that the endpoint is up and ANTHROPIC_BASE_URL is right, or try again later."
+        )
+
+    def _body(self, prompt: Prompt) -> bytes:
+        """The request, joined from bytes that were each encoded once."""
+        options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
+        head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
+        return b"".join((self._prefix(prompt), head, b",".join(prompt.messages), b"]}"))
+
+    def _prefix(self, prompt: Prompt) -> bytes:
+        """Model, system and tools. Kept by identity: a run's prompts share these two objects, and hashing is dear."""
+        key = (id(prompt.system), id(prompt.tools))
+        known = self._prefixes.get(key)
+        if known is None:
+            # The entry holds both objects, so that their ids cannot be given to others while it lives.
+            known = self._prefixes[key] = (prompt.system, prompt.tools, _encode_prefix(self._name, prompt))
+            if len(self._prefixes) > MAX_PREFIXES:
+                self._prefixes.popitem(last=False)
+        else:
+            self._prefixes.move_to_end(key)
+        return known[2]
+
+
+def _encode_prefix(model: str, prompt: Prompt) -> bytes:
+    fields: dict[str, Any] = {"model": model, "stream": True, "cache_control": {"type": "ephemeral"}}
+    if ADAPTIVE.match(model):
+        fields["thinking"] = {"type": "adaptive", "display": "summarized"}
+    if prompt.system:
+        fields["system"] = prompt.system
+    if prompt.tools:
+        fields["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in prompt.tools
+        ]
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()[:-1] + b","
+
+
+async def _check(response: httpx2.Response, model: str, url: str) -> None:
+    """Raises Failure unless the answer is an event stream."""
+    kind = response.headers.get("content-type", "text/event-stream")
+    if response.status_code == 200 and kind.startswith("text/event-stream"):
+        return
+    body = await response.aread()
+    if response.status_code != 200:
+        raise refused(response.status_code, response.headers, body, model, url)
+    raise Failure(
+        f"{url} answered with {kind} instead of an event stream, so it is no Messages API. Check ANTHROPIC_BASE_URL.",
+        passing=False,
+    )
+
+
+async def _until_done(response: httpx2.Response, assembly: Assembly) -> AsyncIterator[list[dict[str, Any]]]:
+    """The events of each chunk; stops at the message's end even where the server keeps the stream open."""
+    decoder = EventDecoder()
+    chunks = _chunks(response)
+    async for chunk in chunks:
+        yield decoder.feed(chunk)
+        if assembly.done:
+            with suppress(TimeoutError, httpx2.HTTPError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    async for _ in chunks:
+                        pass
+            return
+
+
+def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    if "content-encoding" in response.headers:
+        return response.aiter_bytes()
+    # As they come from the connection: httpx2's own iterators decode, re-chunk and count.
+    return cast(AsyncIterable[bytes], response.stream).__aiter__()

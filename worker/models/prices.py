@@ -1,0 +1,37 @@
+"""What models cost: a table of facts with dates, ``prices.json``. A model it does not name has no known price."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, date, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from worker.models.base import Price
+
+
+def price_of(model: str, day: date | None = None) -> Price | None:
+    """The price that holds on a day (default: today, UTC), or None. A dated name has its model's price."""
+    day = day or datetime.now(UTC).date()
+    dated = re.fullmatch(r"(.+)-\d{8}", model)
+    rows = _table().get(dated[1] if dated else model, [])
+    current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
+    return _price(max(current, key=lambda row: row["since"])) if current else None
+
+
+@cache
+def _table() -> dict[str, list[dict[str, Any]]]:
+    return json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
+
+
+def _price(row: dict[str, Any]) -> Price:
+    return Price(
+        input=row["input"],
+        output=row["output"],
+        cache_read=row["cacheRead"],
+        cache_write=row["cacheWrite"],
+        band=row.get("band"),
+        above=_price(row["above"]) if "above" in row else None,
+    )

@@ -1,0 +1,138 @@
+"""What a script for the scripted model is: rules that match a task, and the turns to play for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from shared.errors import Misconfigured
+from shared.wire import explain
+
+BUILTIN = "demo.yaml"
+LABEL = "(This text comes from a script, not from a language model.)"
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_compiles)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Match(_Part):
+    """Which tasks a rule is for, looked for in the first user message. Nothing given: all of them."""
+
+    contains: str = ""
+    regex: Pattern = ""
+
+
+class Block(_Part):
+    """One piece of a turn: a text, a thought or a call; strings are templates (``fill.py``)."""
+
+    text: str | None = None
+    thinking: str | None = None
+    call: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    when: Pattern | None = None
+    """Only if the last tool result has a match of this."""
+    unless: Pattern | None = None
+    """Only if the last tool result has none."""
+    tool: str | None = None
+    """Only if the run has this tool."""
+    no_tool: str | None = None
+    """Only if the run has not."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Block:
+        if sum(part is not None for part in (self.text, self.thinking, self.call)) != 1:
+            raise ValueError("a block is exactly one of text, thinking or call")
+        return self
+
+
+class Fault(_Part):
+    """A failure played before the turn: the call is made again (``cut``: after some words), or the model is gone."""
+
+    kind: Literal["retry", "cut", "unavailable"]
+    message: str = "a fault of the script"
+    delay: float = Field(default=0.0, ge=0)
+    """Seconds until the next try."""
+
+
+class Tokens(_Part):
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+
+class Rates(_Part):
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+
+class Turn(_Part):
+    """One reply. ``repeat`` plays it so many times; ``delay`` is in seconds, before the first word."""
+
+    blocks: list[Block] = Field(default_factory=list[Block])
+    repeat: int = Field(default=1, ge=1)
+    delay: float = Field(default=0.0, ge=0)
+    stop: str | None = None
+    usage: Tokens | None = None
+    faults: list[Fault] = Field(default_factory=list[Fault])
+
+
+def _spelled_out(turn: Any) -> Any:
+    """A list of blocks is short for a turn with only these."""
+    return {"blocks": turn} if isinstance(turn, list) else turn
+
+
+class Rule(_Part):
+    """The turns for the tasks that match, and the words for when tools are not allowed any more."""
+
+    match: Match = Match()
+    turns: list[Annotated[Turn, BeforeValidator(_spelled_out)]] = Field(min_length=1)
+    summary: str = "The script has nothing more to say. {{calls}} tool calls were made."
+
+
+class Script(_Part):
+    """Rules in order; the first that matches is played. ``pace`` is the seconds between two pieces of text."""
+
+    rules: list[Rule] = Field(min_length=1)
+    price: Rates | None = None
+    pace: float = Field(default=0.0, ge=0)
+    label: str = LABEL
+    """Put below every final text, so that nobody takes it for a model's. Empty: nothing."""
+
+
+def load_script(path: str) -> Script:
+    """A script from a YAML or JSON file, or the built-in one for "". Raises Misconfigured that names the place."""
+    shown = path or BUILTIN
+    try:
+        source = Path(path) if path else files(__package__ or "").joinpath(BUILTIN)
+        text = source.read_text("utf-8")
+        return Script.model_validate(json.loads(text) if shown.endswith(".json") else yaml.safe_load(text))
+    except OSError as error:
+        raise Misconfigured(f"the script {shown} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        mistakes = "; ".join(f"{m['pointer'] or '/'}: {m['detail']}" for m in explain(error, Script))
+        raise Misconfigured(f"the script {shown} is wrong: {mistakes}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise Misconfigured(f"the script {shown} is not valid YAML or JSON: {error}") from None
