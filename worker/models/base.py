@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from shared.delegation import Usage
@@ -77,6 +77,11 @@ class Reply:
     text: str = ""
     thinking: str = ""
     calls: list[Call] = field(default_factory=list[Call])
+
+    def without_calls(self) -> Reply:
+        """This reply with its words alone: for the last turn, in which nothing is executed any more."""
+        words = [block for block in self.content if block.get("type") != "tool_use"]
+        return replace(self, content=words, calls=[])
 
 
 Part = TextPart | ThinkingPart | Retrying | Reply

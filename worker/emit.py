@@ -1,0 +1,159 @@
+"""What a run says to the world: events numbered, bounded, masked, and kept together with the history in one write.
+
+Everything said within one tick of the loop goes out as one script; ``settled`` waits until it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shared.connection import Pipe
+from shared.errors import Fenced
+from shared.events import MAX_EVENT_BYTES, Envelope, Event, TextDelta, ThinkingDelta
+from shared.runs import RECORD, Claim, Writing, channel
+from shared.wire import now
+from worker.output import clip
+
+FRAME_SECONDS = 0.05
+"""Text deltas are gathered into at most one frame in this time."""
+
+
+class Emitter:
+    """The voice of one run. ``on_fenced`` is called when the run turns out to be another worker's."""
+
+    def __init__(self, pipe: Pipe, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
+        self._pipe = pipe
+        self._claim = claim
+        self._secrets = [secret for secret in secrets if len(secret) >= 8]
+        self._on_fenced = on_fenced
+        self._seq = claim.seq
+        self._length = len(claim.history)
+        self._events: list[tuple[int, str]] = []
+        self._entries: list[str] = []
+        self._fields: dict[str, str] = {}
+        self._flushing: asyncio.Handle | None = None
+        self._last: asyncio.Future[Any] | None = None
+        self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
+        self._frame: asyncio.TimerHandle | None = None
+        self._fenced = False
+        self._retention = 0
+
+    def emit(self, event: Event) -> None:
+        """Publishes an event; a durable one is kept and numbered."""
+        self._send_delta()
+        if event.durable:
+            self._seq += 1
+            self._events.append((self._seq, self._encode(event, self._seq)))
+            self._schedule()
+        elif not self._fenced:
+            self._pipe.publish(channel(self._claim.id), self._encode(event, None))
+
+    def delta(self, kind: type[TextDelta | ThinkingDelta], turn: int, text: str) -> None:
+        """Adds to the live text; sent in frames, so that a token costs nothing."""
+        if self._delta is not None and self._delta[0] is not kind:
+            self._send_delta()
+        if self._delta is None:
+            self._delta = (kind, turn, [])
+            self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._send_delta)
+        self._delta[2].append(text)
+
+    def keep(self, entry: bytes) -> None:
+        """Adds a message to the kept history."""
+        self._entries.append(entry.decode())
+        self._schedule()
+
+    def set(self, fields: Mapping[str, str]) -> None:
+        """Sets fields of the record together with what else is said in this tick."""
+        self._fields |= fields
+        self._schedule()
+
+    async def settled(self) -> None:
+        """Returns when all that was said is kept. Raises ``Fenced`` where it is no longer ours to say."""
+        self._flush()
+        if self._last is not None:
+            await asyncio.shield(self._last)
+        if self._fenced:
+            raise Fenced
+
+    async def finish(self, event: Event, fields: Mapping[str, str], retention: int) -> None:
+        """The last word: result, ``run_finished`` and the release of the lease, in one write."""
+        self.emit(event)
+        self._fields |= fields
+        self._retention = retention
+        await self.settled()
+
+    def close(self) -> None:
+        for handle in (self._flushing, self._frame):
+            if handle is not None:
+                handle.cancel()
+        self._delta = None
+
+    def _schedule(self) -> None:
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if self._fenced or not (self._events or self._entries or self._fields or self._retention):
+            return
+        writing = Writing(self._events, self._length, self._entries, self._fields, self._retention)
+        self._length += len(self._entries)
+        self._events, self._entries, self._fields = [], [], {}
+        self._last = self._pipe.script(RECORD, *writing.call(self._claim.id, self._claim.fence))
+        self._last.add_done_callback(self._written)
+
+    def _written(self, done: asyncio.Future[Any]) -> None:
+        if not done.cancelled() and done.exception() is None and done.result() == 0 and not self._fenced:
+            self._fenced = True
+            self._on_fenced()
+
+    def _send_delta(self) -> None:
+        if self._frame is not None:
+            self._frame.cancel()
+            self._frame = None
+        if self._delta is not None:
+            (kind, turn, texts), self._delta = self._delta, None
+            if not self._fenced:
+                frame = self._encode(kind(turn=turn, text="".join(texts)), None)
+                self._pipe.publish(channel(self._claim.id), frame)
+
+    def _encode(self, event: Event, seq: int | None) -> str:
+        envelope = Envelope.model_construct(
+            delegation_id=self._claim.id, seq=seq, at=now(), attempt=self._claim.attempt, event=event
+        )
+        text = envelope.to_json()
+        if len(text) > MAX_EVENT_BYTES // 4 and len(text.encode()) > MAX_EVENT_BYTES:
+            text = _bounded(envelope.to_dict())
+        return self.masked(text)
+
+    def masked(self, text: str) -> str:
+        """The text with every known secret value replaced."""
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, "***")
+        return text
+
+
+def _bounded(event: dict[str, Any]) -> str:
+    """An event's JSON cut to the cap: its longest texts first, with the truncator's hint (P-19)."""
+    longest = 16_000
+    while True:
+        text = json.dumps(_clipped(event, longest), ensure_ascii=False)
+        if len(text.encode()) <= MAX_EVENT_BYTES or longest < 20:
+            return text
+        longest //= 2
+
+
+def _clipped(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return clip(value, longest)
+    if isinstance(value, dict):
+        return {key: _clipped(part, longest) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_clipped(part, longest) for part in value[:longest]]
+    return value

@@ -1,0 +1,63 @@
+"""The conversation: append-only, each message encoded once, when it joins.
+
+Provider signatures bind to the exact prefix, so nothing that was sent is ever edited (P-09, P-21).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from worker.models.base import Call, Reply
+from worker.tools.base import ToolResult
+
+
+class History:
+    """The messages of one run. ``on_append`` hears of every new one, to keep it."""
+
+    def __init__(self, kept: Sequence[bytes] = (), on_append: Callable[[bytes], None] = lambda entry: None) -> None:
+        self.messages: list[bytes] = list(kept)
+        self._on_append = on_append
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages together."""
+        return sum(map(len, self.messages))
+
+    def ask(self, text: str) -> None:
+        """Adds words of ours as the user's."""
+        self._append({"role": "user", "content": [{"type": "text", "text": text}]})
+
+    def add(self, reply: Reply) -> None:
+        """Adds the model's reply as it came: text, thinking with its signature, and calls."""
+        self._append({"role": "assistant", "content": reply.content})
+
+    def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
+        """Adds one answer a call, in the order of asking, in one message; ``note`` follows them in our own words."""
+        content: list[dict[str, Any]] = []
+        for call, result in answers:
+            block = {"type": "tool_result", "tool_use_id": call.id, "content": result.for_model}
+            content.append(block if result.success else block | {"is_error": True})
+        if note:
+            content.append({"type": "text", "text": note})
+        self._append({"role": "user", "content": content})
+
+    def unanswered(self) -> list[Call]:
+        """The calls of the last message that nobody has answered yet: what a crash or a limit left open."""
+        last = json.loads(self.messages[-1]) if self.messages else {}
+        if last.get("role") != "assistant":
+            return []
+        return [
+            Call(block["id"], block["name"], block["input"] if isinstance(block["input"], dict) else {})
+            for block in last["content"]
+            if block["type"] == "tool_use"
+        ]
+
+    def ends_with_user(self) -> bool:
+        return bool(self.messages) and self.messages[-1].startswith(b'{"role":"user"')
+
+    def _append(self, message: dict[str, Any]) -> None:
+        entry = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+        self.messages.append(entry)
+        self._on_append(entry)

@@ -1,0 +1,103 @@
+"""Leases: a worker's right to its runs, renewed in one round trip; a run whose lease is lost stops at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from enum import Enum
+
+from shared.bus import Bus
+from shared.connection import Pipe
+from shared.log import log
+from shared.runs import CANCEL, LEASES, RENEW, Claim, record_key
+
+
+class Stop(Enum):
+    """Why a run is told to stop from outside."""
+
+    CANCELLED = "cancelled"
+    FENCED = "fenced"
+    SHUTDOWN = "shutdown"
+
+
+class StopSignal:
+    """Raised once for a run; the first reason stays, except that losing the lease beats everything."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.reason: Stop | None = None
+
+    def set(self, reason: Stop) -> None:
+        if self.reason is None or reason is Stop.FENCED:
+            self.reason = reason
+        self._event.set()
+
+    async def wait(self) -> Stop:
+        await self._event.wait()
+        assert self.reason is not None
+        return self.reason
+
+
+class Leases:
+    """All leases of one worker process, and the ear for requests to cancel."""
+
+    def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float) -> None:
+        self._pipe = pipe
+        self._bus = bus
+        self._seconds = lease_seconds
+        self._held: dict[str, tuple[str, StopSignal]] = {}
+        self._renewed: dict[str, float] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._held)
+
+    @asynccontextmanager
+    async def held(self, claim: Claim) -> AsyncGenerator[StopSignal]:
+        """Keeps the lease of a claimed run while the block runs."""
+        signal = StopSignal()
+        self._held[claim.id] = (claim.fence, signal)
+        self._renewed[claim.id] = time.monotonic()
+        try:
+            yield signal
+        finally:
+            del self._held[claim.id], self._renewed[claim.id]
+
+    async def renew_forever(self) -> None:
+        """Renews at a third of the lease; a run that could not be renewed for a whole lease is stopped."""
+        while True:
+            await asyncio.sleep(self._seconds / 3)
+            for id, (_, signal) in self._held.items():
+                if time.monotonic() - self._renewed[id] > self._seconds:
+                    signal.set(Stop.FENCED)
+            if self._held and not self._pipe.away:
+                await self._renew()
+
+    async def _renew(self) -> None:
+        held = list(self._held.items())
+        sent = time.monotonic()
+        keys = [LEASES, *(record_key(id) for id, _ in held)]
+        args = [int(self._seconds * 1000), *(part for id, (fence, _) in held for part in (id, fence))]
+        asked = self._pipe.script(RENEW, keys, args)
+        done, _ = await asyncio.wait({asked}, timeout=self._seconds / 3)
+        if not done:
+            return
+        for (id, (_, signal)), answer in zip(held, asked.result(), strict=True):
+            if answer == 1:
+                log.warning("lease of %s is another's now", id)
+                signal.set(Stop.FENCED)
+                continue
+            if id in self._renewed:
+                self._renewed[id] = sent
+            if answer == 2:
+                signal.set(Stop.CANCELLED)
+
+    async def hear_cancels(self) -> None:
+        """Listens for requests to cancel. One that is missed is seen at the next renewal."""
+        async with self._bus.listen(CANCEL) as inbox:
+            while True:
+                id = await inbox.get()
+                if id is not None and id in self._held:
+                    self._held[id][1].set(Stop.CANCELLED)

@@ -1,0 +1,194 @@
+"""The only place that says "enough": turns, tool calls, time, tokens and money, each exactly (P-05…P-08, C17)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shared import tokens
+from shared.delegation import Limits, TerminationReason, Usage
+from shared.errors import DeputizeError
+from worker.models.base import Call, Price, Prompt
+
+SUMMARY_SHARE = 0.1
+SUMMARY_SECONDS = 15.0
+"""The last turn without tools gets this tail of the run's time, so that the whole run keeps its limit."""
+SMALLEST_REPLY = 64
+"""Output tokens below which asking the model is of no use."""
+
+
+class LimitReached(DeputizeError):
+    """A limit ends the run: an ending with a reason, not a crash. ``str`` says which limit and how high it is."""
+
+    def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
+        super().__init__(f"{limit} {value} reached")
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Meter:
+    """What a run has used so far, over all its attempts, held against its limits."""
+
+    limits: Limits
+    price: Price | None
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    wasted: Usage = field(default_factory=Usage)
+    """The part of ``usage`` that bought nothing: turns that were cut and asked again."""
+    earlier_seconds: float = 0.0
+    """Time used by earlier attempts."""
+    begun: float = field(default_factory=time.monotonic)
+    refused_call: bool = False
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the run's time used, over all attempts."""
+        return self.earlier_seconds + time.monotonic() - self.begun
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the work must stop; what is kept back for the summary is not in it."""
+        whole = self.limits.timeout_seconds
+        return whole - min(SUMMARY_SECONDS, whole * SUMMARY_SHARE) - self.elapsed
+
+    @property
+    def time_for_summary(self) -> float:
+        """Seconds in which the last turn must be done, so that the run's whole time is not exceeded."""
+        return self.limits.timeout_seconds - self.elapsed
+
+    def begin_turn(self) -> int:
+        """Counts a turn and gives its number, from 1. Raises ``LimitReached``."""
+        if self.refused_call:
+            raise LimitReached(TerminationReason.MAX_TOOL_CALLS, "maxToolCalls", self.limits.max_tool_calls)
+        if self.turns >= self.limits.max_turns:
+            raise LimitReached(TerminationReason.MAX_TURNS, "maxTurns", self.limits.max_turns)
+        if self.time_left <= 0:
+            raise self.out_of_time()
+        self.turns += 1
+        return self.turns
+
+    def take_call(self) -> bool:
+        """Counts a tool call, or says that there are no more."""
+        if self.tool_calls >= self.limits.max_tool_calls:
+            self.refused_call = True
+            return False
+        self.tool_calls += 1
+        return True
+
+    def out_of_time(self) -> LimitReached:
+        return LimitReached(TerminationReason.TIMEOUT, "timeoutSeconds", self.limits.timeout_seconds)
+
+    def spend(self, usage: Usage, *, wasted: bool = False) -> Usage:
+        """Adds what a call has used, priced where the price is known, and gives it back priced."""
+        cost = self.price.cost(usage) if self.price else usage.cost_usd if usage.cost_usd else None
+        if cost is None and not usage.total:
+            cost = 0.0
+        priced = usage.model_copy(update={"cost_usd": cost})
+        self.usage += priced
+        if wasted:
+            self.wasted += priced
+        return priced
+
+    def output_allowance(self, prompt_tokens: int, wanted: int) -> int:
+        """How many output tokens the next call may have, given an upper bound of its prompt's tokens.
+
+        What the call can cost at most is reserved before it is made, so tokens and money hold exactly as far as
+        the bound does. Raises ``LimitReached(BUDGET)`` where not even a short reply fits.
+        """
+        allowed = wanted
+        if self.limits.max_tokens is not None:
+            allowed = min(allowed, self.limits.max_tokens - self.usage.total - prompt_tokens)
+            if allowed < SMALLEST_REPLY:
+                raise LimitReached(TerminationReason.BUDGET, "maxTokens", self.limits.max_tokens)
+        if self.limits.max_cost_usd is not None and self.price is not None:
+            allowed = min(allowed, self._affordable(prompt_tokens, self.limits.max_cost_usd, self.price))
+            if allowed < SMALLEST_REPLY:
+                raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
+        return allowed
+
+    def _affordable(self, prompt_tokens: int, most: float, price: Price) -> int:
+        rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
+        prompt = prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000
+        left = most - (self.usage.cost_usd or 0.0) - prompt
+        return int(left * 1_000_000 / rate.output) if rate.output else 1 << 30
+
+    def checkpoint(self) -> dict[str, object]:
+        """What the next attempt must know; read back by ``restored``."""
+        return {
+            "turns": self.turns,
+            "toolCalls": self.tool_calls,
+            "usage": self.usage.to_dict(),
+            "wasted": self.wasted.to_dict(),
+            "elapsed": round(self.elapsed, 3),
+        }
+
+    @classmethod
+    def restored(cls, limits: Limits, price: Price | None, checkpoint: dict[str, object]) -> Meter:
+        """A meter that goes on where the checkpoint of an earlier attempt stands; a new one where there is none."""
+        if not checkpoint:
+            return cls(limits, price)
+        return cls(
+            limits,
+            price,
+            turns=int(str(checkpoint["turns"])),
+            tool_calls=int(str(checkpoint["toolCalls"])),
+            usage=Usage.model_validate(checkpoint["usage"]),
+            wasted=Usage.model_validate(checkpoint["wasted"]),
+            earlier_seconds=float(str(checkpoint["elapsed"])),
+        )
+
+
+class PromptBound:
+    """An upper bound of a prompt's tokens: what was billed for the part already sent, plus a bound of what is new.
+
+    Claude counts 1.2 to 1.9 times what the local encoding does; the bound takes 2. Where no limit asks for it,
+    nothing is counted.
+    """
+
+    FACTOR = 2.0
+
+    def __init__(self, limits: Limits) -> None:
+        self._asked = limits.max_tokens is not None or limits.max_cost_usd is not None
+        self._billed = 0
+        self._sent = 0
+
+    def of(self, prompt: Prompt) -> int:
+        if not self._asked:
+            return 0
+        new = b"".join(prompt.messages[self._sent :]).decode("utf-8", "replace")
+        if not self._sent:
+            new += prompt.system + "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in prompt.tools)
+        return self._billed + self.estimate(new)
+
+    def learn(self, usage: Usage, sent: int) -> None:
+        """Takes what one call was billed: from now on that covers the first ``sent`` messages."""
+        self._billed, self._sent = usage.total, sent
+
+    def estimate(self, text: str) -> int:
+        """An upper bound of one text's tokens."""
+        return int(tokens.count(text) * self.FACTOR)
+
+
+class Repetition:
+    """Sees a run that goes in circles: one call, or a cycle of up to 5 calls, repeated 5 times in a row (P-20)."""
+
+    TIMES = 5
+    LONGEST = 5
+
+    def __init__(self) -> None:
+        self._seen: list[str] = []
+
+    def watch(self, calls: Sequence[Call]) -> None:
+        """Notes the calls of a turn. Raises ``LimitReached`` when the last ones are a cycle that came round 5 times."""
+        for call in calls:
+            spelled = f"{call.name}{json.dumps(call.arguments, sort_keys=True)}"
+            self._seen = [*self._seen[-self.TIMES * self.LONGEST + 1 :], spelled]
+            if any(self._circles(length) for length in range(1, self.LONGEST + 1)):
+                raise LimitReached(TerminationReason.LOOP_DETECTED, "identical calls repeated", self.TIMES)
+
+    def _circles(self, length: int) -> bool:
+        tail = self._seen[-length * self.TIMES :]
+        return len(tail) == length * self.TIMES and tail == tail[:length] * self.TIMES

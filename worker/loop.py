@@ -1,0 +1,192 @@
+"""The loop: ask the model, judge each call, execute, answer; until the work is done or something says "enough"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from shared.delegation import ApprovalMode, TerminationReason
+from shared.errors import ErrorType, ToolError
+from shared.events import AskedCall, ModelRetried, Replied, TextDelta, ThinkingDelta, TurnStarted
+from shared.log import log
+from worker.emit import Emitter
+from worker.history import History
+from worker.limits import LimitReached, Meter, PromptBound, Repetition
+from worker.models.base import Call, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart, ToolSpec
+from worker.output import bounded
+from worker.policy import CallView, judgement
+from worker.prompt import last_turn, reply_was_cut
+from worker.steps import StepLog, in_doubt, not_executed
+from worker.tools import find
+from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that may be executed."""
+
+    tool: AnyTool
+    params: Any
+
+
+@dataclass(slots=True)
+class Loop:
+    """The parts of one run, and the verbs that use them. Nothing in it is shared with another run (P-03)."""
+
+    model: Model
+    system: str
+    specs: tuple[ToolSpec, ...]
+    kit: Mapping[str, AnyTool]
+    mode: ApprovalMode
+    context: ToolContext
+    history: History
+    meter: Meter
+    bound: PromptBound
+    emit: Emitter
+    steps: StepLog
+    repetition: Repetition | None
+    after_effects: Callable[[], Awaitable[None]]
+    """Called after every call that may have changed the workspace."""
+    checkpoint: Callable[[], None]
+    """Called when the history and the counts agree: after each reply and after its answers."""
+    max_output_tokens: int = 16_000
+    last_words: str = ""
+    answers: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    """Of the turn under way, by call id: a cancellation in its middle loses none."""
+
+    async def run(self) -> TerminationReason:
+        """Turns until the model stops calling tools. Raises ``LimitReached``, ``ModelUnavailable`` and ``Fenced``."""
+        if left_open := self.history.unanswered():
+            await self.answer(left_open, resumed=True)
+        while True:
+            reply = await self.ask(self.meter.begin_turn())
+            if reply.calls:
+                await self.answer(reply.calls)
+            elif reply.stop_reason == "max_tokens":
+                self.history.ask(reply_was_cut())
+            elif reply.stop_reason == "refusal":
+                return TerminationReason.REFUSED
+            elif reply.stop_reason != "pause_turn":
+                return TerminationReason.COMPLETED
+
+    async def summarize(self, limit: LimitReached) -> None:
+        """The last turn, without tools (P-08)."""
+        self.settle(str(limit), note=last_turn(limit))
+        await self.ask(self.meter.turns + 1, allow_tools=False)
+
+    def settle(self, why: str, note: str = "") -> None:
+        """Answers every call that is still open, so that each has exactly one answer (P-09)."""
+        if calls := self.history.unanswered():
+            late = not_executed(why)
+            self.history.answer([(call, self.answers.get(call.id, late)) for call in calls], note)
+        elif note:
+            self.history.ask(note)
+
+    async def ask(self, turn: int, *, allow_tools: bool = True) -> Reply:
+        """One model reply: streamed, kept, counted. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
+        prompt = Prompt(self.system, self.specs, self.history.messages, 0, allow_tools, self.context.delegation_id)
+        allowance = self.meter.output_allowance(self.bound.of(prompt), self.max_output_tokens)
+        self.steps.turn = turn
+        self.emit.emit(TurnStarted(turn=turn))
+        async for part in self.model.reply(replace(prompt, max_output_tokens=allowance)):
+            match part:
+                case TextPart(text):
+                    self.emit.delta(TextDelta, turn, text)
+                case ThinkingPart(text):
+                    self.emit.delta(ThinkingDelta, turn, text)
+                case Retrying(error, delay, wasted):
+                    self.meter.spend(wasted, wasted=True)
+                    self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
+                case Reply():
+                    return self.keep(turn, part if allow_tools else part.without_calls())
+        raise AssertionError("a model's stream ends with a Reply or an error")
+
+    def keep(self, turn: int, reply: Reply) -> Reply:
+        """Takes a reply into history, counts and events."""
+        usage = self.meter.spend(reply.usage)
+        self.last_words = reply.text or self.last_words
+        self.steps.thinking = reply.thinking or reply.text
+        if reply.content:
+            self.history.add(reply)
+        self.bound.learn(reply.usage, len(self.history.messages))
+        self.emit.emit(
+            Replied(
+                turn=turn,
+                text=reply.text,
+                thinking=reply.thinking,
+                stop_reason=reply.stop_reason,
+                usage=usage,
+                tool_calls=[AskedCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls],
+            )
+        )
+        self.checkpoint()
+        return reply
+
+    async def answer(self, calls: Sequence[Call], *, resumed: bool = False) -> None:
+        """Judges and executes the calls, read-only ones side by side; answers all in the order of asking (C15)."""
+        self.answers = {}
+        judged = [(call, (in_doubt(call, self.kit) if resumed else None) or self.judge(call)) for call in calls]
+        for together, group in groupby(judged, key=lambda pair: _side_by_side(pair[1])):
+            if together:
+                async with asyncio.TaskGroup() as tasks:
+                    for call, verdict in group:
+                        tasks.create_task(self.carry_out(call, verdict))
+            else:
+                for call, verdict in group:
+                    await self.carry_out(call, verdict)
+        self.history.answer([(call, self.answers[call.id]) for call in calls])
+        self.checkpoint()
+        if self.repetition:
+            self.repetition.watch(calls)
+
+    def judge(self, call: Call) -> Prepared | ToolResult:
+        """May this call be executed? A "no" is the answer the model reads (P-10)."""
+        if not self.meter.take_call():
+            return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
+        try:
+            if call.problem:
+                raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
+            tool = find(self.kit, call.name)
+            params = tool.parse(call.arguments)
+        except ToolError as error:
+            return ToolResult.failed(error)
+        refusal = judgement(CallView(tool, tool.touches(params)), self.mode, self.context.sandbox.broken)
+        return ToolResult.failed(refusal) if refusal else Prepared(tool, params)
+
+    async def carry_out(self, call: Call, verdict: Prepared | ToolResult) -> None:
+        """One call to its answer; whatever happens, its step ends."""
+        if isinstance(verdict, ToolResult):
+            self.answers[call.id] = verdict
+            self.steps.refuse(call, verdict)
+            return
+        step = self.steps.start(call, verdict.tool, verdict.tool.title(verdict.params))
+        result = not_executed("the run was stopped while this call was under way", ErrorType.CANCELLED)
+        try:
+            context = replace(self.context, call_id=call.id, on_metadata=self.steps.updates(step))
+            result = await self.execute(verdict, context)
+        finally:
+            self.answers[call.id] = result
+            self.steps.end(step, result)
+
+    async def execute(self, prepared: Prepared, context: ToolContext) -> ToolResult:
+        """Runs the tool. A tool lets no exception escape; one that does is our fault, and logged as such."""
+        tool, params = prepared.tool, prepared.params
+        try:
+            if tool.effect is not Effect.PURE:
+                await self.emit.settled()
+            result = await tool.run(context, params)
+        except ToolError as error:
+            result = ToolResult.failed(error)
+        except Exception as error:  # noqa: BLE001 - the one broad except: the run goes on, the traceback is kept
+            log.exception("tool %s failed", tool.name)
+            result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
+        if tool.effect is not Effect.PURE:
+            await self.after_effects()
+        return await bounded(result, tool, context, self.bound.estimate)
+
+
+def _side_by_side(verdict: Prepared | ToolResult) -> bool:
+    return isinstance(verdict, Prepared) and verdict.tool.kind in (Kind.READ, Kind.SEARCH)

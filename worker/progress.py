@@ -1,0 +1,42 @@
+"""What Flower shows of a running delegation: its present step, as Celery events, at most one a second each."""
+
+from __future__ import annotations
+
+import asyncio
+
+from celery import Celery
+
+from shared.log import log
+
+SECONDS = 1.0
+
+
+class ProgressEvents:
+    """Gathers the latest word of every run and sends it from a thread, because Celery's events block."""
+
+    def __init__(self, app: Celery, hostname: str) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._latest: dict[str, str] = {}
+
+    def say(self, id: str, text: str) -> None:
+        self._latest[id] = text
+
+    def drop(self, id: str) -> None:
+        """A run that ends must not be overwritten in Flower by an older word."""
+        self._latest.pop(id, None)
+
+    async def send_forever(self) -> None:
+        while True:
+            await asyncio.sleep(SECONDS)
+            news, self._latest = self._latest, {}
+            if news:
+                await asyncio.to_thread(self._send, news)
+
+    def _send(self, news: dict[str, str]) -> None:
+        try:
+            with self._app.events.default_dispatcher(hostname=self._hostname) as dispatcher:
+                for id, text in news.items():
+                    dispatcher.send("task-progress", uuid=id, result=text)
+        except Exception as error:  # noqa: BLE001 - monitoring is lossy and must never disturb a run
+            log.debug("no progress for Flower: %s", error)

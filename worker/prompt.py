@@ -1,0 +1,48 @@
+"""What the model is told: who it is and where it works, and the piece of work in the caller's own words."""
+
+from __future__ import annotations
+
+from shared.delegation import DelegationRequest
+from worker.limits import LimitReached
+
+_SYSTEM = """\
+You are a worker agent. Another agent has handed you one piece of work; you carry it out alone, with your tools, \
+and report back. Nobody can answer questions while you work: decide, and say in the end what you assumed.
+
+Your workspace is {mount}, your own copy: paths are relative to it, and nothing outside it can be read or changed. \
+Commands run in a sandbox without network access.
+
+Work in small steps and look at results before you go on. Independent calls can be made in one turn. When a call \
+fails, its error says what was wrong: mend that, do not repeat the same call. Read a file before you edit it.
+
+When the work is done, or cannot be done, stop calling tools and answer with a short report: what you did, what you \
+found, what is left. Claim only what you have seen in a tool's result."""
+
+
+def system_prompt(mount: str) -> str:
+    return _SYSTEM.format(mount=mount)
+
+
+def first_message(request: DelegationRequest) -> str:
+    """Task, context and expected outcome, marked as what they are (S002-051)."""
+    parts = [f"# Task\n\n{request.task.strip()}"]
+    if request.context.strip():
+        parts.append(f"# Context\n\n{request.context.strip()}")
+    if request.expected_outcome.strip():
+        parts.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
+    return "\n\n".join(parts)
+
+
+def last_turn(limit: LimitReached) -> str:
+    """Asks for the summary when a limit has ended the work."""
+    return (
+        f'<system_hint type="limit_reached" limit="{limit}">The work ends here. Tools are no longer available. '
+        "Report now in plain words: what was done, what was found, and what is still to do.</system_hint>"
+    )
+
+
+def reply_was_cut() -> str:
+    return (
+        '<system_hint type="reply_cut">Your reply was cut at its longest allowed length. Go on from there, in '
+        "smaller pieces.</system_hint>"
+    )

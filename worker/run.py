@@ -1,0 +1,261 @@
+"""One run from its parts to its result: builds them, watches over the loop, always cleans up and always reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from shared import log as logs
+from shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
+from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused
+from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
+from shared.log import log
+from shared.runs import Claim
+from shared.wire import now
+from worker.emit import Emitter
+from worker.history import History
+from worker.lease import Stop, StopSignal
+from worker.limits import LimitReached, Meter, PromptBound, Repetition
+from worker.loop import Loop
+from worker.models.base import ToolSpec
+from worker.output import clip
+from worker.prompt import first_message, system_prompt
+from worker.services import Services
+from worker.steps import StepLog
+from worker.tools import toolkit
+from worker.tools.base import AnyTool, ToolContext
+from worker.workspace import Workspace
+
+HEARTBEAT_SECONDS = 10.0
+MOUNT = "/workspace"
+MAX_SUMMARY_CHARS = 16_000
+MAX_DETAILS_CHARS = 32_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why the run ended, and what to say where the model's own words are missing."""
+
+    reason: TerminationReason
+    words: str = ""
+
+
+class _CancelledError(Exception):
+    """Somebody asked for the end of the delegation."""
+
+
+class Run:
+    """One attempt at one delegation."""
+
+    def __init__(self, claim: Claim, services: Services, stop: StopSignal) -> None:
+        self.claim = claim
+        self.services = services
+        self.stop = stop
+        self.emit = Emitter(services.pipe, claim, services.secrets, lambda: stop.set(Stop.FENCED))
+        self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
+        self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
+        self.troubles: list[str] = []
+        self.workspace: Workspace | None = None
+        self.loop: Loop | None = None
+
+    async def carry_out(self) -> ToolAgentResult | None:
+        """Runs to the end and gives the result, kept and published; None where the run is another worker's now."""
+        logs.delegation.set(self.claim.id)
+        heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
+        try:
+            ending = await self._work()
+            result = await self._result(ending)
+            await self._finish(result)
+            return result
+        except Fenced:
+            log.warning("this attempt lost its lease and stops")
+            return None
+        finally:
+            heartbeat.cancel()
+            self.emit.close()
+            if self.workspace is not None:
+                self.workspace.close()
+
+    async def _work(self) -> Ending:
+        if self.claim.attempt > self.services.settings.max_attempts:
+            lost = f"{self.claim.attempt - 1} workers in a row were lost while they carried this out; it is given up"
+            return Ending(TerminationReason.WORKER_LOST, self._trouble(lost, "worker_lost"))
+        try:
+            async with self._parts() as loop:
+                self.loop = loop
+                await self._announce(loop)
+                return await self._watch(loop)
+        except Refused as error:
+            return Ending(TerminationReason.REFUSED, self._trouble(error.detail, "refused"))
+        except (ModelUnavailable, Misconfigured) as error:
+            return Ending(TerminationReason.MODEL_UNAVAILABLE, self._trouble(str(error), "model_unavailable"))
+        except (Fenced, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a result that says so
+            log.exception("the run failed inside")
+            return Ending(TerminationReason.ERROR, self._trouble(f"internal error: {error!r}", "error"))
+
+    @asynccontextmanager
+    async def _parts(self) -> AsyncGenerator[Loop]:
+        """Everything a run needs, made for this run alone (P-03); gone when the block ends."""
+        request, services = self.claim.request, self.services
+        kit = toolkit(request.tools)
+        model = await services.model(request.model)
+        self.meter = Meter.restored(self.claim.limits, model.price(), self.claim.checkpoint)
+        if self.claim.limits.max_cost_usd is not None and model.price() is None:
+            detail = (
+                f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
+            )
+            raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
+        self.workspace = await services.workspace(self.claim.id, request.workspace)
+        history = History(self.claim.history, self.emit.keep)
+        if not history.messages:
+            history.ask(first_message(request))
+        async with services.sandbox(self.workspace) as sandbox:
+            context = ToolContext(
+                delegation_id=self.claim.id,
+                call_id="",
+                files=self.workspace.files,
+                sandbox=sandbox,
+                session_id=request.session_id,
+                message_id=request.message_id,
+            )
+            yield Loop(
+                model=model,
+                system=system_prompt(MOUNT),
+                specs=_specs(kit),
+                kit=kit,
+                mode=request.approval_mode,
+                context=context,
+                history=history,
+                meter=self.meter,
+                bound=PromptBound(self.claim.limits),
+                emit=self.emit,
+                steps=self.steps,
+                repetition=Repetition() if services.settings.loop_detection else None,
+                after_effects=self.workspace.note_changes,
+                checkpoint=self._checkpoint,
+            )
+
+    async def _announce(self, loop: Loop) -> None:
+        claim = self.claim
+        if claim.attempt == 1:
+            event = RunStarted(
+                worker=self.services.name, model=loop.model.name, tools=list(loop.kit), limits=claim.limits
+            )
+        else:
+            for envelope in await self.services.store.events(claim.id):
+                if isinstance(envelope.event, StepCompleted):
+                    self.steps.ended.append(envelope.event.step)
+            event = RunResumed(
+                worker=self.services.name, from_turn=self.meter.turns, reason="the attempt before lost its worker"
+            )
+        self.emit.emit(event)
+
+    async def _watch(self, loop: Loop) -> Ending:
+        """The loop under its time limit and the signals from outside; a limit gets its last turn without tools."""
+        try:
+            reason = await self._until_stopped(loop.run(), self.meter.time_left)
+            return Ending(reason, loop.last_words)
+        except LimitReached as limit:
+            return await self._summarize(loop, limit)
+        except TimeoutError:
+            return await self._summarize(loop, self.meter.out_of_time())
+        except _CancelledError:
+            loop.settle("the delegation was cancelled")
+            return Ending(TerminationReason.CANCELLED, loop.last_words)
+
+    async def _summarize(self, loop: Loop, limit: LimitReached) -> Ending:
+        loop.last_words, earlier = "", loop.last_words
+        try:
+            await self._until_stopped(loop.summarize(limit), self.meter.time_for_summary)
+        except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
+            log.info("no summary turn: %s", error)
+        words = loop.last_words or f"Stopped: {limit}. {len(self.steps.ended)} steps were made. {earlier}".strip()
+        return Ending(limit.reason, words)
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Awaits the work; stops it when its time is over or a signal comes, and waits until it is gone.
+
+        Raises ``TimeoutError``, ``_CancelledError`` or ``Fenced``, and whatever the work raises.
+        """
+        doing = asyncio.create_task(work, name=f"loop {self.claim.id}")
+        signal = asyncio.create_task(self.stop.wait())
+        try:
+            await asyncio.wait({doing, signal}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            signal.cancel()
+            if not doing.done():
+                doing.cancel()
+                await asyncio.wait({doing})
+        if self.stop.reason is Stop.FENCED:
+            raise Fenced
+        if not doing.cancelled():
+            return doing.result()
+        if self.stop.reason is Stop.CANCELLED:
+            raise _CancelledError
+        raise TimeoutError
+
+    def _trouble(self, message: str, kind: str) -> str:
+        self.troubles.append(message)
+        self.emit.emit(ErrorSeen(message=message, kind=kind))
+        return message
+
+    def _checkpoint(self) -> None:
+        self.emit.set({"checkpoint": json.dumps(self.meter.checkpoint()), "progress": self._progress().to_json()})
+
+    def _progress(self) -> Progress:
+        return Progress(
+            turn=self.meter.turns,
+            tool_calls=self.meter.tool_calls,
+            last_tool=self.steps.last_tool,
+            elapsed_ms=round(self.meter.elapsed * 1000),
+            cost_usd=self.meter.usage.cost_usd,
+        )
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self.emit.emit(Heartbeat.model_validate(self._progress().model_dump()))
+
+    async def _result(self, ending: Ending) -> ToolAgentResult:
+        changes = await self.workspace.changes() if self.workspace else []
+        status = {TerminationReason.COMPLETED: Status.SUCCEEDED, TerminationReason.CANCELLED: Status.CANCELLED}
+        return ToolAgentResult(
+            delegation_id=self.claim.id,
+            status=status.get(ending.reason, Status.FAILED),
+            termination_reason=ending.reason,
+            summary=clip(ending.words.strip(), MAX_SUMMARY_CHARS),
+            details=clip(self.steps.details(), MAX_DETAILS_CHARS),
+            files_modified=[change.path for change in changes],
+            file_changes=changes,
+            errors=[*self.troubles, *self.steps.errors()],
+            tool_call_count=self.meter.tool_calls,
+            turn_count=self.meter.turns,
+            execution_time_ms=round(self.meter.elapsed * 1000),
+            attempts=self.claim.attempt,
+            usage=self.meter.usage,
+        )
+
+    async def _finish(self, result: ToolAgentResult) -> None:
+        """Result, ``run_finished`` and the lease's release in one write; after it nothing of the run is written."""
+        fields = {
+            "status": result.status.value,
+            "result": self.emit.masked(result.to_json()),
+            "finished": now().isoformat(),
+            "progress": self._progress().to_json(),
+        }
+        if self.workspace is not None:
+            fields["patch"] = self.emit.masked(await self.workspace.patch())
+        await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds)
+
+
+def _specs(kit: Mapping[str, AnyTool]) -> tuple[ToolSpec, ...]:
+    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in kit.values())

@@ -1,0 +1,136 @@
+"""What all runs of one worker process share: connections, leases and models. Nothing of any run is in here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets as random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shared.bus import Bus
+from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
+from shared.connection import AWAY, Pipe, connect
+from shared.delegation import WorkspaceSpec
+from shared.log import log
+from shared.queue import Ticket
+from shared.runs import LEASES, RELEASE, Claim, RunStore, record_key
+from shared.settings import Settings
+from shared.wire import now
+from worker.janitor import Janitor
+from worker.lease import Leases
+from worker.models import open_model
+from worker.models.base import Model
+from worker.progress import ProgressEvents
+from worker.tools import BUILTIN, cards
+from worker.workspace import Workspace
+
+
+@dataclass(slots=True)
+class Services:
+    """One worker process. ``sandbox_problem`` is why commands cannot run here, or None."""
+
+    settings: Settings
+    name: str
+    concurrency: int
+    store: RunStore
+    pipe: Pipe
+    leases: Leases
+    catalog: Catalog
+    progress: ProgressEvents
+    sandbox_problem: str | None
+    started: datetime = field(default_factory=now)
+    models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that must not leave the process: masked in events and results (design §5)."""
+        known = [value.get_secret_value() for value in self.settings.model_endpoint.values()]
+        return known + ([self.settings.token.get_secret_value()] if self.settings.token else [])
+
+    async def claim(self, id: str) -> Claim | None:
+        return await self.store.claim(id, random.token_hex(8), self.name, self.settings.lease_seconds)
+
+    def release(self, claim: Claim) -> asyncio.Future[int]:
+        """Hands a run back: queued again, and due at once."""
+        return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], [claim.id, claim.fence, 0])
+
+    async def model(self, name: str | None) -> Model:
+        """The model of that name; opened once a process, in a thread, because importing an SDK takes seconds."""
+        wanted = name or self.settings.model
+        if wanted not in self.models:
+            opening = asyncio.to_thread(open_model, wanted, self.settings)
+            self.models[wanted] = asyncio.create_task(opening, name=f"open {wanted}")
+        try:
+            return await asyncio.shield(self.models[wanted])
+        except Exception:
+            self.models.pop(wanted, None)
+            raise
+
+    async def workspace(self, id: str, spec: WorkspaceSpec) -> Workspace:
+        sources = self.settings.workspace_sources if not self.settings.local else None
+        return await Workspace.create(spec, id, self.settings.workspaces, sources)
+
+    async def announce_forever(self) -> None:
+        """Says every few seconds that this worker is here, with what, and how busy it is."""
+        while True:
+            card = WorkerCard(
+                name=self.name,
+                pid=os.getpid(),
+                started_at=self.started,
+                running=self.leases.count,
+                concurrency=self.concurrency,
+                model=self.settings.model,
+                sandbox=self.sandbox_problem,
+                tools=[tool.name for tool in BUILTIN],
+            )
+            with suppress(*AWAY):
+                await asyncio.shield(self.catalog.announce(card, cards()))
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings,
+    redis_url: str,
+    *,
+    name: str,
+    concurrency: int,
+    send: Callable[[Sequence[Ticket]], None],
+    progress: ProgressEvents,
+    sandbox_problem: str | None,
+) -> AsyncGenerator[Services]:
+    """Opens the process's services with their background tasks; closed, and gone from the catalog, with the block."""
+    async with (
+        connect(redis_url) as redis,
+        connect(redis_url) as writing,
+        connect(redis_url) as listening,
+        Pipe(writing) as pipe,
+        Bus(listening) as bus,
+    ):
+        store = RunStore(redis, settings.retention_seconds)
+        leases = Leases(pipe, bus, settings.lease_seconds)
+        catalog = Catalog(redis)
+        services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem)
+        janitor = Janitor(store, send, settings.claim_seconds)
+        tasks = [
+            asyncio.create_task(work, name=work.__qualname__)
+            for work in (
+                leases.renew_forever(),
+                leases.hear_cancels(),
+                janitor.sweep_forever(),
+                services.announce_forever(),
+                progress.send_forever(),
+            )
+        ]
+        try:
+            yield services
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with suppress(*AWAY):
+                await asyncio.wait_for(catalog.leave(name), 1)
+            log.info("worker %s is closed", name)

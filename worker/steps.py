@@ -1,0 +1,106 @@
+"""Steps: one tool call's life as the world sees it, and the log that a result's details are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.delegation import Step, StepStatus
+from shared.errors import ErrorType
+from shared.events import StepCompleted, StepStarted, StepUpdated
+from shared.wire import now
+from worker.emit import Emitter
+from worker.models.base import Call
+from worker.tools.base import AnyTool, Effect, ToolResult
+
+
+@dataclass(slots=True)
+class StepLog:
+    """Starts and ends steps, and remembers the ended ones in the order of their ends (S002-055)."""
+
+    emit: Emitter
+    say: Callable[[str], None] = lambda text: None
+    """Hears one short line at the start of every step, for people who watch."""
+    turn: int = 0
+    thinking: str = ""
+    """What the model said before the calls of this turn."""
+    ended: list[Step] = field(default_factory=list[Step])
+
+    def start(self, call: Call, tool: AnyTool | None, title: str) -> Step:
+        """A step that runs from now on; the id is the call's."""
+        step = Step(
+            id=call.id,
+            type=tool.step_type if tool else "tool_call",
+            title=title,
+            status=StepStatus.RUNNING,
+            tool_name=tool.name if tool else call.name,
+            arguments=call.arguments,
+            turn_index=self.turn,
+            timestamp=now(),
+            thinking=self.thinking or None,
+        )
+        self.emit.emit(StepStarted(step=step))
+        self.say(f"turn {self.turn} · step {len(self.ended) + 1} · {title}")
+        return step
+
+    def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:
+        """Where a tool sends live news of this step; they are not kept."""
+
+        def update(title: str | None, fields: Mapping[str, Any]) -> None:
+            self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
+
+        return update
+
+    def end(self, step: Step, result: ToolResult) -> None:
+        """The step's end: what came out, or why nothing did."""
+        done = step.model_copy(
+            update={
+                "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
+                "title": result.title or step.title,
+                "result": result.display or result.content or None,
+                "error": result.error,
+            }
+        )
+        self.ended.append(done)
+        self.emit.emit(StepCompleted(step=done))
+
+    def refuse(self, call: Call, result: ToolResult) -> None:
+        """A call that was not executed has a step too: it starts and ends at once."""
+        self.end(self.start(call, None, call.name), result)
+
+    @property
+    def last_tool(self) -> str | None:
+        return self.ended[-1].tool_name if self.ended else None
+
+    def details(self) -> str:
+        """The execution log: one line a step (S002-060)."""
+        return "\n".join(_line(number, step) for number, step in enumerate(self.ended, 1))
+
+    def errors(self, at_most: int = 50) -> list[str]:
+        """The failed steps' errors, first lines only."""
+        failed = [f"{step.title}: {step.error.splitlines()[0]}" for step in self.ended if step.error]
+        return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
+
+
+def not_executed(why: str, kind: ErrorType = ErrorType.LIMIT_REACHED) -> ToolResult:
+    """The answer to a call that nobody carried out."""
+    return ToolResult(error=f"not executed: {why}", error_type=kind)
+
+
+def in_doubt(call: Call, kit: Mapping[str, AnyTool]) -> ToolResult | None:
+    """Of a call that a lost worker left open: the answer, where it may have happened already and is not repeated."""
+    tool = next((tool for tool in kit.values() if call.name in (tool.name, *tool.aliases)), None)
+    if tool is None or tool.effect is Effect.PURE:
+        return None
+    return not_executed(
+        "the worker was lost while this call may have been under way, so it may have happened. "
+        "Look at the workspace before you repeat it",
+        ErrorType.CANCELLED,
+    )
+
+
+def _line(number: int, step: Step) -> str:
+    mark = "✓" if step.status is StepStatus.COMPLETED else "✗"
+    error = f" — {step.error.splitlines()[0]}" if step.error else ""
+    return f"{number}. [turn {step.turn_index}] {mark} {step.title}{error}"

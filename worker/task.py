@@ -1,0 +1,68 @@
+"""The one Celery task: an id in, a result out. The record says everything else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from celery import Celery
+
+from shared.log import log
+from shared.queue import TASK, send_tickets
+from shared.settings import Settings
+from worker.pool import AsyncPool, AsyncTask, add_service
+from worker.progress import ProgressEvents
+from worker.run import Run
+from worker.sandbox.bubblewrap import selftest
+from worker.services import Services, open_services
+
+
+def register(app: Celery, settings: Settings, redis_url: str, name: str) -> None:
+    """Makes ``deputize.run`` known to the app, and has the pool open what its runs share."""
+    opened: list[Services] = []
+
+    @asynccontextmanager
+    async def service(pool: AsyncPool) -> AsyncGenerator[None]:
+        problem = await selftest(settings.home) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
+        if problem:
+            log.warning("tools that need the sandbox are refused here: %s", problem)
+        async with open_services(
+            settings,
+            redis_url,
+            name=name,
+            concurrency=pool.limit,
+            send=partial(send_tickets, app),
+            progress=ProgressEvents(app, name),
+            sandbox_problem=problem,
+        ) as services:
+            opened.append(services)
+            yield
+            opened.clear()
+
+    async def run(self: AsyncTask, id: str) -> str | None:
+        return await carry_out(opened[0], id)
+
+    app.task(run, name=TASK, base=AsyncTask, bind=True)
+    add_service(app, service)
+
+
+async def carry_out(services: Services, id: str) -> str | None:
+    """Claims a delegation and runs it; a ticket for one that is held, finished or gone is dropped.
+
+    Gives the termination reason, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
+    back, so that another worker takes it at once instead of waiting for the lease to lapse.
+    """
+    claim = await services.claim(id)
+    if claim is None:
+        return None
+    try:
+        async with services.leases.held(claim) as stop:
+            result = await Run(claim, services, stop).carry_out()
+    except asyncio.CancelledError:
+        await asyncio.wait({services.release(claim)}, timeout=2)
+        raise
+    finally:
+        services.progress.drop(id)
+    return result.termination_reason.value if result else None
