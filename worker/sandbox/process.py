@@ -1,0 +1,196 @@
+"""One sandbox at work: started on the event loop's thread, fed, read to the end, killed with all that is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+READY = b"ready\n"
+GUARD = 'echo ready >&2; read -r go && exec "$@"'
+"""The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
+
+By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run.
+"""
+QUIET_GUARD = GUARD + " </dev/null"
+"""The same for commands that are given no input: some programs read a pipe instead of looking at files."""
+_CHUNK = 256 * 1024
+
+Sink = Callable[[bytes], None]
+
+
+class SetupFailed(Exception):
+    """The sandbox did not come up; the message is what it said."""
+
+
+class Process:
+    """A running sandbox. ``ended`` is its exit code; when it is there, no process of the sandbox is alive.
+
+    ``started`` raises SetupFailed where the walls could not be put up; then nothing has run. The command line must
+    run ``GUARD``. Start it only from the loop's thread: the kernel kills the sandbox when that thread ends.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], fds: Sequence[int], stdin: bytes | None, on_stdout: Sink, on_stderr: Sink
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self._outgoing = bytearray(b"go\n" + (stdin or b""))
+        self._keep_stdin = stdin is None
+        self._said = b""
+        self._init: int | None = None
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env={},
+            cwd="/",
+            pass_fds=fds,
+            process_group=0,  # the terminal's Ctrl-C is the worker's to handle
+            umask=0o022,
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        assert self._process.stderr
+        self._stdin = os.dup(self._process.stdin.fileno())
+        self._process.stdin.close()
+        os.set_blocking(self._stdin, False)
+        self._sinks = {self._process.stdout.fileno(): on_stdout, self._process.stderr.fileno(): self._setup_output}
+        self._on_stderr = on_stderr
+        for fd in self._sinks:
+            os.set_blocking(fd, False)
+            self._loop.add_reader(fd, self._read, fd)
+        self._outer = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._outer, self._outer_ended)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def write(self, data: bytes) -> None:
+        """Queues bytes for the command's standard input. Only with ``stdin`` None, which leaves it open."""
+        self._outgoing += data
+        if self.started.done():
+            self._feed()
+
+    def close_stdin(self) -> None:
+        """The command reads the end of its input after what is queued."""
+        self._keep_stdin = False
+        if self.started.done():
+            self._feed()
+
+    def kill(self) -> None:
+        """Ends everything in the sandbox; ``ended`` follows within milliseconds."""
+        if self.ended.done():
+            return
+        if not self.started.done():
+            # Killed half-way, bubblewrap would leave its child waiting for ever. Without our word it ends by itself.
+            self._drop_stdin()
+            return
+        if self._init is not None:
+            signal.pidfd_send_signal(self._init, signal.SIGKILL)
+        self._process.kill()
+
+    def kill_hard(self) -> None:
+        """For a sandbox that ``kill`` did not end."""
+        self._process.kill()
+
+    def _read(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self._sinks[fd](data)
+        else:
+            self._loop.remove_reader(fd)
+
+    def _setup_output(self, data: bytes) -> None:
+        """What comes on stderr before the command runs: our guard's word, or why there are no walls."""
+        self._said += data
+        before, word, after = self._said.partition(READY)
+        if not word or (before and not before.endswith(b"\n")):
+            return
+        self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
+        self._init = _first_child(self._process.pid)
+        if not self.started.done():
+            self.started.set_result(None)
+        self._feed()
+        if after:
+            self._on_stderr(after)
+
+    def _feed(self) -> None:
+        if self._stdin < 0:
+            return
+        self._loop.remove_writer(self._stdin)
+        try:
+            while self._outgoing:
+                del self._outgoing[: os.write(self._stdin, self._outgoing)]
+        except BlockingIOError:
+            self._loop.add_writer(self._stdin, self._feed)
+            return
+        except BrokenPipeError:  # the command does not want more
+            self._outgoing.clear()
+        if not self._keep_stdin:
+            self._drop_stdin()
+
+    def _drop_stdin(self) -> None:
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _outer_ended(self) -> None:
+        """Bubblewrap reports its first command's end while daemons may still live: their pid 1 is ended too."""
+        self._loop.remove_reader(self._outer)
+        os.close(self._outer)
+        self._process.wait()
+        if self._init is None:
+            self._finish()
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._init, signal.SIGKILL)
+        self._loop.add_reader(self._init, self._finish)
+
+    def _finish(self) -> None:
+        if self._init is not None:
+            self._loop.remove_reader(self._init)
+            with suppress(ChildProcessError):  # it is ours where we are pid 1 of a container: nobody else reaps it
+                os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
+            os.close(self._init)
+            self._init = None
+        self._drop_stdin()
+        for fd in tuple(self._sinks):
+            self._drain(fd)
+        assert self._process.stdout
+        assert self._process.stderr
+        self._process.stdout.close()
+        self._process.stderr.close()
+        if not self.started.done():
+            said = self._said.decode("utf-8", "replace").strip()
+            self.started.set_exception(SetupFailed(said or "it ended without a word"))
+            self.started.exception()  # whoever only waits for the end has seen it too
+        if not self.ended.done():
+            self.ended.set_result(self._process.returncode)
+
+    def _drain(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        with suppress(BlockingIOError):
+            while data := os.read(fd, _CHUNK):
+                self._sinks[fd](data)
+
+
+def _first_child(pid: int) -> int | None:
+    """A descriptor of bubblewrap's child, which is pid 1 of the sandbox: with it everything inside ends."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+        return os.pidfd_open(int(children[0]))
+    except (OSError, IndexError):
+        return None

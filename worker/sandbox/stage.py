@@ -1,0 +1,80 @@
+"""Where the worker is root: a mount namespace in which an unprivileged uid reaches what only root can name.
+
+Bubblewrap must not run as root (the kernel lets the real uid 0 write /proc/sys from any namespace), yet an
+unprivileged uid cannot pass through /root to a workspace, an interpreter or a wheel there. So root mounts these
+at reachable places of a namespace that no process lives in; it ends when its descriptor is closed, by us or by
+our death.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from shared.errors import Misconfigured
+
+_NEW_MOUNTS = 0x00020000
+_BIND, _RECURSIVE, _SLAVE = 0x1000, 0x4000, 0x80000
+_NOSUID, _NODEV = 0x2, 0x4
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Stage:
+    """``sources`` by name, each mounted as ``place(name)``. Raises Misconfigured where root may not mount."""
+
+    def __init__(self, sources: Mapping[str, Path]) -> None:
+        self._sources = sources
+        self._error: OSError | None = None
+        self.fd = -1
+        # Mount namespaces belong to threads: this one gets its own and leaves nothing but the descriptor.
+        thread = threading.Thread(target=self._build, name="stage")
+        thread.start()
+        thread.join()
+        if self._error:
+            raise Misconfigured(
+                f"root may not mount here ({self._error.strerror}), so commands cannot be kept from running as root. "
+                'Run the worker as an ordinary user (in compose: user: "10001:10001").'
+            )
+
+    @staticmethod
+    def place(name: str) -> str:
+        return f"/tmp/{name}"  # noqa: S108 - of the namespace, not of the host
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _build(self) -> None:
+        opened: dict[str, int] = {}
+        try:
+            _check(_libc.unshare(_NEW_MOUNTS))
+            _mount(None, "/", None, _RECURSIVE | _SLAVE)
+            for name, source in self._sources.items():
+                opened[name] = os.open(source, os.O_PATH | os.O_CLOEXEC)
+            _mount("tmpfs", self.place(""), "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
+            for name, fd in opened.items():
+                place = Path(self.place(name))
+                place.parent.mkdir(exist_ok=True)
+                place.mkdir() if Path(f"/proc/self/fd/{fd}").is_dir() else place.touch()
+                _mount(f"/proc/thread-self/fd/{fd}", str(place), None, _BIND | _RECURSIVE)
+            self.fd = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._error = error
+        finally:
+            for fd in opened.values():
+                os.close(fd)
+
+
+def _mount(source: str | None, place: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [None if text is None else os.fsencode(text) for text in (source, place, kind, data)]
+    _check(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]))
+
+
+def _check(answer: int) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
