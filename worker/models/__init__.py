@@ -1,32 +1,19 @@
-"""The models: one protocol (``base.py``), one file an adapter, one line here an adapter.
-
-Adapters are imported when they are opened: the SDK alone takes two seconds, and many processes never need it.
-"""
+"""The models: one protocol (``base.py``), one file an adapter, one line here an adapter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
+from importlib import import_module
 
 from shared.settings import Settings
 from worker.models.base import Model
 
-
-def _anthropic(name: str, settings: Settings) -> Model:
-    from worker.models.anthropic import AnthropicModel
-
-    return AnthropicModel(name, settings.model_endpoint)
-
-
-def _scripted(path: str, settings: Settings) -> Model:
-    from worker.models.scripted import ScriptedModel
-
-    return ScriptedModel.load(path)
-
-
-MODELS: Mapping[str, Callable[[str, Settings], Model]] = {
-    "anthropic": _anthropic,
-    "scripted": _scripted,
+MODELS: Mapping[str, str] = {
+    "anthropic": "worker.models.anthropic:AnthropicModel",
+    "scripted": "worker.models.scripted:ScriptedModel",
 }
+"""Kind → where its class is. Imported when opened: the SDK alone takes two seconds, and most processes need none."""
 
 
 def open_model(name: str, settings: Settings) -> Model:
@@ -35,14 +22,13 @@ def open_model(name: str, settings: Settings) -> Model:
     Raises Misconfigured when a script cannot be read. Whether an endpoint knows the model shows at the first reply.
     """
     kind, _, rest = name.partition(":")
-    if kind in MODELS and (rest or kind == "scripted"):
-        return MODELS[kind](rest, settings)
-    return MODELS["anthropic"](name, settings)
+    if kind not in MODELS or (kind == "anthropic" and not rest):
+        kind, rest = "anthropic", name
+    module, _, adapter = MODELS[kind].partition(":")
+    return getattr(import_module(module), adapter).open(rest, settings)
 
 
 async def close_models() -> None:
     """Closes the connections that models of the running loop hold open. Call it before a loop ends."""
-    import sys
-
     if endpoint := sys.modules.get("worker.models.endpoint"):
         await endpoint.close_endpoints()

@@ -8,13 +8,14 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import anthropic
 import httpx2
 from pydantic import SecretStr
 
 from shared.errors import ModelUnavailable
+from shared.settings import Settings
 from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from worker.models.endpoint import Access, Endpoint, endpoint
@@ -42,6 +43,11 @@ class AnthropicModel:
         self._access = Access.of(variables, self._patience)
         self._price = price_of(name)
         self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
+
+    @classmethod
+    def open(cls, name: str, settings: Settings) -> Self:
+        """The model of that name at the endpoint the settings say."""
+        return cls(name, settings.model_endpoint)
 
     @property
     def name(self) -> str:
@@ -78,7 +84,7 @@ class AnthropicModel:
             except anthropic.AnthropicError as error:
                 failure = Failure(f"credentials: {error}", passing=False)
             if assembly.done:
-                yield assembly.reply()
+                yield assembly.finish()
                 return
             failure = failure or Failure("the stream was cut before the message's end", passing=True)
             if not failure.passing or tries_made == self._patience.tries:

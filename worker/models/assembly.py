@@ -69,7 +69,7 @@ class Assembly:
             return usage
         return usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None})
 
-    def reply(self) -> Reply:
+    def finish(self) -> Reply:
         """The finished reply. Call it once ``done`` is true."""
         content: list[dict[str, Any]] = []
         calls: list[Call] = []

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from shared.delegation import Usage
 from shared.errors import ModelUnavailable
+from shared.settings import Settings
 from worker.models.base import Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
 from worker.models.fill import Past, fill
 from worker.models.script import Block, Rule, Script, Tokens, Turn, load_script
@@ -28,7 +29,7 @@ class ScriptedModel:
         self._price = rates and Price(rates.input, rates.output, rates.cache_read, rates.cache_write)
 
     @classmethod
-    def load(cls, path: str) -> Self:
+    def open(cls, path: str, settings: Settings) -> Self:
         """The model for a script file, or for the built-in script of "". Raises Misconfigured."""
         return cls(load_script(path), f"scripted:{path}" if path else "scripted")
 

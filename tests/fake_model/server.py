@@ -1,0 +1,240 @@
+"""The server: HTTP/1.1 over asyncio streams, a journal of what was asked, and counts of what is still open."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tests.fake_model import wire
+from tests.fake_model.strict import mistake
+from tests.fake_model.turns import Fault, Script, Turn, script_in, text
+
+
+class ClientGone(Exception):
+    """The client hung up while it was being answered."""
+
+
+@dataclass
+class Asked:
+    """One request: its headers (lower-case names), its body, and how it was answered."""
+
+    headers: dict[str, str]
+    body: Any
+    raw: bytes
+    status: int = 0
+    outcome: str = "open"
+
+
+@dataclass
+class FakeModel:
+    """``async with FakeModel([Turn([text("hello")])]) as fake: … fake.url …``
+
+    ``turns`` are for every conversation without a script of its own (``script`` and the prompt's ``FAKE:``); the
+    last turn is repeated.
+    """
+
+    turns: Sequence[Turn] = (Turn([text("Hello from the fake model.")]),)
+    key: str = "sk-fake-key"
+    port: int = 0
+    max_body: int = 32 * 1024 * 1024
+    journal: list[Asked] = field(default_factory=list[Asked])
+    open: int = 0
+    aborted: int = 0
+
+    def __post_init__(self) -> None:
+        self._scripts: list[Script] = [Script("", self.turns)]
+        self._connections: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    def script(self, contains: str, turns: Sequence[Turn]) -> None:
+        """These turns are for conversations whose first user text holds those words. The latest script wins."""
+        self._scripts.insert(0, Script(contains, turns))
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, backlog=4096)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while await self._serve(reader, writer):
+                    pass
+        finally:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; false when the connection is to be closed."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        path = head[0].split(" ")[1]
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        raw = await reader.readexactly(int(headers.get("content-length", 0)))
+        if path.startswith("/fake/"):
+            writer.write(_plain(200, self._report()))
+            return True
+        asked = Asked(headers, _json(raw), raw)
+        self.journal.append(asked)
+        self.open += 1
+        try:
+            return await self._answer(path, asked, _Stream(reader, writer))
+        except (ClientGone, ConnectionError):
+            self.aborted += 1
+            asked.outcome = "aborted"
+            return False
+        finally:
+            self.open -= 1
+
+    async def _answer(self, path: str, asked: Asked, stream: _Stream) -> bool:
+        refusal = self._refusal(path, asked)
+        if refusal:
+            return self._plain(asked, stream, *refusal)
+        conversation = _first_text(asked.body)
+        replies = sum(message["role"] == "assistant" for message in asked.body["messages"])
+        script = self._script_of(conversation)
+        turn, fault = script.next(hashlib.sha256(conversation.encode()).hexdigest(), replies)
+        await stream.pause(turn.delay)
+        if fault and fault.kind == "refuse":
+            said = wire.error(fault.status, f"fault {fault.status}", fault.error)
+            return self._plain(asked, stream, fault.status, said, fault.headers)
+        whole = wire.message(turn, asked.body, len(self.journal), len(asked.raw))
+        if not asked.body.get("stream"):
+            return self._plain(asked, stream, 200, whole)
+        asked.status = 200
+        stream.begin()
+        events = list(wire.events(whole, turn.pieces))
+        for sent, event in enumerate(events):
+            if fault and sent == min(fault.after, len(events) - 1):
+                asked.outcome = fault.kind
+                return await stream.fail(fault)
+            await stream.send(event)
+            await stream.pause(turn.pace)
+        asked.outcome = "answered"
+        stream.end()
+        return True
+
+    def _plain(
+        self, asked: Asked, stream: _Stream, status: int, body: Any, headers: Mapping[str, str] | None = None
+    ) -> bool:
+        asked.status, asked.outcome = status, "answered" if status == 200 else "refused"
+        stream.writer.write(_plain(status, body, headers or {}))
+        return True
+
+    def _refusal(self, path: str, asked: Asked) -> tuple[int, Any] | None:
+        if not path.startswith("/v1/messages"):
+            return 404, wire.error(404, f"no such path: {path}")
+        given = asked.headers.get("authorization", "").removeprefix("Bearer ") or asked.headers.get("x-api-key", "")
+        if given != self.key:
+            return 401, wire.error(401, f"invalid bearer token {given!r}" if given else "authentication is required")
+        if len(asked.raw) > self.max_body:
+            return 413, wire.error(413, "Request exceeds the maximum size")
+        if "anthropic-version" not in asked.headers:
+            return 400, wire.error(400, "anthropic-version: header is required")
+        wrong = mistake(asked.body)
+        return (400, wire.error(400, wrong)) if wrong else None
+
+    def _script_of(self, conversation: str) -> Script:
+        found = next(script for script in self._scripts if script.contains in conversation)
+        if not found.contains and (brought := script_in(conversation)):
+            # Kept, so that its faults are counted; it is found by its whole text from now on.
+            self.script(conversation, brought.turns)
+            return self._scripts[0]
+        return found
+
+    def _report(self) -> dict[str, Any]:
+        outcomes = [asked.outcome for asked in self.journal]
+        return {"requests": len(self.journal), "open": self.open, "aborted": self.aborted, "outcomes": outcomes}
+
+
+@dataclass
+class _Stream:
+    """One answer on its way. While it lasts, the client sends nothing; an end of its side means it is gone."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def begin(self) -> None:
+        self.writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
+            b"request-id: req_fake\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+
+    async def send(self, data: bytes) -> None:
+        if self.reader.at_eof():
+            raise ClientGone
+        self.writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await self.writer.drain()
+
+    def end(self) -> None:
+        self.writer.write(b"0\r\n\r\n")
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, but notices at once when the client hangs up."""
+        if seconds > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.gone()
+
+    async def gone(self) -> None:
+        await self.reader.read(1)
+        raise ClientGone
+
+    async def fail(self, fault: Fault) -> bool:
+        """Plays the rest of an in-stream fault; true when the connection can be used again."""
+        match fault.kind:
+            case "overload":
+                await self.send(wire.event(wire.error(529, "Overloaded")))
+            case "bad_json":
+                await self.send(b'event: content_block_delta\ndata: {"type": "content_block_\n\n')
+            case "stall":
+                await self.gone()
+            case "reset":
+                self._reset()
+                return False
+            case _:
+                pass
+        self.end()
+        return True
+
+    def _reset(self) -> None:
+        connection = self.writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+def _plain(status: int, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
+    data = json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} -", "content-type: application/json", f"content-length: {len(data)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return "\r\n".join([*lines, "", ""]).encode() + data
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return None
+
+
+def _first_text(body: Mapping[str, Any]) -> str:
+    content = body["messages"][0]["content"]
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block["type"] == "text")
