@@ -12,7 +12,7 @@ setup: .venv/.installed
 .venv/.installed: requirements.lock pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 
-.venv/.npm-installed: .venv/.installed
+.venv/.npm-installed: .ci/setup | .venv/.installed
 	@.ci/setup npm
 
 demo: setup
