@@ -1,0 +1,77 @@
+"""`python -m worker`: one worker process."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import redis
+
+from shared import log
+from shared.errors import DeputizeError, Misconfigured, Unavailable
+from shared.queue import create_app
+from shared.settings import Settings
+from worker import process, task
+
+REDIS_SECONDS = 5.0
+PR_SET_DUMPABLE = 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    keep_memory_private()
+    try:
+        settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
+        log.set_up(settings.log_level)
+        if settings.redis_url is None:
+            raise Misconfigured("a worker needs DEPUTIZE_REDIS_URL; `deputize up` starts workers with a Redis")
+        reach(settings.redis_url)
+        app = create_app(settings, settings.redis_url)
+        name = process.full_name(options.name)
+        task.register(app, settings, settings.redis_url, name)
+    except DeputizeError as error:
+        print(f"worker: {error}", file=sys.stderr)  # noqa: T201 - before logging is set up
+        return process.EXIT_MISCONFIGURED
+    return process.run(app, name, settings.concurrency, settings.queues, settings.log_level)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m worker", description="One worker process.")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")
+    parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
+    parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")
+    return parser.parse_args(arguments)
+
+
+def keep_memory_private() -> None:
+    """Other processes of this user, a sandboxed command above all, may not read this one's memory (keys)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def reach(redis_url: str) -> None:
+    """Waits a little, because the server may be starting at the same time. Raises Unavailable, Misconfigured."""
+    deadline = time.monotonic() + REDIS_SECONDS
+    try:
+        client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)
+    except ValueError as error:
+        raise Misconfigured(f"redis_url: {error}") from None
+    with client:
+        while True:
+            try:
+                client.ping()
+                return
+            except redis.AuthenticationError as error:
+                raise Misconfigured(f"redis_url: {error}") from None
+            except redis.RedisError as error:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"Redis does not answer: {error}. Is DEPUTIZE_REDIS_URL right?") from None
+            threading.Event().wait(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

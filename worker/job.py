@@ -1,0 +1,183 @@
+"""One job of the pool: Celery's own tracer in a greenlet, driven by an asyncio task.
+
+When the task's coroutine has to wait, the greenlet hands what it waits for to the asyncio task and sleeps. So the
+coroutine runs inside a plain asyncio task, and around it runs Celery's code as if it were synchronous.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import WorkerLostError
+from celery import Celery, Task, _state
+from celery.exceptions import SoftTimeLimitExceeded
+from celery.worker import state
+from greenlet import getcurrent, greenlet
+
+if TYPE_CHECKING:
+    from worker.pool import AsyncPool
+
+CLEANUP_SECONDS = 5.0
+"""How long a cancelled job may clean up before it is cancelled again: a library may have swallowed the first one."""
+
+_job: ContextVar[Job | None] = ContextVar("job", default=None)
+
+
+def await_(awaitable: Awaitable[Any]) -> Any:
+    """Waits for ``awaitable`` from plain code inside a job; the loop goes on meanwhile."""
+    tracer = getcurrent()
+    if not isinstance(tracer, _Tracer) or tracer.parent is None:
+        raise RuntimeError("await_ works only inside a job of worker.pool")
+    return tracer.parent.switch(awaitable)
+
+
+class AsyncTask(Task):
+    """The base class for tasks written as ``async def``. Called outside the pool it runs in a loop of its own."""
+
+    abstract = True
+
+    @property
+    def job(self) -> Job:
+        """The running job; its ``pool`` gives ``waiting()``."""
+        job = _job.get()
+        if job is None:
+            raise RuntimeError("no job of worker.pool is running here")
+        return job
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        job = _job.get()
+        work = self.run(*args, **kwargs)
+        if job is None:
+            return asyncio.run(work)
+        try:
+            return await_(work)
+        except asyncio.CancelledError:
+            if job.soft_limit_hit:
+                raise SoftTimeLimitExceeded(job.limits[0]) from None
+            if not job.cancelled:
+                # Celery would take it for a lost worker; it is an error of the task like any other.
+                raise RuntimeError("the task ended in a cancellation that nobody asked for") from None
+            raise
+
+    def send_event(self, type_: str, retry: bool = False, retry_policy: Any = None, **fields: Any) -> None:
+        """Sends a ``task-…`` event to whoever watches (Flower). Celery's own version blocks on Redis."""
+        job = self.job
+        if (request := state.requests.get(self.request.id)) is not None:
+            job.pool.tell(partial(request.send_event, type_, **fields))
+
+
+class _Tracer(greenlet):
+    """Celery's tracer of one job. A class of its own, so that ``await_`` can tell whether it may switch."""
+
+
+class Job:
+    """One task message being worked on. Lives on the loop's thread; only ``report`` runs on Celery's."""
+
+    def __init__(self, pool: AsyncPool, number: int, trace: Callable[[], Any], options: dict[str, Any]) -> None:
+        self.pool = pool
+        self.number = number
+        self.limits: tuple[float | None, float | None] = (options.get("soft_timeout"), options.get("timeout"))
+        self.cancelled = False
+        self.soft_limit_hit = False
+        self._trace = trace
+        self._options = options
+        self._announced = False
+        self._outcome: Callable[[], None] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        loop = self.pool.loop
+        self._task = loop.create_task(self._drive(), name=self._options.get("correlation_id"))
+        self._task.add_done_callback(self._finished)
+        for seconds, hit in zip(self.limits, (self._soft_limit, self._hard_limit), strict=True):
+            if seconds:
+                self._timers.append(loop.call_later(seconds, hit))
+
+    async def _drive(self) -> None:
+        _job.set(self)
+        tracer = _Tracer(self._trace)
+        # One context for tracer and coroutine: what either sets, the other sees.
+        tracer.gr_context = getcurrent().gr_context
+        step = tracer.switch
+        try:
+            wanted = step()
+            while not tracer.dead:
+                try:
+                    value = await wanted
+                except BaseException as error:  # noqa: BLE001 - also a cancellation belongs to the coroutine first
+                    wanted = tracer.throw(type(error), error, error.__traceback__)
+                else:
+                    wanted = tracer.switch(value)
+            self._outcome = partial(self._options["callback"], wanted)
+        except asyncio.CancelledError:
+            if not self._announced:
+                self._lost("cancelled")
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop and every other job with it
+            self._lost(repr(error))
+
+    def _lost(self, why: str) -> None:
+        try:
+            raise WorkerLostError(why)
+        except WorkerLostError:
+            self._outcome = partial(self._options["error_callback"], ExceptionInfo())
+
+    def _finished(self, _: asyncio.Task[None]) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self.pool.tell(self.report)
+
+    def report(self) -> None:
+        """On Celery's thread: says how the job ended, unless Celery has announced it already."""
+        self.pool.forget(self)
+        if self._outcome is not None and not self._announced:
+            self._outcome()
+
+    def announce_and_cancel(self) -> None:
+        """For revokes and shutdown: Celery says itself what becomes of the task, so its outcome is not reported."""
+        self._announced = True
+        if not self.cancelled:
+            self._insist()
+
+    def terminate(self, signum: int | None = None) -> None:
+        """Part of Celery's interface for results of ``apply_async``. The pool's ``terminate_job`` does the work."""
+
+    def _insist(self) -> None:
+        self._cancel()
+        self._timers.append(self.pool.loop.call_later(CLEANUP_SECONDS, self._insist))
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._task.done():
+            self.cancelled = True
+            self._task.cancel()
+
+    def _soft_limit(self) -> None:
+        self.soft_limit_hit = True
+        self.pool.tell(partial(self._options["timeout_callback"], True, self.limits[0]))
+        self._cancel()
+
+    def _hard_limit(self) -> None:
+        self._announced = True
+        self.pool.tell(partial(self._options["timeout_callback"], False, self.limits[1]))
+        self._insist()
+
+
+def share_request_stacks(app: Celery) -> None:
+    """Makes ``self.request`` and ``self.retry`` work inside coroutines.
+
+    Celery keeps the running request in stacks per greenlet or thread. The tracer pushes in its greenlet, the coroutine
+    asks in the loop's: here they find the same stack by the job they both belong to.
+    """
+
+    def identity() -> Any:
+        return _job.get() or threading.get_ident()
+
+    _state._task_stack.__ident_func__ = identity  # pyright: ignore[reportPrivateUsage]
+    for task in app.tasks.values():
+        task.request_stack.__ident_func__ = identity

@@ -1,0 +1,227 @@
+"""The Celery pool whose jobs are asyncio tasks: every delegation of this process lives on one event loop.
+
+Two threads matter. *Celery's* is the main thread: messages, revokes, events, bookkeeping. The *loop's* runs the
+jobs. A job is Celery's own tracer, unchanged, in a greenlet on the loop's thread; when the task's coroutine has to
+wait, the greenlet hands it to the asyncio task that drives it. So results, retries, time limits, revokes, signals and
+Flower are Celery's code, and no job needs a thread.
+
+Nothing of Celery's bookkeeping runs on the loop's thread: jobs `tell` it what to call, and its hub calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import uvloop
+from celery import Celery
+from celery.concurrency.base import BasePool
+
+from shared.errors import DeputizeError
+from worker.job import CLEANUP_SECONDS, AsyncTask, Job, await_, share_request_stacks
+from worker.watchdog import Watchdog
+
+__all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
+
+THREADS = 8
+"""For files and diffs. More would only queue at the disk, and every one may hold a file's text."""
+
+logger = logging.getLogger(__name__)
+
+Service = Callable[["AsyncPool"], AbstractAsyncContextManager[Any]]
+
+_services: WeakKeyDictionary[Celery, list[Service]] = WeakKeyDictionary()
+
+
+def add_service(app: Celery, service: Service) -> None:
+    """Opens ``service(pool)`` on the loop before the first job and closes it after the last, last one first.
+
+    All of them are opened and closed by one asyncio task, so a service may hold a TaskGroup with background tasks.
+    When a service ends by itself, the worker stops: whatever it kept up (leases, for one) is no longer kept up.
+    """
+    _services.setdefault(app, []).append(service)
+
+
+class AsyncPool(BasePool):
+    """See the module's docstring. ``limit`` bounds the jobs that run; jobs inside ``waiting()`` do not count."""
+
+    signal_safe = False
+    body_can_be_buffer = True
+    task_join_will_block = False
+
+    app: Celery
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.failure: BaseException | None = None
+        self._jobs: dict[int, Job] = {}
+        self._numbers = itertools.count(1)
+        self._told: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._hub: Any = None
+        self._waiting = 0
+        self._peak = 0
+        self._shut = False
+        self._closed = False
+        self._opened: Future[None] = Future()
+
+    # --- Celery's thread ---------------------------------------------------------------------------
+
+    def on_start(self) -> None:
+        share_request_stacks(self.app)
+        self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
+        self._thread.start()
+        try:
+            self._opened.result()
+        except DeputizeError as error:  # its message says it all; Celery would add three tracebacks
+            logger.critical("%s", error)
+            raise SystemExit from error
+        self._watchdog = Watchdog(self.loop, self._thread)
+        self._watchdog.start()
+
+    def register_with_event_loop(self, loop: Any) -> None:
+        self._hub = loop  # that is Celery's, not ours
+
+    def on_apply(self, target: Any, args: Any, kwargs: Any, **options: Any) -> Any:
+        job = Job(self, next(self._numbers), partial(target, *args, **kwargs), options)
+        self._jobs[job.number] = job
+        self._peak = max(self._peak, len(self._jobs))
+        # Accepted, and with it acknowledged, before it starts. The number stands where Celery keeps a process id,
+        # so that terminate_job finds exactly this job again.
+        options["accept_callback"](job.number, time.monotonic())
+        self.loop.call_soon_threadsafe(job.start)
+        return job
+
+    def terminate_job(self, pid: int, signal: Any = None) -> None:
+        if job := self._jobs.get(pid):
+            self.loop.call_soon_threadsafe(job.announce_and_cancel)
+
+    def forget(self, job: Job) -> None:
+        self._jobs.pop(job.number, None)
+
+    def hear(self, seconds: float = 0) -> None:
+        """Calls what the loop's thread told; waits up to ``seconds`` for the first."""
+        while True:
+            try:
+                call = self._told.get(timeout=seconds) if seconds else self._told.get_nowait()
+            except queue.Empty:
+                return
+            seconds = 0
+            try:
+                call()
+            except Exception:
+                logger.exception("Celery could not take the end of a job")
+
+    def drain(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> bool:
+        """Waits until no job is left, or for ``seconds``, or until ``hurry()``. True when none is left."""
+        deadline = time.monotonic() + seconds
+        while self._jobs and not hurry() and time.monotonic() < deadline:
+            self.hear(0.1)
+        return not self._jobs
+
+    def on_stop(self) -> None:
+        # However long they take: whoever wants a bound cancels them, and only cancelled jobs have one.
+        while not all(job.cancelled for job in self._jobs.values()):
+            self.hear(0.1)
+        self.on_terminate()
+
+    def on_terminate(self) -> None:
+        for number in list(self._jobs):
+            self.terminate_job(number)
+        # Twice: whoever swallowed the first cancellation gets a second one.
+        if not self.drain(2 * CLEANUP_SECONDS):
+            logger.error("%d jobs did not end when cancelled", len(self._jobs))
+        self._close()
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._watchdog.stop()
+        self.loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(CLEANUP_SECONDS)
+        self.hear()
+
+    def shut(self) -> None:
+        """Takes no more jobs: Celery asks for no message while it has no places."""
+        self._shut = True
+
+    def grow(self, n: int = 1) -> None:
+        self.limit += n
+
+    def shrink(self, n: int = 1) -> None:
+        self.limit = max(1, self.limit - n)
+
+    @property
+    def num_processes(self) -> int:
+        """What Celery compares with the number of reserved tasks before it takes another message."""
+        return 0 if self._shut else self.limit + self._waiting
+
+    @property
+    def running(self) -> int:
+        return len(self._jobs)
+
+    def _get_info(self) -> dict[str, Any]:
+        return super()._get_info() | {
+            "running": self.running,
+            "waiting": self._waiting,
+            "peak": self._peak,
+            "stalls": self._watchdog.stalls,
+            "longest-stall": round(self._watchdog.longest, 3),
+        }
+
+    # --- the loop's thread -------------------------------------------------------------------------
+
+    def tell(self, call: Callable[[], Any]) -> None:
+        """Has ``call`` called on Celery's thread, in the order of telling."""
+        self._told.put(call)
+        if self._hub is not None:
+            self._hub.call_soon(self.hear)
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Gives this job's place to another one while it waits for a person or for a child delegation."""
+        self._waiting += 1
+        self.tell(lambda: None)  # wakes Celery's hub, which may now take another message
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def _run_loop(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="files"))
+        self._closing = asyncio.Event()
+        try:
+            async with AsyncExitStack() as services:
+                for service in _services.get(self.app, []):
+                    await services.enter_async_context(service(self))
+                self._opened.set_result(None)
+                await self._closing.wait()
+        except Exception as error:
+            if self._closing.is_set():
+                logger.exception("a service of this worker could not be closed")
+                return
+            self.failure = error
+            if not self._opened.done():
+                self._opened.set_exception(error)
+                return
+            logger.critical("a service of this worker ended, so the worker stops", exc_info=error)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await self._closing.wait()  # the jobs have their time to hand over

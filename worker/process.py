@@ -1,0 +1,129 @@
+"""The worker process: Celery's worker with one way to stop, which gives running delegations their time.
+
+The first SIGTERM, SIGINT or SIGQUIT stops taking work, lets jobs go on for ``worker_soft_shutdown_timeout``, cancels
+what is left and waits for its cleanup; the next one cuts the time short. Celery does the same inside its signal
+handler, where its main loop stands still and may hold the very lock that the end of a job needs. Here a thread waits
+and the main loop goes on: acknowledgements, events, heartbeats and revokes work to the last moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from celery import Celery, signals
+from celery.apps.worker import Worker, install_cry_handler
+from celery.utils.nodenames import default_nodename, host_format
+from celery.worker import state
+from kombu.common import ignore_errors
+
+from shared.errors import DeputizeError
+from worker.job import CLEANUP_SECONDS
+from worker.pool import AsyncPool
+
+EXIT_FAILED = 1
+EXIT_MISCONFIGURED = 3
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+logger = logging.getLogger(__name__)
+
+
+def full_name(name: str) -> str:
+    """``worker-<name>@<host>``: the same after every restart, so that Flower's and Prometheus' series go on."""
+    return host_format(default_nodename(f"worker-{name}@%h"))
+
+
+def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log_level: str) -> int:
+    """Works until it is told to stop. Returns the process's exit code."""
+    # Logging is ours: a receiver of this signal keeps Celery from setting up its own.
+    signals.setup_logging.connect(_leave_logging_alone)
+    worker = WorkerProcess(
+        app=app,
+        hostname=hostname,
+        concurrency=concurrency,
+        queues=list(queues),
+        loglevel=log_level,
+        quiet=True,
+        # Workers meet in Redis, through leases. Gossip and mingle would only make the start slower.
+        without_gossip=True,
+        without_mingle=True,
+    )
+    worker.start()
+    match worker.pool.failure:
+        case None:
+            return worker.exitcode or 0
+        case DeputizeError():
+            return EXIT_MISCONFIGURED
+        case _:
+            return EXIT_FAILED
+
+
+def _leave_logging_alone(**_: Any) -> None:
+    pass
+
+
+class WorkerProcess(Worker):
+    """Celery's worker with our way to stop."""
+
+    pool: AsyncPool
+    consumer: Any
+
+    def install_platform_tweaks(self, worker: Any) -> None:
+        install_cry_handler()  # SIGUSR1 shows what every thread does
+        Stopper(self, worker.app.conf.worker_soft_shutdown_timeout).start()
+
+
+class Stopper(threading.Thread):
+    """Waits for a signal to stop, and then for the jobs."""
+
+    def __init__(self, worker: WorkerProcess, soft_seconds: float) -> None:
+        super().__init__(name="stopper", daemon=True)
+        self._worker = worker
+        self._pool = worker.pool
+        self._soft_seconds = soft_seconds
+        # Signals arrive as bytes in this pipe: written by the interpreter itself, outside of any lock.
+        self._asked, asked = os.pipe()
+        os.set_blocking(asked, False)
+        signal.set_wakeup_fd(asked, warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            signal.signal(number, _nothing_more)
+
+    def run(self) -> None:
+        while not self._asked_again(None):
+            pass
+        logger.info("asked to stop; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
+        self._pool.tell(self._take_no_more)
+        if not self._jobs_end_within(self._soft_seconds):
+            self._pool.tell(self._worker.consumer.cancel_active_requests)
+            self._jobs_end_within(2 * CLEANUP_SECONDS)
+        state.should_terminate = 0  # not None: that is the exit code
+        self._pool.tell(_nothing_more)
+
+    def _asked_again(self, seconds: float | None) -> bool:
+        if not select.select([self._asked], [], [], seconds)[0]:
+            return False
+        return any(number in STOP_SIGNALS for number in os.read(self._asked, 64))
+
+    def _jobs_end_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self._pool.running and time.monotonic() < deadline:
+            if self._asked_again(0.05):
+                return False
+        return not self._pool.running
+
+    def _take_no_more(self) -> None:
+        self._pool.shut()
+        consumer = self._worker.consumer
+        # A message that Redis hands over after this goes back on its queue.
+        if consumer.task_consumer:
+            ignore_errors(consumer, consumer.task_consumer.cancel)
+
+
+def _nothing_more(*_: Any) -> None:
+    """A signal's handler must exist for its byte to be written, and a call wakes Celery's main loop."""

@@ -1,0 +1,62 @@
+"""Reports what blocks the event loop, while it does: a stall there stops every delegation of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+
+STALL_SECONDS = 0.1
+PERIOD_SECONDS = 0.05
+QUIET_SECONDS = 10
+"""At most one report in this time: a machine that is too busy would fill the log with one cause."""
+
+logger = logging.getLogger(__name__)
+
+
+class Watchdog(threading.Thread):
+    """Asks the loop for a sign of life, again and again, from a thread of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self._loop = loop
+        self._watched = thread
+        self._stopped = threading.Event()
+        self._quiet_until = 0.0
+        self.stalls = 0
+        self.longest = 0.0
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        while not self._stopped.wait(PERIOD_SECONDS):
+            alive = threading.Event()
+            asked = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(alive.set)
+            except RuntimeError:  # the loop was closed
+                return
+            if not alive.wait(STALL_SECONDS):
+                self._stalled(alive, asked)
+
+    def _stalled(self, alive: threading.Event, asked: float) -> None:
+        place = self._place()
+        while not alive.wait(1):
+            if self._stopped.is_set():
+                return
+            place = self._place()
+        lasted = time.monotonic() - asked
+        self.stalls += 1
+        self.longest = max(self.longest, lasted)
+        if time.monotonic() >= self._quiet_until:
+            self._quiet_until = time.monotonic() + QUIET_SECONDS
+            logger.warning("the event loop stood still for %.0f ms in:\n%s", lasted * 1000, place)
+
+    def _place(self) -> str:
+        frame: FrameType | None = sys._current_frames().get(self._watched.ident or 0)  # pyright: ignore[reportPrivateUsage]
+        return "".join(traceback.format_stack(frame, limit=8)) if frame else "?"
