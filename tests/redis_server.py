@@ -17,6 +17,7 @@ import redis
 
 from orchestrator.redis_server import EmbeddedRedis, prepare
 from shared.errors import Misconfigured
+from tests.leaks import endless_keys, kept
 from tests.waiting import until_sync
 
 
@@ -58,15 +59,17 @@ def redis_server() -> Iterator[RedisProcess]:
     """The session's server. Tests that kill it or count its keys take ``redis_process``."""
     with tempfile.TemporaryDirectory(prefix="deputize-") as folder:  # short: a socket's path is bounded
         server = _started(Path(folder))
+        kept.update({server.process.pid, folder})
         yield server
         server.kill()
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisProcess) -> str:
-    """The address of a Redis with nothing in it, as ``unix://…``."""
+def redis_url(redis_server: RedisProcess) -> Iterator[str]:
+    """The address of a Redis with nothing in it, as ``unix://…``. No finished run may leave a key without an end."""
     redis_server.empty()
-    return redis_server.url
+    yield redis_server.url
+    assert not (left := endless_keys(redis_server.url)), f"keys without a time to live: {left}"
 
 
 @pytest.fixture

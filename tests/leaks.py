@@ -1,0 +1,96 @@
+"""Every test also checks that nothing is left behind: processes, asyncio tasks, files, Redis keys without an end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.waiting import until_sync
+
+ROOT = Path(__file__).parents[1]
+KEPT_WITHOUT_END = (
+    "deputize:runs",
+    "deputize:leases",
+    "deputize:celery:",
+    "deputize:test",
+)
+"""The index, the deadlines and the queues of a service live as long as it does."""
+
+kept: set[int | str] = set()
+"""Processes and files that a fixture of the whole session holds for later tests."""
+
+
+def pytest_configure() -> None:
+    """Gives the session a temporary directory of its own, so that what is left in it is ours."""
+    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fails the test that leaves a process, a file or an endless Redis key."""
+    children, files = _descendants(), _files()
+    yield
+    until_sync(lambda: not (_descendants() - children - kept))
+    assert _files() - kept <= files, f"files left behind: {_files() - files}"
+
+
+@pytest.fixture(autouse=True)
+async def no_task_left_behind() -> AsyncIterator[None]:
+    """Fails the test whose asyncio tasks outlive it."""
+    before = asyncio.all_tasks()
+    yield
+    left = [task for task in asyncio.all_tasks() - before if not task.done() and task is not asyncio.current_task()]
+    assert not left, f"tasks left behind: {left}"
+
+
+def _descendants() -> set[int]:
+    """Process ids of everything that this process or a child of it has started and that is not yet gone."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        state, parent = text.rpartition(")")[2].split()[:2]
+        if state != "Z":
+            parents[int(stat.parent.name)] = int(parent)
+    found, edge = set[int](), {os.getpid()}
+    while edge:
+        edge = {pid for pid, parent in parents.items() if parent in edge} - found
+        found |= edge
+    return found
+
+
+def _files() -> set[str]:
+    temporary = {str(path) for path in Path(tempfile.gettempdir()).iterdir() if "pytest" not in path.name}
+    return temporary | {str(path) for path in ROOT.iterdir() if path.name not in (".pytest_cache", ".ruff_cache")}
+
+
+def endless_keys(url: str) -> list[str]:
+    """Keys without a time to live that no running service explains: those of finished runs, and unknown ones."""
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        try:
+            endless = [key for key in client.scan_iter() if client.ttl(key) == -1]
+        except redis.ConnectionError:
+            return []
+        unfinished = {
+            key
+            for key in endless
+            if key.endswith("}") and client.hget(key, "status") in ("queued", "running", "waiting")
+        }
+        return [
+            key
+            for key in endless
+            if not key.startswith(KEPT_WITHOUT_END) and not any(key.startswith(run) for run in unfinished)
+        ]
