@@ -6,6 +6,7 @@ A tool does not register itself, ask permission, cut its output or publish event
 from __future__ import annotations
 
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,13 +14,15 @@ from enum import StrEnum
 from inspect import cleandoc
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from shared.delegation import StepType
 from shared.errors import ErrorType, ToolError
 from shared.wire import explain
 from worker.files import Files
 from worker.sandbox.base import Sandbox
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Kind(StrEnum):
@@ -40,6 +43,11 @@ class Kind(StrEnum):
         """Kinds that change something and so are asked about (S004-010)."""
         return self in (Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE)
 
+    @property
+    def looks(self) -> bool:
+        """Kinds that change nothing and stay at home (S004-009)."""
+        return self in (Kind.READ, Kind.SEARCH, Kind.THINK)
+
 
 class Effect(StrEnum):
     """What doing it twice would mean: nothing, the same again, or a second effect."""
@@ -50,9 +58,28 @@ class Effect(StrEnum):
 
 
 class Params(BaseModel):
-    """The arguments of a tool. Unknown ones are refused with the list of the known ones (C27)."""
+    """The arguments of a tool. Unknown ones are refused with the list of the known ones (C27).
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    ``other_names`` are accepted for a parameter but never announced (C03); null means: not given.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    other_names: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name_each(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = {name: value for name, value in given.items() if value is not None}
+        for other, name in cls.other_names.items():
+            if other not in arguments:
+                continue
+            value = arguments.pop(other)
+            if arguments.setdefault(name, value) != value:
+                raise ValueError(f"{name} and {other} are the same parameter but differ; give only {name}")
+        for name, value in arguments.items():
+            if isinstance(value, str) and _HALF_CHARACTER.search(value):
+                raise ValueError(f"{name} holds half of a surrogate pair, which is no character; send the whole one")
+        return arguments
 
 
 P = TypeVar("P", bound=Params)
@@ -129,6 +156,10 @@ class Tool(ABC, Generic[P]):
     effect: ClassVar[Effect]
     step_type: ClassVar[StepType] = "tool_call"
     aliases: ClassVar[tuple[str, ...]] = ()
+    needs_sandbox: ClassVar[bool] = False
+    """Whether it can do nothing at all where commands cannot be run safely."""
+    """Whether it can do nothing at all where commands cannot be run safely."""
+    """Whether it can do nothing at all where commands cannot be run safely."""
     output: ClassVar[OutputLimit] = OutputLimit()
     params: type[P]
 
@@ -139,7 +170,7 @@ class Tool(ABC, Generic[P]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as models read it best: no titles, no references left unresolved."""
-        return _plain(self.params.model_json_schema(by_alias=False))
+        return _plain(self.params.model_json_schema())
 
     def parse(self, arguments: Mapping[str, Any]) -> P:
         """Validated arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known keys."""

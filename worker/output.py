@@ -1,0 +1,157 @@
+"""The one truncator: nothing longer than its limit reaches the model or an event, and nothing is cut silently (C05).
+
+The whole text is kept where ``read_file`` and ``grep`` reach it, and the hint that ends a cut text says where.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from xml.sax.saxutils import quoteattr
+
+from shared.errors import ToolError
+from worker.files import Files
+from worker.threads import to_the_end
+from worker.tools.base import AnyTool, OutputLimit, ToolContext, ToolResult
+
+PRIVATE_DIR = ".deputize"
+"""Our own directory inside a workspace. It is no part of the work: manifests, patches and searches leave it out."""
+MAX_SAVED_CHARS = 16 * 1024 * 1024
+MAX_ERROR_CHARS = 4000
+MAX_DISPLAY_CHARS = 32_000
+MAX_TITLE_CHARS = 120
+HEAD_SHARE = 0.2
+"""Of a command's output: what it is about stands at the start, errors stand at the end."""
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+Estimate = Callable[[str], int]
+"""Text in, tokens out."""
+
+
+def is_private(path: str) -> bool:
+    """Whether a path relative to the workspace leads into our own directory."""
+    return path == PRIVATE_DIR or path.startswith(PRIVATE_DIR + "/")
+
+
+async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
+    """The result with every text valid and inside its limit; an over-long content is saved whole before it is cut."""
+    result = replace(
+        result,
+        content=valid(result.content),
+        title=clip(" ".join(valid(result.title).split()), MAX_TITLE_CHARS),
+        display=clip(valid(result.display), MAX_DISPLAY_CHARS),
+        error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
+    )
+    if len(result.content) <= tool.output.max_chars and _few_tokens(result.content, tool.output):
+        return result
+    return await to_the_end(_bounded_content, result, tool, ctx, estimate)
+
+
+def valid(text: str) -> str:
+    """The text with halves of characters (from names and files in old encodings) shown as U+FFFD."""
+    return _HALF_CHARACTER.sub("\ufffd", text)
+
+
+def _few_tokens(text: str, limit: OutputLimit) -> bool:
+    """Whether the text is so short that it cannot have too many tokens: no byte is more than two."""
+    return limit.max_tokens is None or len(text) * 8 <= limit.max_tokens
+
+
+def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
+    kept = shorten(result.content, tool.output, estimate)
+    if kept == result.content:
+        return result
+    saved = _save(ctx.files, ctx.call_id, result.content)
+    hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved)
+    news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
+    return replace(result, content=f"{kept}\n{hint}", metadata={**result.metadata, **news})
+
+
+def _save(files: Files, call_id: str, text: str) -> str | None:
+    """The path of the saved text, or None where it could not be saved: a full disk must not lose the answer."""
+    path = f"{PRIVATE_DIR}/output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
+    whole = shorten(text, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
+    try:
+        files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
+        files.write(path, whole.encode("utf-8", "replace"))
+    except ToolError:
+        return None
+    return path
+
+
+def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None, then: str | None = None) -> str:
+    """What the model must learn of a cut: that it was made, how long the text is, what to do next (S001-056..058)."""
+    where = f" full_output={quoteattr(saved)}" if saved else ""
+    if then is None:
+        then = (
+            f"The whole output is in {saved}: read it in parts with read_file (offset, limit) or search it with grep."
+            if saved
+            else "Call the tool again with offset/limit or a narrower question to see the rest."
+        )
+    return (
+        f'<system_hint type="tool_output_omitted" tool={quoteattr(tool)} reason="too_long" '
+        f'actual_chars="{actual_chars}" max_chars="{max_chars}"{where}>\n'
+        f"The output was too long and was cut automatically. {then}\n</system_hint>"
+    )
+
+
+def shorten(text: str, limit: OutputLimit, estimate: Estimate | None = None) -> str:
+    """The text, or as much of it as the limit lets through."""
+    room = limit.max_chars
+    kept = _keep(text, room, limit.keep)
+    if estimate is None or limit.max_tokens is None:
+        return kept
+    while room and (tokens := estimate(kept)) > limit.max_tokens:
+        # Tokens are not spread evenly, so the guess is corrected until it holds; 0.95 makes that quick.
+        room = int(min(room, len(kept)) * limit.max_tokens / tokens * 0.95)
+        kept = _keep(text, room, limit.keep)
+    return kept
+
+
+def clip(text: str, max_chars: int) -> str:
+    """At most ``max_chars`` characters, the end of which says that and how much was cut (P-19)."""
+    if len(text) <= max_chars:
+        return text
+    note = f"… [cut: {len(text)} characters, {max_chars} allowed]"
+    if len(note) > max_chars // 2:
+        note = "…" if max_chars else ""
+    return text[: _safe(text, max_chars - len(note))] + note
+
+
+def _keep(text: str, room: int, keep: str) -> str:
+    if len(text) <= room:
+        return text
+    if keep == "head":
+        return text[: _safe(text, room)]
+    head = text[: _safe(text, int(room * HEAD_SHARE))]
+    tail = text[_safe(text, len(text) - (room - len(head)), forwards=True) :]
+    return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+
+
+def _safe(text: str, at: int, *, forwards: bool = False) -> int:
+    """The nearest place to cut that splits no character as people see it.
+
+    Only 64 places are tried: an endless run of combining marks must not make the cut disappear.
+    """
+    at = max(0, min(at, len(text)))
+    for step in range(64):
+        place = at + step if forwards else at - step
+        if not 0 < place < len(text):
+            return max(0, min(place, len(text)))
+        if not _joined(text[place - 1], text[place]):
+            return place
+    return at
+
+
+def _joined(before: str, after: str) -> bool:
+    """Whether two code points are one character: marks, joiners, surrogate pairs, skin tones and CR LF."""
+    return (
+        unicodedata.category(after)[0] == "M"
+        or "\u200d" in (before, after)
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+        or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")
+        or ("\U0001f1e6" <= before <= "\U0001f1ff" and "\U0001f1e6" <= after <= "\U0001f1ff")
+        or (before == "\r" and after == "\n")
+    )

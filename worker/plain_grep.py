@@ -1,0 +1,89 @@
+"""The search where ripgrep or the sandbox is missing: slower, in this process, and bounded in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Event
+
+import regex
+
+from shared.errors import ErrorType, ToolError
+from worker.files import Files
+from worker.hits import Hit, Mode
+from worker.searching import Pattern, searched
+from worker.textfile import decode
+
+_MAX_FILE_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    pattern: str
+    top: str
+    mode: Mode
+    ignore_case: bool = False
+    context: int = 0
+    glob: str | None = None
+    gitignore: bool = True
+    seconds: float = 30
+    most: int = 10_000
+    """Hits after which the search ends."""
+
+
+def search(files: Files, question: Question, stop: Event) -> tuple[list[Hit], bool]:
+    """The hits, and whether they are all. Raises ToolError for a wrong pattern or when the time is over."""
+    try:
+        wanted = regex.compile(question.pattern, regex.IGNORECASE if question.ignore_case else 0)
+    except regex.error as error:
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: regex parse error: {error}") from None
+    deadline = time.monotonic() + question.seconds
+    hits: list[Hit] = []
+    for path in _paths(files, question, stop):
+        try:
+            lines = decode(files.read(path, _MAX_FILE_BYTES), path).readable.split("\n")
+        except ToolError:
+            continue
+        numbers = _matching(wanted, lines, deadline)
+        if question.mode == "content":
+            hits += _with_context(path, lines, numbers, question.context)
+        elif numbers:
+            hits.append(Hit(path, len(numbers)))
+        if len(hits) > question.most:
+            return hits, False
+    return hits, True
+
+
+def _paths(files: Files, question: Question, stop: Event) -> Iterator[str]:
+    found = files.stat(question.top)
+    if found is not None and found.kind == "file":
+        yield question.top
+        return
+    glob = question.glob and Pattern(question.glob if "/" in question.glob else f"**/{question.glob}")
+    for entry in searched(files, question.top, gitignore=question.gitignore, stop=stop):
+        if entry.stat.kind == "file" and (not glob or glob.matches(entry.path)):
+            yield entry.path
+
+
+def _matching(wanted: regex.Pattern[str], lines: Sequence[str], deadline: float) -> list[int]:
+    """Indexes of the lines that match. ``regex`` can be stopped inside one match, which ``re`` cannot."""
+    numbers: list[int] = []
+    for number, line in enumerate(lines):
+        if number == len(lines) - 1 and not line:
+            break
+        try:
+            if wanted.search(line.removesuffix("\r"), timeout=max(0.001, deadline - time.monotonic()), concurrent=True):
+                numbers.append(number)
+        except TimeoutError:
+            raise ToolError(
+                ErrorType.TIMEOUT, "grep took too long. Search a smaller path or use a simpler pattern."
+            ) from None
+    return numbers
+
+
+def _with_context(path: str, lines: Sequence[str], numbers: Sequence[int], context: int) -> list[Hit]:
+    matching = set(numbers)
+    near = sorted({at for number in numbers for at in range(max(0, number - context), number + context + 1)})
+    last = len(lines) - (not lines[-1])
+    return [Hit(path, at + 1, lines[at].removesuffix("\r"), at in matching) for at in near if at < last]

@@ -1,0 +1,100 @@
+"""What a rule is, and how the rules' opinions become allow, ask or deny for one call (C08, C31)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
+
+from shared.delegation import ApprovalMode
+from shared.errors import ErrorType, ToolError
+from worker.tools.base import AnyTool, Touches
+
+
+class Decision(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What may happen to a call, why, and which rule said so."""
+
+    decision: Decision
+    reason: str
+    rule: str
+    error_type: ErrorType = ErrorType.PERMISSION_DENIED
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A call as the policy sees it: its tool and what it is about to touch."""
+
+    tool: AnyTool
+    touches: Touches
+
+    @property
+    def contained(self) -> bool:
+        """Whether its effects stay inside the workspace and the sandbox."""
+        return not self.touches.hosts and (self.tool.kind.mutates or self.tool.kind.looks)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a rule may know beside the call. ``broken`` is why the sandbox cannot be used, or None."""
+
+    mode: ApprovalMode
+    broken: str | None = None
+
+
+Rule = Callable[[CallView, Situation], Verdict | None]
+"""An opinion, or None where the rule has none."""
+
+
+def decide(rules: Sequence[Rule], call: CallView, situation: Situation) -> Verdict:
+    """Rules in order, the first opinion counts, silence denies; then the mode shifts what would ask."""
+    opinions = (rule(call, situation) for rule in rules)
+    verdict = next((opinion for opinion in opinions if opinion), None)
+    if verdict is None:
+        return Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "silence")
+    return shifted(verdict, call, situation)
+
+
+def shifted(verdict: Verdict, call: CallView, situation: Situation) -> Verdict:
+    """What the approval mode makes of a question (contract §6). It never touches allow and deny."""
+    if verdict.decision is not Decision.ASK:
+        return verdict
+    match situation.mode:
+        case ApprovalMode.READ_ONLY:
+            reason = "this delegation is read-only (approvalMode readOnly); say in your answer what should be changed"
+            return replace(verdict, decision=Decision.DENY, reason=reason)
+        case ApprovalMode.ASK:
+            return verdict
+        case ApprovalMode.SANDBOXED:
+            inside = call.contained and situation.broken is None
+            return replace(verdict, decision=Decision.ALLOW) if inside else verdict
+        case ApprovalMode.AUTO:
+            return replace(verdict, decision=Decision.ALLOW)
+        case _:
+            assert_never(situation.mode)
+
+
+def when_nobody_can_answer(verdict: Verdict) -> Verdict:
+    """The last step as long as there is nobody to ask: a question nobody hears is a no."""
+    if verdict.decision is not Decision.ASK:
+        return verdict
+    return replace(
+        verdict,
+        decision=Decision.DENY,
+        reason=f"{verdict.reason}. This needs a person's approval, and nobody can be asked in this version; "
+        "a delegation with approvalMode sandboxed or auto may do it",
+    )
+
+
+def refusal(verdict: Verdict) -> ToolError | None:
+    """What the model is told of a denied call, or None where it may go on."""
+    if verdict.decision is Decision.ALLOW:
+        return None
+    return ToolError(verdict.error_type, f"denied: {verdict.reason}.")

@@ -1,0 +1,110 @@
+"""A text file as bytes and as text, and back without losing anything: encoding, byte order mark, line ends."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+from shared.errors import ErrorType, ToolError
+
+_SAMPLE = 8192
+_INVALID = re.compile("[\ud800-\udfff]")
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8", "a UTF-8 byte order mark"),
+    (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16"),
+    (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16"),
+)
+_KINDS = (
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"BM", "a BMP image"),
+    (b"%PDF-", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive (or an Office, Java or EPUB file)"),
+    (b"PK\x05\x06", "an empty ZIP archive"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ", "an xz archive"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive"),
+    (b"7z\xbc\xaf", "a 7-Zip archive"),
+    (b"\x7fELF", "an ELF program or library"),
+    (b"MZ", "a Windows program"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"\x00asm", "a WebAssembly module"),
+    (b"ID3", "an MP3 sound"),
+    (b"OggS", "an Ogg sound or film"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """``text`` has the file's own line ends; bytes that are no valid text are kept as surrogates."""
+
+    text: str
+    mark: bytes = b""
+    encoding: str = "utf-8"
+
+    @property
+    def newline(self) -> str:
+        """The line end that most lines have."""
+        crlf = self.text.count("\r\n")
+        return "\r\n" if crlf > self.text.count("\n") - crlf else "\n"
+
+    @property
+    def readable(self) -> str:
+        """The text with everything that is not valid shown as U+FFFD."""
+        return _INVALID.sub("\ufffd", self.text)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the text alone does not show."""
+        found = [said for mark, _, said in _MARKS if mark == self.mark]
+        crlf = self.text.count("\r\n")
+        if crlf:
+            found.append("CRLF line ends" if crlf == self.text.count("\n") else "mixed line ends (LF and CRLF)")
+        if _INVALID.search(self.text):
+            found.append("bytes that are not valid UTF-8, shown as \ufffd")
+        return found
+
+    def to_bytes(self, text: str) -> bytes:
+        """``text`` in this file's encoding."""
+        return self.mark + text.encode(self.encoding, "surrogateescape")
+
+
+def decode(data: bytes, path: str) -> TextFile:
+    """Raises ToolError(NOT_TEXT) that names what the file is instead."""
+    for mark, encoding, _ in _MARKS:
+        if data.startswith(mark):
+            body = data[len(mark) :]
+            try:
+                return TextFile(body.decode(encoding, "surrogateescape"), mark, encoding)
+            except UnicodeDecodeError:
+                break
+    if kind := _binary_kind(data):
+        raise ToolError(
+            ErrorType.NOT_TEXT,
+            f"{path} is not a text file: it is {kind} ({len(data)} bytes). "
+            "Use bash with a program that understands it.",
+        )
+    return TextFile(data.decode("utf-8", "surrogateescape"))
+
+
+def _binary_kind(data: bytes) -> str | None:
+    """What kind of binary data this is, or None for text. Magic numbers alone prove nothing: "BM" starts words."""
+    sample = data[:_SAMPLE]
+    odd = sum(byte < 32 and byte not in b"\t\n\r\f\x1b\b" for byte in sample)
+    if b"\x00" not in sample and odd <= len(sample) // 10 and _mostly_text(sample):
+        return None
+    known = next((kind for magic, kind in _KINDS if data.startswith(magic)), None)
+    if known is None and data[:4] == b"RIFF":
+        known = {b"WEBP": "a WebP image", b"WAVE": "a WAV sound"}.get(data[8:12])
+    if known is None and data[4:8] == b"ftyp":
+        known = "an MP4, HEIC or AVIF file"
+    return known or "binary data"
+
+
+def _mostly_text(sample: bytes) -> bool:
+    """Old 8-bit encodings are text too; their letters are a minority among ASCII ones."""
+    broken = sum("\udc80" <= character <= "\udcff" for character in sample.decode("utf-8", "surrogateescape"))
+    return broken <= max(4, len(sample) * 0.3)

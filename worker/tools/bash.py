@@ -1,0 +1,120 @@
+"""``bash``: a command line in the sandbox."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from pydantic import Field
+
+from shared.errors import ErrorType, ToolError
+from worker.output import clip
+from worker.sandbox.base import Command, Completed
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+
+DEFAULT_TIMEOUT = 120
+MAX_TIMEOUT = 600
+LIVE_SECONDS = 0.2
+LIVE_CHARS = 2000
+
+
+class BashParams(Params):
+    command: str = Field(min_length=1, max_length=100_000, description="The command line.")
+    timeout: int = Field(
+        default=DEFAULT_TIMEOUT, description="Seconds after which the command is stopped, at most 600."
+    )
+
+
+class Bash(Tool[BashParams]):
+    """Runs a command line with bash in the workspace and returns its output and exit code.
+
+    Every command starts anew in the workspace: a cd or an exported variable does not last. There is no network and
+    no input: a program that asks a question or waits for input is stopped when its time is over. When the command
+    ends, everything it started ends. Dangerous commands (such as rm -rf) may wait for a person's approval or be
+    refused. Over-long output is cut in the middle; the whole of it is saved, and the answer says where.
+    For reading, writing, editing and searching files the tools made for it are better.
+    """
+
+    name = "bash"
+    kind = Kind.EXECUTE
+    effect = Effect.EFFECTFUL
+    step_type = "bash"
+    aliases = ("run_shell_command", "shell", "execute")
+    needs_sandbox = True
+    output: ClassVar[OutputLimit] = OutputLimit(keep="head_tail")
+    params = BashParams
+
+    def title(self, params: BashParams) -> str:
+        return f"$ {clip(' '.join(params.command.split()), 78)}"
+
+    def touches(self, params: BashParams) -> Touches:
+        return Touches(command=params.command)
+
+    async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
+        if "\0" in params.command:
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the command holds a NUL character, which no shell accepts")
+        seconds, remark = _bounded(params.timeout)
+        argv = shell(params.command, has_bash=ctx.sandbox.program("bash") is not None)
+        done = await ctx.sandbox.run(Command(argv, seconds), _live(ctx))
+        facts = {"exitCode": done.exit_code, "seconds": round(done.seconds, 3), "timedOut": done.timed_out}
+        content = "\n".join(part for part in (_output(done), remark) if part)
+        if done.timed_out:
+            return ToolResult.failed(_too_slow(seconds), content, title=self.title(params), metadata=facts)
+        if done.exit_code:
+            failure = ToolError(ErrorType.EXECUTION_FAILED, f"the command ended with exit code {done.exit_code}")
+            return ToolResult.failed(failure, content, title=self.title(params), metadata=facts)
+        return ToolResult(content or "(no output)", self.title(params), metadata=facts)
+
+
+def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[str]:
+    """Which shell runs a command line (C07). Workers run on Linux; the choice for others is written down here."""
+    if system == "win32":
+        return ["powershell.exe", "-NoProfile", "-Command", command]
+    return ["bash", "--noprofile", "--norc", "-c", command] if has_bash else ["sh", "-c", command]
+
+
+def _bounded(timeout: int) -> tuple[int, str]:
+    """The seconds that count, and what the model must be told of it (C06)."""
+    if timeout < 1:
+        return DEFAULT_TIMEOUT, ""
+    if timeout > MAX_TIMEOUT:
+        return MAX_TIMEOUT, f"[timeout: {timeout} is more than allowed; {MAX_TIMEOUT} seconds were used]"
+    return timeout, ""
+
+
+def _too_slow(seconds: int) -> ToolError:
+    longer = "" if seconds == MAX_TIMEOUT else f" or give a longer timeout (at most {MAX_TIMEOUT})"
+    return ToolError(
+        ErrorType.TIMEOUT,
+        f"the command was stopped after {seconds} seconds, with all that it had started. If it waits for input, "
+        f"give it its input{longer}. The output so far:",
+    )
+
+
+def _output(done: Completed) -> str:
+    """Standard output, standard error, exit code; what is empty is left out (S001-039)."""
+    parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
+    if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
+        parts.append(f"[stderr]\n{errors}")
+    if done.dropped_bytes:
+        parts.append(f"[{done.dropped_bytes} bytes of output were too much and are lost]")
+    if done.exit_code and not done.timed_out:
+        parts.append(f"[exit code: {done.exit_code}]")
+    return "\n".join(part for part in parts if part)
+
+
+def _live(ctx: ToolContext) -> Callable[[bytes], None]:
+    """Sends the end of the output so far, but not more often than people can read."""
+    seen = b""
+    next_news = 0.0
+
+    def on_output(part: bytes) -> None:
+        nonlocal seen, next_news
+        seen = (seen + part[-4 * LIVE_CHARS :])[-4 * LIVE_CHARS :]
+        if (now := time.monotonic()) >= next_news:
+            next_news = now + LIVE_SECONDS
+            ctx.metadata(output=seen.decode("utf-8", "replace")[-LIVE_CHARS:])
+
+    return on_output

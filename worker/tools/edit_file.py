@@ -1,0 +1,127 @@
+"""``edit_file``: one text of a file replaced by another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from shared.errors import ErrorType, ToolError
+from worker.diff import unified
+from worker.not_found import why_not_found
+from worker.numbered import without_numbers
+from worker.output import clip
+from worker.replacement import Replacement, replace
+from worker.textfile import decode
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+
+
+class EditFileParams(Params):
+    other_names: ClassVar[Mapping[str, str]] = {"file_path": "path", "old_str": "old_string", "new_str": "new_string"}
+
+    path: str = Field(min_length=1, description="The file, relative to the workspace.")
+    old_string: str = Field(
+        description="The text to replace, exactly as it stands in the file, without line numbers, and long enough "
+        "to stand there only once."
+    )
+    new_string: str = Field(description="The text that comes in its place.")
+    replace_all: bool = Field(default=False, description="True replaces every place instead of exactly one.")
+
+
+class EditFile(Tool[EditFileParams]):
+    """Replaces a text in a file by another one.
+
+    old_string must stand in the file exactly once, otherwise nothing is changed and the error says where it stands;
+    add the lines around it until it is unique, or set replace_all to replace every place.
+    Read the file first and copy old_string from it exactly, blanks and indentation included, but without the line
+    numbers (`     1|`) that read_file puts in front. It never creates a file: use write_file for that.
+    """
+
+    name = "edit_file"
+    kind = Kind.EDIT
+    effect = Effect.EFFECTFUL
+    step_type = "edit"
+    aliases = ("edit", "replace", "str_replace")
+    params = EditFileParams
+
+    def title(self, params: EditFileParams) -> str:
+        return f"edit {clip(params.path, 80)}"
+
+    def touches(self, params: EditFileParams) -> Touches:
+        return Touches(paths=(params.path,))
+
+    async def run(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
+        return await to_the_end(self._edit, ctx, params)
+
+    def _edit(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
+        _refuse_empty(params)
+        path = ctx.files.relative(params.path)
+        file = decode(_read(ctx, params.path), params.path)
+        done = replace(file, params.old_string, params.new_string, every=params.replace_all)
+        if done is None:
+            raise why_not_found(file, params.path, params.old_string, params.new_string)
+        _refuse_numbers(params)
+        if done.text == file.text:
+            raise _no_change("the file already reads so, apart from what had to be overlooked to find old_string")
+        diff = unified(file.text, done.text, path)
+        ctx.files.write(path, file.to_bytes(done.text))
+        return ToolResult(
+            _said(path, done),
+            self.title(params),
+            display=diff.text,
+            metadata={
+                "path": path,
+                "replacements": len(done.lines),
+                "lines": list(done.lines[:100]),
+                "addedLines": diff.added,
+                "removedLines": diff.removed,
+                "tolerated": done.tolerated,
+            },
+        )
+
+
+def _read(ctx: ToolContext, path: str) -> bytes:
+    try:
+        return ctx.files.read(path)
+    except ToolError as error:
+        if error.type is ErrorType.FILE_NOT_FOUND:
+            raise ToolError(error.type, f"{error.message}. edit_file creates no files: use write_file.") from None
+        raise
+
+
+def _refuse_empty(params: EditFileParams) -> None:
+    if not params.old_string:
+        raise ToolError(
+            ErrorType.INVALID_TOOL_PARAMS,
+            "old_string is empty, so there is no place to change. Give the text to replace, "
+            "or use write_file to create a file or to replace all of it.",
+        )
+    if params.old_string == params.new_string:
+        raise _no_change("old_string and new_string are the same")
+
+
+def _refuse_numbers(params: EditFileParams) -> None:
+    """A new text in which every line of several is numbered was copied from a read without taking the numbers off."""
+    fresh = params.new_string
+    if fresh.count("\n") and without_numbers(fresh) is not None and without_numbers(params.old_string) is None:
+        raise ToolError(
+            ErrorType.INVALID_TOOL_PARAMS,
+            "new_string begins every line with a line number as read_file prints them. They are not part of the "
+            "file: leave them out. Nothing was changed.",
+        )
+
+
+def _no_change(why: str) -> ToolError:
+    return ToolError(ErrorType.EDIT_NO_CHANGE, f"Nothing to change: {why}.")
+
+
+def _said(path: str, done: Replacement) -> str:
+    count = len(done.lines)
+    lines = ", ".join(map(str, done.lines[:20])) + (", …" if count > 20 else "")
+    places = f"1 place, line {lines}" if count == 1 else f"{count} places, lines {lines}"
+    said = f"Successfully edited {path}: {places}."
+    if done.tolerated:
+        said += f" old_string did not match exactly: differences in {done.tolerated} were overlooked."
+    return said

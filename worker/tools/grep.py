@@ -1,0 +1,133 @@
+"""``grep``: lines of files by a regular expression, through ripgrep in the sandbox."""
+
+from __future__ import annotations
+
+import re
+from threading import Event
+
+from pydantic import Field
+
+from shared.errors import ErrorType, ToolError
+from worker.hits import LINE_CHARS, Hit, Mode, newest_first, parsed, shown
+from worker.output import PRIVATE_DIR, clip, is_private
+from worker.plain_grep import Question, search
+from worker.sandbox.base import Command
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+
+TIMEOUT_SECONDS = 30
+MAX_OUTPUT_BYTES = 8 * 1024 * 1024
+
+
+class GrepParams(Params):
+    pattern: str = Field(
+        min_length=1,
+        max_length=10_000,
+        description='The regular expression (ripgrep\'s syntax), such as "def \\w+\\(".',
+    )
+    path: str = Field(default=".", min_length=1, description="The file or directory, relative to the workspace.")
+    glob: str | None = Field(default=None, description='Search only files like "*.py" or "src/**/*.{ts,tsx}".')
+    type: str | None = Field(default=None, description='Search only files of this type: "py", "js", "rust", …')
+    ignore_case: bool = Field(default=False, description="True takes a and A for the same.")
+    context: int = Field(default=0, ge=0, le=50, description="How many lines around each match to show.")
+    output_mode: Mode = Field(
+        default="content", description="content: the lines. files: only the paths. count: matching lines a file."
+    )
+    max_results: int = Field(default=100, ge=1, le=1000, description="How many lines, or files, to show at most.")
+    respect_gitignore: bool = Field(default=True, description="False also searches what .gitignore leaves out.")
+
+
+class Grep(Tool[GrepParams]):
+    """Searches the contents of files for a regular expression, with ripgrep; recently changed files come first.
+
+    Matching lines are shown below the path of their file and behind their number, as in `    12|text`; lines that
+    context adds have a - for the bar. Number and bar are not part of the file. Escape what a regular expression
+    would read as a sign: `foo\\(`. Binary files and files that .gitignore names are left out.
+    """
+
+    name = "grep"
+    kind = Kind.SEARCH
+    effect = Effect.PURE
+    step_type = "grep"
+    aliases = ("search", "search_file_content", "ripgrep")
+    params = GrepParams
+
+    def title(self, params: GrepParams) -> str:
+        where = "" if params.path == "." else f" in {clip(params.path, 40)}"
+        return f"grep {clip(params.pattern, 60)!r}{where}"
+
+    def touches(self, params: GrepParams) -> Touches:
+        return Touches(paths=(params.path,))
+
+    async def run(self, ctx: ToolContext, params: GrepParams) -> ToolResult:
+        top = ctx.files.relative(params.path).rstrip("/")
+        if ctx.files.stat(top) is None:
+            raise ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {params.path}")
+        hits, complete = await self._hits(ctx, params, top)
+        hits = await to_the_end(newest_first, ctx.files, hits)
+        text, count, total = shown(hits, params.output_mode, params.max_results)
+        cut = count < total or not complete
+        parts = [text] if total else [f"Nothing matches {params.pattern!r} in {top}."]
+        if cut:
+            number = f"{total}" if complete else f"more than {total}"
+            parts.append(f"({count} of {number} shown. Use a narrower pattern, path or glob to see the others.)")
+        facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
+        return ToolResult("\n".join(parts), _found(total, params.output_mode), metadata=facts)
+
+    async def _hits(self, ctx: ToolContext, params: GrepParams, top: str) -> tuple[list[Hit], bool]:
+        """All matches, and whether they are all."""
+        program = None if ctx.sandbox.broken else ctx.sandbox.program("rg")
+        if program is None:
+            return await to_the_end(search, ctx.files, _question(params, top), Event())
+        command = Command(_argv(program, params, top), TIMEOUT_SECONDS, max_output=MAX_OUTPUT_BYTES, keep="head")
+        done = await ctx.sandbox.run(command)
+        if done.timed_out:
+            raise ToolError(
+                ErrorType.TIMEOUT,
+                f"grep was stopped after {TIMEOUT_SECONDS} seconds. Search a smaller path or use a simpler pattern.",
+            )
+        if done.exit_code > 1 and not done.stdout:
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: {clip(_complaint(done.stderr), 1000)}")
+        return parsed(done.stdout.decode("utf-8", "replace"), params.output_mode), not done.dropped_bytes
+
+
+def _found(total: int, mode: Mode) -> str:
+    what = ("match" if total == 1 else "matches") if mode == "content" else "file" if total == 1 else "files"
+    return f"Found {total} {what}"
+
+
+def _argv(program: str, params: GrepParams, top: str) -> list[str]:
+    argv = [program, "--no-config", "--color=never", "--hidden", "--null", "--with-filename", "--no-heading"]
+    argv += ["--line-number", "--no-context-separator", "--sortr=modified", "--engine=auto", "--no-require-git"]
+    argv += ["--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global", "--no-messages"]
+    argv += [f"--max-columns={LINE_CHARS}", "--max-columns-preview"]
+    argv += ["--ignore-case" if params.ignore_case else "--case-sensitive"]
+    argv += [f"--type={params.type}"] if params.type else []
+    argv += [] if params.respect_gitignore and not is_private(top) else ["--no-ignore"]
+    argv += [f"--glob={params.glob}"] if params.glob else []
+    argv += ["--glob=!.git", f"--glob=!/{PRIVATE_DIR}"]  # the last glob that fits decides
+    argv += [f"--context={params.context}"] if params.output_mode == "content" else ["--count"]
+    return [*argv, "-e", params.pattern, "--", top]
+
+
+def _question(params: GrepParams, top: str) -> Question:
+    if params.type:
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "type needs ripgrep, which is missing here; use glob instead")
+    return Question(
+        pattern=params.pattern,
+        top=top,
+        mode=params.output_mode,
+        ignore_case=params.ignore_case,
+        context=params.context,
+        glob=params.glob,
+        gitignore=params.respect_gitignore and not is_private(top),
+        seconds=TIMEOUT_SECONDS,
+    )
+
+
+def _complaint(stderr: bytes) -> str:
+    """What ripgrep said; of a pattern that no engine takes, what the first engine said."""
+    said = stderr.decode("utf-8", "replace").strip()
+    if found := re.search(r"regex parse error:.*?(?=\n~~~|\Z)", said, re.DOTALL):
+        return found[0]
+    return said.removeprefix("rg: ") or "ripgrep failed without a word"

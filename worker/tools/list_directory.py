@@ -1,0 +1,66 @@
+"""``list_directory``: what one directory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from worker.files import Entry
+from worker.output import PRIVATE_DIR, clip
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+
+LIMIT = 1000
+
+
+class ListDirectoryParams(Params):
+    other_names: ClassVar[Mapping[str, str]] = {"dir_path": "path"}
+
+    path: str = Field(default=".", min_length=1, description="The directory, relative to the workspace.")
+
+
+class ListDirectory(Tool[ListDirectoryParams]):
+    """Lists one directory: first its directories (they end with /), then its files with their sizes in bytes.
+
+    It does not look into directories; to find files at any depth use glob.
+    """
+
+    name = "list_directory"
+    kind = Kind.READ
+    effect = Effect.PURE
+    step_type = "read"
+    aliases = ("ls", "list_dir")
+    params = ListDirectoryParams
+
+    def title(self, params: ListDirectoryParams) -> str:
+        return f"list {clip(params.path, 80)}"
+
+    def touches(self, params: ListDirectoryParams) -> Touches:
+        return Touches(paths=(params.path,))
+
+    async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
+        entries = [entry for entry in await to_the_end(ctx.files.scan, params.path) if entry.path != PRIVATE_DIR]
+        entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
+        lines = [_line(entry) for entry in entries[:LIMIT]]
+        if len(entries) > LIMIT:
+            lines.append(f"({LIMIT} of {len(entries)} entries. Use glob with a pattern to find the others.)")
+        path = ctx.files.relative(params.path)
+        return ToolResult(
+            "\n".join(lines) or f"(The directory {path} is empty.)",
+            self.title(params),
+            metadata={"path": path, "count": len(entries), "truncated": len(entries) > LIMIT},
+        )
+
+
+def _line(entry: Entry) -> str:
+    match entry.stat.kind:
+        case "directory":
+            return f"{entry.name}/"
+        case "file":
+            return f"{entry.name}  ({entry.stat.size} bytes)"
+        case "symlink":
+            return f"{entry.name}  (link)"
+        case "other":
+            return f"{entry.name}  (device, pipe or socket)"

@@ -1,0 +1,126 @@
+"""``read_file``: one text file, or a part of it, with line numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from shared.errors import ErrorType, ToolError
+from shared.tokens import estimate
+from worker.numbered import numbered
+from worker.output import clip, hint_of
+from worker.textfile import TextFile, decode
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+
+PAGE_LINES = 2000
+LINE_CHARS = 2000
+PAGE_TOKENS = 31_500
+PAGE_CHARS = 126_000
+"""A page and what is said below it stay inside ``ReadFile.output``, so that a page always ends at a line's end."""
+
+
+class ReadFileParams(Params):
+    other_names: ClassVar[Mapping[str, str]] = {"file_path": "path"}
+
+    path: str = Field(min_length=1, description="The file, relative to the workspace.")
+    offset: int = Field(
+        default=1, description="The first line to read, counted from 1 as the output prints it. 0 or less means 1."
+    )
+    limit: int = Field(default=0, description="How many lines to read at most. 0 means all, in pages of 2000.")
+
+
+class ReadFile(Tool[ReadFileParams]):
+    """Reads a text file of the workspace.
+
+    Every line is shown behind its number, counted from 1, as in `     1|text`. The number and the bar are not part
+    of the file: leave them out of old_string and new_string of edit_file.
+    At most 2000 lines are shown at once, and of each at most 2000 characters. Large files: read them in parts with
+    offset and limit, or search them with grep first. Read a file before you edit it.
+    Only text: images, archives and programs are refused. A directory: use list_directory or glob.
+    """
+
+    name = "read_file"
+    kind = Kind.READ
+    effect = Effect.PURE
+    step_type = "read"
+    aliases = ("read", "view", "cat")
+    output: ClassVar[OutputLimit] = OutputLimit(max_chars=128_000, max_tokens=32_000)
+    params = ReadFileParams
+
+    def title(self, params: ReadFileParams) -> str:
+        part = f" from line {params.offset}" if params.offset > 1 else ""
+        return f"read {clip(params.path, 80)}{part}"
+
+    def touches(self, params: ReadFileParams) -> Touches:
+        return Touches(paths=(params.path,))
+
+    async def run(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
+        return await to_the_end(self._read, ctx, params)
+
+    def _read(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
+        found = ctx.files.stat(params.path)
+        if found is not None and found.kind == "directory":
+            raise ToolError(
+                ErrorType.NOT_A_FILE,
+                f"{params.path} is a directory. List it with list_directory, or search it with glob.",
+            )
+        file = decode(ctx.files.read(params.path), params.path)
+        lines = _lines(file)
+        first = max(1, params.offset)
+        facts = {"path": ctx.files.relative(params.path), "totalLines": len(lines)}
+        title = self.title(params)
+        if not lines:
+            return ToolResult(_remarks(file, "The file is empty."), title, metadata=facts)
+        if first > len(lines):
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"offset {first} is past the end: {params.path} has {len(lines)} lines. "
+                f"Use an offset from 1 to {len(lines)}.",
+            )
+        wanted = lines[first - 1 :][: params.limit if params.limit > 0 else None]
+        text, shown = _page(wanted, first, PAGE_LINES if params.limit <= 0 else len(wanted))
+        last = first + shown - 1
+        parts = [text]
+        if shown < len(wanted):
+            rest = f"Lines {first} to {last} of {len(lines)} are shown. Go on with offset={last + 1}."
+            parts.append(hint_of(self.name, len(file.text), PAGE_CHARS, None, rest))
+        elif last < len(lines):
+            parts.append(f"(Lines {first} to {last} of {len(lines)}; go on with offset={last + 1}.)")
+        if remarks := _remarks(file):
+            parts.append(remarks)
+        return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
+
+
+def _lines(file: TextFile) -> list[str]:
+    """The lines without their ends; what stands after the last line end is a line only if it is not empty."""
+    lines = [line.removesuffix("\r") for line in file.readable.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _page(lines: list[str], first: int, most: int) -> tuple[str, int]:
+    """As many of the lines as fit into one page, and how many those are; never less than one."""
+    kept: list[str] = []
+    size = 0
+    for line in lines[:most]:
+        kept.append(clip(line, LINE_CHARS))
+        size += len(kept[-1]) + 8
+        if size > PAGE_CHARS and len(kept) > 1:
+            kept.pop()
+            break
+    text = numbered(kept, first)
+    while len(kept) > 1 and (tokens := estimate(text)) > PAGE_TOKENS:
+        kept = kept[: max(1, int(len(kept) * PAGE_TOKENS / tokens * 0.95))]
+        text = numbered(kept, first)
+    return text, len(kept)
+
+
+def _remarks(file: TextFile, *more: str) -> str:
+    said = [*more]
+    if file.remarks:
+        said.append(f"The file has {', '.join(file.remarks)}.")
+    if file.text and not file.text.endswith("\n"):
+        said.append("There is no line end after the last line.")
+    return f"({' '.join(said)})" if said else ""
