@@ -1,0 +1,96 @@
+"""The HTTP application: routes, lifespan, the document of itself, and what holds for every request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator import openapi, problems
+from orchestrator.auth import authorized, check_binding
+from orchestrator.delegations import Delegations
+from orchestrator.routes import OPEN, ROUTERS
+from shared.ids import new_id
+from shared.log import log
+from shared.settings import Settings
+
+OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
+
+
+class Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.completed(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
+    """The application over a service of its own, opened and closed with it. Raises Misconfigured."""
+    check_binding(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with open_service() as app.state.service:
+            yield
+
+    # No documentation pages: they load their scripts from other hosts.
+    app = Api(
+        title="deputize",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.settings = settings
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router, dependencies=[] if router in OPEN else [Depends(authorized)])
+    app.add_middleware(EveryRequest)
+    return app
+
+
+class EveryRequest:
+    """Gives each answer its request id, keeps it out of caches, and turns our own mistakes into a plain 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        started = False
+
+        async def marked(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, marked)
+        except ClientDisconnect:
+            return  # nobody is left to answer
+        except Exception:
+            where = f"{scope['method']} {scope['path']}"
+            log.exception("unexpected error in %s", where, extra={"request_id": request_id})
+            if started:
+                raise  # the server must break the connection: half an answer may not look like a whole one
+            await problems.unexpected(request_id)(scope, receive, marked)
+
+
+def _request_id(scope: Scope) -> str:
+    """The caller's own id where it can stand in a log line and a header, else a new one."""
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if re.fullmatch(r"[!-~]{1,128}", given) else new_id("req")

@@ -1,0 +1,54 @@
+"""Who may call: holders of the token; without a configured token only this machine's own programs."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from typing import Annotated
+
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import Request
+
+from shared.errors import Misconfigured, Unauthorized
+from shared.settings import Settings
+
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
+
+
+def check_binding(settings: Settings) -> None:
+    """Refuses to start where anybody could hand over work."""
+    if settings.token is None and not is_loopback(settings.host):
+        raise Misconfigured(
+            f"without a token the service answers on a loopback address only, not on {settings.host!r}; "
+            "set DEPUTIZE_TOKEN or DEPUTIZE_TOKEN_FILE, or DEPUTIZE_HOST=127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+    """Raises Unauthorized unless the request carries the token."""
+    settings: Settings = request.app.state.settings
+    if settings.token is None:
+        _same_machine(request)
+        return
+    wanted = settings.token.get_secret_value().encode()
+    if given is None:
+        raise Unauthorized("no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN")
+    if not hmac.compare_digest(given.credentials.encode("latin-1"), wanted):
+        raise Unauthorized("this is not the service's token; compare it with DEPUTIZE_TOKEN there")
+
+
+def _same_machine(request: Request) -> None:
+    # A page in a browser of this machine reaches loopback too, through a name of its own that points here.
+    # Its requests carry that name; a program's do not.
+    if not is_loopback(request.url.hostname or ""):
+        raise Unauthorized(
+            "without a token the service answers only to requests for localhost; set DEPUTIZE_TOKEN there and here"
+        )

@@ -1,0 +1,68 @@
+"""Reading request bodies: never more than the cap, then JSON, then the model, each with its own refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from orchestrator.problems import summed_up
+from shared.errors import Invalid, Refused, TooLarge
+from shared.wire import explain
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class NotJson(Refused):
+    """The body says it is something else. It also keeps pages in browsers out: they may send JSON only when asked."""
+
+    status = 415
+    title = "Unsupported media type"
+
+
+def body_of(model: type[M], cap: int) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that gives the validated body of at most ``cap`` bytes."""
+
+    async def body(request: Request) -> M:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" and not kind.endswith("+json"):
+            raise NotJson("send the body as JSON, with the header `Content-Type: application/json`")
+        return parse(model, await _read(request, cap))
+
+    return body
+
+
+def document(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI side of ``body_of``; ``orchestrator.openapi`` adds the schema it refers to."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def _read(request: Request, cap: int) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > cap:
+        raise _too_large(int(declared), cap)
+    body = bytearray()
+    async with aclosing(request.stream()) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > cap:
+                raise _too_large(len(body), cap)
+    return bytes(body)
+
+
+def _too_large(size: int, cap: int) -> TooLarge:
+    return TooLarge(f"the body has {size:,} bytes or more, at most {cap:,} are allowed; send less, or in parts")
+
+
+def parse(model: type[M], body: bytes) -> M:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        if (first := error.errors(include_url=False)[0])["type"] == "json_invalid":
+            raise Refused(f"the body is not valid JSON: {first['msg'].removeprefix('Invalid JSON: ')}") from None
+        mistakes = explain(error, model)
+        raise Invalid(summed_up(mistakes), mistakes) from None

@@ -1,0 +1,44 @@
+"""The OpenAPI document: FastAPI's own, with what it cannot know: bodies we read ourselves, events and problems."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Union, get_args
+
+from pydantic import Field, TypeAdapter, create_model
+
+from orchestrator.problems import Problem
+from orchestrator.routes import BODIES
+from shared.events import AnyEvent
+from shared.wire import Moment, Wire
+
+
+class Head(Wire):
+    """What every event carries besides its own fields."""
+
+    delegation_id: str
+    seq: int | None = None
+    """From 1, without gaps; absent on transient events."""
+    at: Moment
+    attempt: int
+
+
+def completed(document: dict[str, Any]) -> dict[str, Any]:
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    for model in (*BODIES, Problem):
+        _add(schemas, model.__name__, model)
+    _add(schemas, "Event", _events())
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    return document
+
+
+def _add(schemas: dict[str, Any], name: str, type: Any) -> None:
+    schema = TypeAdapter(type).json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+    schemas |= schema.pop("$defs", {})
+    schemas[name] = schema
+
+
+def _events() -> Any:
+    """Every event in the flat form in which it travels: the head's fields beside its own."""
+    events = get_args(get_args(AnyEvent)[0])
+    flat = [create_model(f"{event.__name__}Event", __base__=(event, Head)) for event in events]
+    return Annotated[Union[tuple(flat)], Field(discriminator="type")]  # noqa: UP007 - the members are no literal

@@ -1,0 +1,150 @@
+"""Errors as answers: every refusal and every failure is a problem document (RFC 9457), whatever raised it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.errors import Invalid, Refused, Unauthorized, Unavailable
+from shared.wire import Wire
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 5
+
+
+class Mistake(Wire):
+    pointer: str
+    """RFC 6901: where in the body it is; below ``/query``, ``/header`` and ``/path`` for what is not in the body."""
+    detail: str
+
+
+class Problem(Wire):
+    """What went wrong, for programs (``type``) and for people (``detail`` says what to do next)."""
+
+    type: str
+    """``urn:deputize:`` and the error's name, or ``about:blank`` where the status says it all."""
+    title: str
+    status: int
+    detail: str
+    errors: list[Mistake] = Field(default_factory=list[Mistake])
+
+
+def answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(problem.to_json(), problem.status, headers, MEDIA_TYPE)
+
+
+def name_of(error: type[Exception]) -> str:
+    """An error's ``type`` on the wire: KeyReused is ``urn:deputize:key-reused``."""
+    return "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__).lower()
+
+
+async def _refused(_: Request, error: Refused) -> Response:
+    headers = {"WWW-Authenticate": 'Bearer realm="deputize"'} if isinstance(error, Unauthorized) else None
+    return answer(
+        Problem(
+            type=name_of(type(error)),
+            title=error.title,
+            status=error.status,
+            detail=error.detail,
+            errors=[Mistake(**mistake) for mistake in error.errors],
+        ),
+        headers,
+    )
+
+
+async def _unavailable(_: Request, error: Unavailable) -> Response:
+    return answer(
+        Problem(type=name_of(Unavailable), title="Service unavailable", status=503, detail=str(error)),
+        {"Retry-After": str(RETRY_AFTER_SECONDS)},
+    )
+
+
+async def _wrong_parameters(request: Request, error: RequestValidationError) -> Response:
+    """Mistakes in the query, the path or a header; bodies are read and explained in ``orchestrator.body``."""
+    mistakes = [
+        {"pointer": "".join(f"/{part}" for part in mistake["loc"]), "detail": _said(mistake)}
+        for mistake in error.errors()
+    ]
+    return await _refused(request, Invalid(summed_up(mistakes), mistakes))
+
+
+def _said(mistake: Mapping[str, Any]) -> str:
+    if mistake["type"] == "extra_forbidden":
+        return f"unknown parameter {str(mistake['loc'][-1])!r}"
+    return str(mistake["msg"]).removeprefix("Value error, ")
+
+
+def summed_up(mistakes: list[dict[str, str]]) -> str:
+    """One sentence for people, who may see nothing but the detail."""
+    first = ": ".join(part for part in (mistakes[0]["pointer"], mistakes[0]["detail"]) if part)
+    return first if len(mistakes) == 1 else f"{len(mistakes)} mistakes, the first is {first}"
+
+
+async def _http(_: Request, error: HTTPException) -> Response:
+    """What the router itself refuses: an unknown path, a method that is not there."""
+    status = HTTPStatus(error.status_code)
+    return answer(
+        Problem(type="about:blank", title=status.phrase, status=status, detail=_next_step(status)), error.headers
+    )
+
+
+def _next_step(status: HTTPStatus) -> str:
+    if status is HTTPStatus.NOT_FOUND:
+        return "there is nothing at this path; /openapi.json lists what there is"
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        return "this path does not know the method; the Allow header lists those it knows"
+    return status.description
+
+
+def unexpected(request_id: str) -> Response:
+    """A mistake of ours. What it was is in the log and nobody else's business."""
+    return answer(
+        Problem(
+            type="about:blank",
+            title="Internal Server Error",
+            status=500,
+            detail=f"the service made a mistake; its log has the details under request id {request_id}",
+        )
+    )
+
+
+def install(app: FastAPI) -> None:
+    handlers: dict[type[Exception], Any] = {
+        Refused: _refused,
+        Unavailable: _unavailable,
+        RequestValidationError: _wrong_parameters,
+        HTTPException: _http,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+MEANING: dict[int | str, str] = {
+    400: "The body is not JSON",
+    401: "No token, or not the service's",
+    404: "No such delegation",
+    413: "Over a size cap; the detail names it",
+    415: "The body is not sent as JSON",
+    422: "A field is wrong, or the idempotency key stands for another body",
+    503: "Redis is away, or nobody works; try again after Retry-After seconds",
+    "default": "Any other problem",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """A route's ``responses``: the problems it may answer with, besides those that any route may."""
+    return {code: refusal(code) for code in (*sorted({401, 503, *statuses}), "default")}
+
+
+def refusal(code: int | str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {"description": MEANING[code], "content": {MEDIA_TYPE: {"schema": schema}}}

@@ -1,0 +1,173 @@
+"""Delegations: hand over, look at, list, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from pydantic import BaseModel, Field, field_validator
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from orchestrator.body import body_of, document
+from orchestrator.delegations import MAX_BATCH
+from orchestrator.problems import refusals
+from orchestrator.sse import unless_gone
+from orchestrator.wiring import Service
+from shared.delegation import MAX_REQUEST_BYTES, Delegation, DelegationRequest, Status, ToolAgentStep
+from shared.errors import Invalid, TooLarge
+from shared.wire import Request, Wire
+
+MAX_BATCH_BYTES = 64 * 1024 * 1024
+MAX_WAIT_SECONDS = 60.0
+
+router = APIRouter(prefix="/v1", tags=["delegations"])
+
+
+class Batch(Request):
+    """Many requests, accepted all or none. ``shared_context`` goes before the context of each."""
+
+    requests: list[DelegationRequest] = Field(min_length=1, max_length=MAX_BATCH)
+    shared_context: str = ""
+
+    def each(self) -> list[DelegationRequest]:
+        if not self.shared_context:
+            return self.requests
+        return [
+            request.model_copy(update={"context": f"{self.shared_context}\n\n{request.context}".strip()})
+            for request in self.requests
+        ]
+
+
+class Items(Wire):
+    items: list[Delegation]
+
+
+class PageOf(Items):
+    next_cursor: str | None = None
+
+
+class Filter(Request):
+    """What to list, newest first."""
+
+    status: Status | None = None
+    session: str | None = None
+    label: list[str] = Field(default_factory=list)
+    """``key:value``; given more than once, all must match."""
+    limit: int = Field(default=50, ge=1, le=500)
+    cursor: str | None = None
+
+    @field_validator("label")
+    @classmethod
+    def _pairs(cls, labels: list[str]) -> list[str]:
+        for label in labels:
+            if ":" not in label:
+                raise ValueError(f"{label!r} is not key:value")
+        return labels
+
+
+BODIES: list[type[BaseModel]] = [DelegationRequest, Batch]
+
+
+@router.post(
+    "/delegations",
+    status_code=202,
+    responses={
+        200: {"description": "Accepted before, with the same key and body", "model": Delegation},
+        **refusals(400, 413, 415, 422),
+    },
+    openapi_extra=document(DelegationRequest),
+)
+async def create(
+    service: Service,
+    request: Annotated[DelegationRequest, Depends(body_of(DelegationRequest, MAX_REQUEST_BYTES))],
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
+) -> Delegation:
+    """Hands over one piece of work. The same Idempotency-Key with the same body gives the first delegation again."""
+    accepted = await service.accept(_with_key(request, idempotency_key))
+    response.headers["Location"] = f"/v1/delegations/{accepted.delegation.id}"
+    if accepted.replayed:
+        response.status_code = 200
+        response.headers["Idempotent-Replayed"] = "true"
+    return accepted.delegation
+
+
+def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
+    if key is None or key == request.idempotency_key:
+        return request
+    if request.idempotency_key is not None:
+        raise Invalid(
+            "the Idempotency-Key header and the field idempotencyKey differ; send one of them",
+            [{"pointer": "/idempotencyKey", "detail": "differs from the Idempotency-Key header"}],
+        )
+    return request.model_copy(update={"idempotency_key": key})
+
+
+@router.post(
+    "/delegations:batch",
+    status_code=202,
+    responses=refusals(400, 413, 415, 422),
+    openapi_extra=document(Batch),
+)
+async def create_batch(
+    service: Service,
+    batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES))],
+    idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", include_in_schema=False)] = None,
+) -> Items:
+    """Hands over up to 1,000 pieces of work; all are accepted or none."""
+    if idempotency_key is not None:
+        raise Invalid("a batch has no Idempotency-Key; give each request in it its own idempotencyKey")
+    requests = batch.each()
+    # A shared context is sent once but kept with each request.
+    if (whole := sum(len(request.context) for request in requests)) > MAX_BATCH_BYTES:
+        raise TooLarge(f"with sharedContext in each, the contexts have {whole:,} characters, over {MAX_BATCH_BYTES:,}")
+    return Items(items=await service.accept_batch(requests))
+
+
+@router.get("/delegations", responses=refusals(422))
+async def list_delegations(service: Service, wanted: Annotated[Filter, Query()]) -> PageOf:
+    """Newest first. ``nextCursor`` leads to the next page; it is null on the last."""
+    page = await service.list(
+        status=wanted.status,
+        session=wanted.session,
+        labels=dict(label.split(":", 1) for label in wanted.label),
+        limit=wanted.limit,
+        cursor=wanted.cursor,
+    )
+    return PageOf(items=page.items, next_cursor=page.next_cursor)
+
+
+@router.get("/delegations/{id}", responses=refusals(404, 422))
+async def get(
+    service: Service,
+    id: str,
+    http: HttpRequest,
+    wait: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0,
+) -> Delegation:
+    """The delegation; with ``wait`` as soon as it is finished, or after so many seconds (at most 60)."""
+    if not wait:
+        return await service.get(id)
+    return await unless_gone(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
+
+
+@router.post("/delegations/{id}/cancel", status_code=202, responses=refusals(404))
+async def cancel(service: Service, id: str) -> Delegation:
+    """Stops it, whether it waits or runs. Cancelling twice, or what is finished, changes nothing."""
+    return await service.cancel(id)
+
+
+@router.get("/delegations/{id}/steps", responses=refusals(404))
+async def steps(service: Service, id: str) -> list[ToolAgentStep]:
+    """The finished tool calls, in order."""
+    return await service.steps(id)
+
+
+class Diff(Response):
+    media_type = "text/x-diff"
+
+
+@router.get("/delegations/{id}/patch", response_class=Diff, responses=refusals(404))
+async def patch(service: Service, id: str) -> Diff:
+    """What changed in the workspace, as a unified diff in git's format."""
+    return Diff(await service.patch(id))

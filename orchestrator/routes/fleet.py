@@ -1,0 +1,23 @@
+"""The fleet: who works, and with which tools."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from orchestrator.problems import refusals
+from orchestrator.wiring import Service
+from shared.catalog import ToolCard, WorkerCard
+
+router = APIRouter(prefix="/v1", tags=["fleet"])
+
+
+@router.get("/tools", responses=refusals())
+async def tools(service: Service) -> list[ToolCard]:
+    """Every tool that workers have announced."""
+    return await service.tools()
+
+
+@router.get("/workers", responses=refusals())
+async def workers(service: Service) -> list[WorkerCard]:
+    """The workers that are alive."""
+    return await service.workers()

@@ -1,0 +1,40 @@
+"""Health: whether the process is alive, and whether work that is handed over now would be done."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+
+from orchestrator.problems import refusal
+from orchestrator.wiring import Service
+from shared.errors import Unavailable
+from shared.wire import Wire
+
+router = APIRouter(tags=["health"])
+
+
+class Alive(Wire):
+    status: Literal["alive"] = "alive"
+
+
+class Ready(Wire):
+    status: Literal["ready"] = "ready"
+    workers: int
+
+
+@router.get("/livez")
+async def livez() -> Alive:
+    """Asks nobody else, so that a probe never restarts a healthy process because Redis is away."""
+    return Alive()
+
+
+@router.get("/readyz", responses={503: refusal(503)})
+async def readyz(service: Service) -> Ready:
+    """Redis answers and at least one worker is alive."""
+    ready = await service.ready()
+    if ready.redis is not None:
+        raise Unavailable(ready.redis)
+    if not ready.workers:
+        raise Unavailable("no worker is alive; start one with `deputize worker` or `deputize up`")
+    return Ready(workers=ready.workers)

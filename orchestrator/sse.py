@@ -1,0 +1,105 @@
+"""Server-sent events: frames as they come, a comment while nothing comes, and an end as soon as nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import suppress
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shared.errors import Unavailable
+from shared.events import Envelope
+from shared.log import log
+
+KEEPALIVE_SECONDS = 15.0
+KEEPALIVE = b": keepalive\n\n"
+
+T = TypeVar("T")
+
+
+def frame(envelope: Envelope, numbered: bool = True) -> bytes:
+    """One event on the wire. Transient ones have no id: there is nothing to resume from."""
+    id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
+    return f"{id}event: {envelope.event.type}\ndata: {envelope.to_json()}\n\n".encode()
+
+
+class EventStream(Response):
+    """Sends what a follower gives. Starlette's own streaming response notices a lost caller only when it writes."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, follower: AsyncGenerator[Envelope], numbered: bool = True, keepalive: float = KEEPALIVE_SECONDS
+    ) -> None:
+        # X-Accel-Buffering: a proxy that collects events would turn live into late.
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._follower = follower
+        self._numbered = numbered
+        self._keepalive = keepalive
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        with suppress(ClientDisconnect):
+            await unless_gone(receive, self._write(send))
+
+    async def _write(self, send: Send) -> None:
+        coming: asyncio.Future[Envelope] | None = None
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(self._follower))
+                if not (await asyncio.wait({coming}, timeout=self._keepalive))[0]:
+                    await _send(send, KEEPALIVE)
+                    continue
+                try:
+                    await _send(send, frame(coming.result(), self._numbered))
+                except (StopAsyncIteration, Unavailable) as end:
+                    # The headers are gone, so trouble cannot be told: an early end makes every client resume.
+                    if isinstance(end, Unavailable):
+                        log.warning("event stream ended early", extra={"cause": str(end)})
+                    break
+                coming = None
+        finally:
+            await _close(self._follower, coming)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send(send: Send, chunk: bytes) -> None:
+    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _close(follower: AsyncGenerator[Envelope], coming: asyncio.Future[Envelope] | None) -> None:
+    if coming is not None:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+    await follower.aclose()
+
+
+async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+    """The work's result. Raises ClientDisconnect when the caller hangs up first; the work is cancelled then."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the caller asks for a list instead of a stream."""
+    accepted = request.headers.get("accept", "")
+    return "application/json" in accepted and "text/event-stream" not in accepted

@@ -1,0 +1,40 @@
+"""The front over a service that does only what a test says, and over the real one on a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from orchestrator.delegations import open_service
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served, settings
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService()
+
+
+@pytest.fixture
+async def url(service: FakeService) -> AsyncIterator[str]:
+    async with served(service) as url:
+        yield url
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=url, timeout=5) as client:
+        yield client
+
+
+@pytest.fixture
+async def real(redis_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """The API over the real service, with nobody at work."""
+    using = settings(redis_url=redis_url)
+    async with (
+        served(lambda: open_service(using, redis_url), using) as url,
+        httpx2.AsyncClient(base_url=url, timeout=10) as client,
+    ):
+        yield client

@@ -1,0 +1,41 @@
+"""A real server on loopback for tests of the front."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from orchestrator.app import create_app
+from shared.settings import Settings
+from tests.waiting import until
+
+
+def settings(**fields: Any) -> Settings:
+    """Settings of nobody's environment."""
+    return Settings(**fields)
+
+
+@asynccontextmanager
+async def served(service: Any, using: Settings | None = None, port: int = 0) -> AsyncIterator[str]:
+    """The URL of an application over ``service``: an object with the verbs, or a function that opens one."""
+
+    @asynccontextmanager
+    async def as_it_is() -> AsyncIterator[Any]:
+        yield service
+
+    app = create_app(service if callable(service) else as_it_is, using or settings())
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, timeout_graceful_shutdown=0)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started or serving.done())
+    if serving.done():
+        serving.result()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving

@@ -1,0 +1,55 @@
+"""Who is let in."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from orchestrator.app import create_app
+from shared.errors import Misconfigured
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served, settings
+
+GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools", "/v1/workers"]
+
+
+@pytest.mark.parametrize("path", GUARDED)
+@pytest.mark.parametrize(
+    "sent", [None, "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer secret2", "Bearer sécret", "secret"]
+)
+async def test_without_the_token_nobody_is_let_in(path: str, sent: str | None) -> None:
+    async with served(FakeService(), settings(token="secret")) as url, httpx2.AsyncClient(base_url=url) as http:
+        answer = await http.get(path, headers={"Authorization": sent.encode()} if sent else {})
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_with_the_token_everybody_is() -> None:
+    async with served(FakeService(), settings(token="sécret")) as url, httpx2.AsyncClient(base_url=url) as http:
+        answer = await http.get("/v1/workers", headers={"Authorization": "Bearer sécret".encode()})
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
+async def test_probes_and_the_document_are_open(path: str) -> None:
+    async with served(FakeService(), settings(token="secret")) as url, httpx2.AsyncClient(base_url=url) as http:
+        assert (await http.get(path)).status_code in (200, 503)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
+def test_without_a_token_it_does_not_start_where_others_can_reach_it(host: str) -> None:
+    with pytest.raises(Misconfigured, match="DEPUTIZE_TOKEN"):
+        create_app(FakeService, settings(host=host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_without_a_token_it_starts_on_loopback(host: str) -> None:
+    create_app(FakeService, settings(host=host))
+
+
+async def test_without_a_token_a_name_that_points_here_is_refused(http: httpx2.AsyncClient) -> None:
+    """A page whose own name was made to resolve to 127.0.0.1 sends that name."""
+    answer = await http.get("/v1/workers", headers={"Host": "evil.example:8642"})
+    assert answer.status_code == 401
+    assert (await http.get("/v1/workers", headers={"Host": "localhost:8642"})).status_code == 200

@@ -1,0 +1,182 @@
+"""Handing over, looking at, listing and cancelling over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+
+from shared.delegation import DelegationRequest, TerminationReason
+from shared.ids import new_id
+from tests.orchestrator.fake_service import FakeService
+from tests.waiting import until
+
+
+async def create(http: httpx2.AsyncClient, **body: object) -> str:
+    answer = await http.post("/v1/delegations", json={"task": "Count the files", **body})
+    assert answer.status_code == 202, answer.text
+    return answer.json()["id"]
+
+
+@pytest.mark.requirement("P-01", "S002-047")
+async def test_a_request_is_accepted_as_the_parent_wrote_it(real: httpx2.AsyncClient) -> None:
+    body = {
+        "task": "Summarise the report",
+        "context": "It is in Polish.",
+        "expectedOutcome": "Three sentences.",
+        "sessionId": "s1",
+        "messageId": "m7",
+    }
+    answer = await real.post("/v1/delegations", json=body)
+    created = answer.json()
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/v1/delegations/{created['id']}"
+    assert created["status"] == "queued"
+    assert {key: created["request"][key] for key in body} == body
+    assert (await real.get(answer.headers["location"])).json() == created
+
+
+async def test_snake_case_is_read_too(http: httpx2.AsyncClient, service: FakeService) -> None:
+    id = await create(http, expected_outcome="a number", limits={"max_turns": 3})
+    assert service.runs[id].request.expected_outcome == "a number"
+    assert service.runs[id].request.limits.max_turns == 3
+
+
+async def test_a_limit_above_the_cap_is_lowered_and_the_answer_says_so(real: httpx2.AsyncClient) -> None:
+    answer = await real.post("/v1/delegations", json={"task": "t", "limits": {"maxTurns": 5000}})
+    assert answer.json()["request"]["limits"]["maxTurns"] == 5000
+    assert answer.json()["effectiveLimits"]["maxTurns"] == 200
+
+
+async def test_the_same_key_and_body_give_the_first_delegation_again(real: httpx2.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    first = await real.post("/v1/delegations", json={"task": "t"}, headers=headers)
+    again = await real.post("/v1/delegations", json={"task": "t"}, headers=headers)
+    assert first.status_code == 202
+    assert "idempotent-replayed" not in first.headers
+    assert again.status_code == 200
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.headers["location"] == first.headers["location"]
+    assert again.json() == first.json()
+
+
+async def test_the_same_key_with_another_body_is_refused(real: httpx2.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    await real.post("/v1/delegations", json={"task": "t"}, headers=headers)
+    answer = await real.post("/v1/delegations", json={"task": "another"}, headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "urn:deputize:key-reused"
+
+
+async def test_a_key_in_the_header_that_differs_from_the_body_is_refused(http: httpx2.AsyncClient) -> None:
+    body = {"task": "t", "idempotencyKey": "a"}
+    answer = await http.post("/v1/delegations", json=body, headers={"Idempotency-Key": "b"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/idempotencyKey"
+
+
+async def test_a_batch_is_accepted_in_order_with_the_shared_context_in_each(real: httpx2.AsyncClient) -> None:
+    body = {"requests": [{"task": "one"}, {"task": "two", "context": "own"}], "sharedContext": "shared"}
+    answer = await real.post("/v1/delegations:batch", json=body)
+    assert answer.status_code == 202
+    requests = [item["request"] for item in answer.json()["items"]]
+    assert [(r["task"], r["context"]) for r in requests] == [("one", "shared"), ("two", "shared\n\nown")]
+
+
+async def test_of_a_batch_with_a_wrong_request_nothing_is_accepted(real: httpx2.AsyncClient) -> None:
+    answer = await real.post("/v1/delegations:batch", json={"requests": [{"task": "one"}, {"task": " "}]})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/requests/1/task"
+    assert (await real.get("/v1/delegations")).json()["items"] == []
+
+
+async def test_the_list_is_newest_first_and_pages_lead_on(real: httpx2.AsyncClient) -> None:
+    ids = [await create(real, task=f"task {number}") for number in range(5)]
+    first = (await real.get("/v1/delegations", params={"limit": 3})).json()
+    rest = (await real.get("/v1/delegations", params={"limit": 3, "cursor": first["nextCursor"]})).json()
+    assert [item["id"] for item in first["items"] + rest["items"]] == ids[::-1]
+    assert rest["nextCursor"] is None
+
+
+async def test_the_list_is_filtered_by_status_session_and_every_label(real: httpx2.AsyncClient) -> None:
+    wanted = await create(real, sessionId="s1", labels={"team": "a", "kind": "x:y"})
+    await create(real, sessionId="s1", labels={"team": "a"})
+    await create(real, sessionId="s2", labels={"team": "a", "kind": "x:y"})
+    query = [("status", "queued"), ("session", "s1"), ("label", "team:a"), ("label", "kind:x:y")]
+    assert [item["id"] for item in (await real.get("/v1/delegations", params=query)).json()["items"]] == [wanted]
+    assert (await real.get("/v1/delegations?status=running")).json()["items"] == []
+
+
+async def test_waiting_ends_as_soon_as_the_delegation_is_finished(
+    http: httpx2.AsyncClient, service: FakeService
+) -> None:
+    id = await create(http)
+    waiting = asyncio.create_task(http.get(f"/v1/delegations/{id}", params={"wait": 30}))
+    await until(lambda: service.waiting)
+    service.finish(id, summary="done")
+    assert (await waiting).json()["result"]["summary"] == "done"
+
+
+async def test_the_wait_may_run_out_and_a_longer_one_than_a_minute_is_cut(
+    http: httpx2.AsyncClient, service: FakeService
+) -> None:
+    id = await create(http)
+    answer = await http.get(f"/v1/delegations/{id}", params={"wait": 0.01})
+    assert answer.json()["status"] == "queued"
+    service.finish(id)
+    assert (await http.get(f"/v1/delegations/{id}", params={"wait": 86400})).status_code == 200
+
+
+async def test_a_caller_who_hangs_up_is_not_waited_for(url: str, service: FakeService) -> None:
+    async with httpx2.AsyncClient(base_url=url) as http:
+        id = await create(http)
+        waiting = asyncio.create_task(http.get(f"/v1/delegations/{id}", params={"wait": 30}, timeout=60))
+        await until(lambda: service.waiting)
+        waiting.cancel()
+        await until(lambda: not service.waiting)
+
+
+@pytest.mark.requirement("P-15")
+async def test_cancelling_before_the_start_works_and_twice_is_once(real: httpx2.AsyncClient) -> None:
+    id = await create(real)
+    first = await real.post(f"/v1/delegations/{id}/cancel")
+    again = await real.post(f"/v1/delegations/{id}/cancel")
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["result"]["terminationReason"] == "cancelled"
+    assert again.json() == first.json()
+
+
+async def test_the_patch_is_a_diff_in_plain_text(http: httpx2.AsyncClient, service: FakeService) -> None:
+    id = await create(http)
+    service.patches[id] = "diff --git a/x b/x\n"
+    answer = await http.get(f"/v1/delegations/{id}/patch")
+    assert answer.headers["content-type"] == "text/x-diff; charset=utf-8"
+    assert answer.text == "diff --git a/x b/x\n"
+
+
+async def test_the_answer_is_the_resource_byte_for_byte(http: httpx2.AsyncClient, service: FakeService) -> None:
+    id = await create(http, context="zażółć \u2028 🙂")
+    service.finish(id, TerminationReason.MAX_TURNS, summary="half of it")
+    assert (await http.get(f"/v1/delegations/{id}")).text == service.runs[id].to_json()
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/events", "/steps", "/patch", "/cancel"], ids=["itself", "events", "steps", "patch", "cancel"]
+)
+async def test_an_unknown_id_is_not_found(real: httpx2.AsyncClient, path: str) -> None:
+    method = "POST" if path == "/cancel" else "GET"
+    answer = await real.request(method, f"/v1/delegations/{new_id()}{path}")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "urn:deputize:not-found"
+
+
+async def test_a_request_of_the_largest_size_is_accepted(real: httpx2.AsyncClient) -> None:
+    context = "x" * (1024 * 1024 - len("t"))
+    answer = await real.post("/v1/delegations", content=DelegationRequest(task="t", context=context).to_json(), **JSON)
+    assert answer.status_code == 202, answer.text[:500]
+    assert answer.json()["request"]["context"] == context
+
+
+JSON = {"headers": {"Content-Type": "application/json"}}

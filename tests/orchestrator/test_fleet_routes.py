@@ -1,0 +1,42 @@
+"""The fleet, health, and what the API's process loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import httpx2
+
+from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
+
+
+async def test_tools_and_workers_are_what_the_fleet_announced(http: httpx2.AsyncClient, service: FakeService) -> None:
+    service.fleet = [worker_card(sandbox="no user namespaces")]
+    assert (await http.get("/v1/workers")).json() == [service.fleet[0].to_dict()]
+    assert (await http.get("/v1/tools")).json() == [READ_FILE.to_dict()]
+
+
+async def test_it_is_ready_when_redis_answers_and_somebody_works(
+    http: httpx2.AsyncClient, service: FakeService
+) -> None:
+    service.fleet = [worker_card()]
+    answer = await http.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "workers": 1})
+
+
+async def test_without_workers_it_is_alive_but_not_ready(http: httpx2.AsyncClient) -> None:
+    answer = await http.get("/readyz")
+    assert answer.status_code == 503
+    assert "deputize worker" in answer.json()["detail"]
+    assert (await http.get("/livez")).status_code == 200
+
+
+def test_the_api_loads_neither_the_models_sdk_nor_celerys_worker() -> None:
+    script = (
+        "import json, sys, orchestrator.app, orchestrator.delegations\n"
+        "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('anthropic', 'worker')"
+        " or m.startswith('celery.worker')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

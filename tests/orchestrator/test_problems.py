@@ -1,0 +1,252 @@
+"""What is refused, and what goes wrong: always a problem document that says what to do next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx2
+import pytest
+
+from orchestrator.delegations import open_service
+from shared.catalog import Catalog
+from shared.connection import connect
+from shared.delegation import MAX_REQUEST_BYTES, MAX_TEXT_BYTES
+from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
+from tests.orchestrator.serving import served, settings
+from tests.redis_server import RedisProcess
+from tests.waiting import until
+
+JSON = {"Content-Type": "application/json"}
+
+
+def problem(answer: httpx2.Response) -> dict[str, Any]:
+    """The document, after a look at what holds for every one."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    assert set(document) == {"type", "title", "status", "detail", "errors"}
+    assert document["status"] == answer.status_code
+    assert document["detail"]
+    return document
+
+
+@pytest.mark.requirement("P-01")
+@pytest.mark.parametrize("task", ["", " \n\t "])
+async def test_a_blank_task_is_refused_before_anything_is_written(real: httpx2.AsyncClient, task: str) -> None:
+    document = problem(await real.post("/v1/delegations", json={"task": task}))
+    assert document["status"] == 422
+    assert document["errors"] == [{"pointer": "/task", "detail": "the task is blank; say in words what is to be done"}]
+    assert (await real.get("/v1/delegations")).json()["items"] == []
+
+
+@pytest.mark.requirement("P-02")
+@pytest.mark.parametrize(
+    ("body", "pointer", "detail"),
+    [
+        ({"task": "t", "expectedOutcme": "x"}, "/expectedOutcme", "did you mean 'expectedOutcome'?"),
+        ({"task": "t", "limits": {"maxTurn": 1}}, "/limits/maxTurn", "did you mean 'maxTurns'?"),
+        ({"task": "t", "workspace": {"kind": "empty", "q": 1}}, "/workspace/empty/q", "unknown key 'q'"),
+    ],
+)
+async def test_an_unknown_key_is_named_with_the_closest_known_one(
+    real: httpx2.AsyncClient, body: dict[str, Any], pointer: str, detail: str
+) -> None:
+    document = problem(await real.post("/v1/delegations", json=body))
+    assert document["status"] == 422
+    assert document["errors"][0]["pointer"] == pointer
+    assert detail in document["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/task"),
+        ({"task": 7}, "/task"),
+        ({"task": "t", "limits": {"maxTurns": 0}}, "/limits/maxTurns"),
+        ({"task": "t", "limits": {"maxToolCalls": -1}}, "/limits/maxToolCalls"),
+        ({"task": "t", "limits": {"timeoutSeconds": -5}}, "/limits/timeoutSeconds"),
+        ({"task": "t", "limits": {"maxCostUsd": -0.5}}, "/limits/maxCostUsd"),
+        ({"task": "t", "priority": 10}, "/priority"),
+        ({"task": "t", "approvalMode": "yolo"}, "/approvalMode"),
+        ({"task": "t", "workspace": {"kind": "cloud"}}, "/workspace"),
+        ({"task": "t", "workspace": {"kind": "directory", "path": "relative"}}, "/workspace/path"),
+        ({"task": "t", "idempotencyKey": ""}, "/idempotencyKey"),
+    ],
+)
+async def test_a_wrong_field_is_pointed_at(real: httpx2.AsyncClient, body: dict[str, Any], pointer: str) -> None:
+    document = problem(await real.post("/v1/delegations", json=body))
+    assert document["status"] == 422
+    assert [mistake["pointer"] for mistake in document["errors"]] == [pointer]
+    assert pointer in document["detail"] or "workspace" in document["detail"]
+
+
+async def test_several_mistakes_are_all_listed(http: httpx2.AsyncClient) -> None:
+    body = {"task": "t", "priority": -1, "labels": {"a": 1}}
+    document = problem(await http.post("/v1/delegations", json=body))
+    assert [mistake["pointer"] for mistake in document["errors"]] == ["/labels/a", "/priority"]
+    assert document["detail"].startswith("2 mistakes, the first is /labels/a")
+
+
+async def test_an_unknown_tool_is_refused_with_close_matches(real: httpx2.AsyncClient, redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        await Catalog(redis).announce(worker_card(), [READ_FILE])
+    document = problem(await real.post("/v1/delegations", json={"task": "t", "tools": ["reed_file"]}))
+    assert document["status"] == 422
+    assert document["errors"] == [
+        {"pointer": "/tools/0", "detail": 'unknown tool "reed_file"; did you mean read_file?'}
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"task": "t"', b"nonsense", b'{"task": "\xff"}', b'{"task": "\\ud800"}', b"[" * 100_000],
+    ids=["empty", "brace", "cut", "words", "not utf-8", "half a surrogate", "deep"],
+)
+async def test_what_is_not_json_is_a_bad_request(http: httpx2.AsyncClient, body: bytes) -> None:
+    document = problem(await http.post("/v1/delegations", content=body, headers=JSON))
+    assert document["status"] == 400
+    assert "not valid JSON" in document["detail"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_body_that_does_not_say_it_is_json_is_refused(http: httpx2.AsyncClient, kind: str) -> None:
+    """A page in a browser can send these to localhost without asking; JSON it cannot."""
+    document = problem(await http.post("/v1/delegations", content=b'{"task":"t"}', headers={"Content-Type": kind}))
+    assert document["status"] == 415
+
+
+@pytest.mark.parametrize("path", ["/v1/delegations?limit=0", "/v1/delegations?limit=501", "/v1/delegations?limit=x"])
+async def test_a_wrong_query_is_pointed_at(http: httpx2.AsyncClient, path: str) -> None:
+    document = problem(await http.get(path))
+    assert document["status"] == 422
+    assert [mistake["pointer"] for mistake in document["errors"]] == ["/query/limit"]
+
+
+async def test_an_unknown_query_parameter_is_refused(http: httpx2.AsyncClient) -> None:
+    document = problem(await http.get("/v1/delegations?statuss=failed"))
+    assert document["errors"] == [{"pointer": "/query/statuss", "detail": "unknown parameter 'statuss'"}]
+
+
+async def test_a_label_without_a_value_is_refused(http: httpx2.AsyncClient) -> None:
+    document = problem(await http.get("/v1/delegations?label=team"))
+    assert document["errors"] == [{"pointer": "/query/label", "detail": "'team' is not key:value"}]
+
+
+@pytest.mark.requirement("P-19")
+async def test_task_and_context_over_their_cap_are_refused_with_the_number(real: httpx2.AsyncClient) -> None:
+    body = {"task": "t", "context": "ä" * (MAX_TEXT_BYTES // 2)}
+    document = problem(await real.post("/v1/delegations", json=body))
+    assert document["status"] == 413
+    assert f"{MAX_TEXT_BYTES:,}" in document["detail"]
+
+
+async def test_a_declared_size_over_the_cap_is_refused_unread(http: httpx2.AsyncClient) -> None:
+    body = b'{"task":"' + b"x" * MAX_REQUEST_BYTES + b'"}'
+    document = problem(await http.post("/v1/delegations", content=body, headers=JSON))
+    assert document["status"] == 413
+    assert f"{MAX_REQUEST_BYTES:,}" in document["detail"]
+
+
+async def test_an_undeclared_body_is_read_no_further_than_the_cap(url: str) -> None:
+    """The caller sends chunks until it is answered; the answer comes long before it would be through."""
+    reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+    writer.write(b"POST /v1/delegations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+    writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+    answer = asyncio.create_task(reader.readline())
+    sent = 0
+    while not answer.done():
+        writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        sent += 0x10000
+        assert sent < 10 * MAX_REQUEST_BYTES
+        await asyncio.wait({answer}, timeout=0.001)
+    writer.close()
+    assert b" 413 " in answer.result()
+
+
+async def test_a_batch_over_a_thousand_is_refused(http: httpx2.AsyncClient) -> None:
+    document = problem(await http.post("/v1/delegations:batch", json={"requests": [{"task": "t"}] * 1001}))
+    assert document["status"] == 422
+    assert document["errors"][0]["pointer"] == "/requests"
+    assert "1000" in document["detail"]
+
+
+async def test_one_request_of_a_batch_may_not_be_over_its_own_cap(real: httpx2.AsyncClient) -> None:
+    body = {"requests": [{"task": "t"}, {"task": "t", "labels": {"a": "x" * MAX_REQUEST_BYTES}}]}
+    document = problem(await real.post("/v1/delegations:batch", json=body))
+    assert document["status"] == 413
+    assert f"{MAX_REQUEST_BYTES:,}" in document["detail"]
+
+
+async def test_a_shared_context_does_not_multiply_past_the_caps(http: httpx2.AsyncClient) -> None:
+    body = {"requests": [{"task": "t"}] * 100, "sharedContext": "x" * 1024 * 1000}
+    document = problem(await http.post("/v1/delegations:batch", json=body))
+    assert document["status"] == 413
+
+
+async def test_a_batch_has_no_idempotency_key_of_its_own(http: httpx2.AsyncClient) -> None:
+    answer = await http.post(
+        "/v1/delegations:batch", json={"requests": [{"task": "t"}]}, headers={"Idempotency-Key": "k"}
+    )
+    assert problem(answer)["status"] == 422
+
+
+async def test_an_unknown_path_and_an_unknown_method_are_problems_too(http: httpx2.AsyncClient) -> None:
+    assert problem(await http.get("/v2/delegations"))["status"] == 404
+    answer = await http.delete("/v1/delegations")
+    assert problem(answer)["status"] == 405
+    assert set(answer.headers["allow"].split(", ")) & {"GET", "POST"}
+
+
+async def test_with_redis_away_the_answer_is_503_and_says_when_to_come_back(redis_process: RedisProcess) -> None:
+    using = settings(redis_url=redis_process.url)
+    async with (
+        served(lambda: open_service(using, redis_process.url), using) as url,
+        httpx2.AsyncClient(base_url=url, timeout=30) as http,
+    ):
+        redis_process.kill()
+        for answer in (await http.post("/v1/delegations", json={"task": "t"}), await http.get("/readyz")):
+            assert problem(answer)["status"] == 503
+            assert int(answer.headers["retry-after"]) > 0
+        assert (await http.get("/livez")).json() == {"status": "alive"}
+        redis_process.start()
+
+        async def accepted() -> bool:
+            return (await http.post("/v1/delegations", json={"task": "t"})).status_code == 202
+
+        await until(accepted)
+
+
+async def test_a_mistake_of_ours_is_logged_and_not_told(
+    http: httpx2.AsyncClient, service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.away = RuntimeError("the secret plan")
+    with caplog.at_level(logging.ERROR, "deputize"):
+        answer = await http.get("/v1/workers", headers={"X-Request-ID": "mine-1"})
+    assert problem(answer)["status"] == 500
+    assert "secret" not in answer.text
+    assert "mine-1" in answer.json()["detail"]
+    (record,) = [record for record in caplog.records if record.name == "deputize"]
+    assert record.request_id == "mine-1"
+    assert record.exc_info
+    assert "the secret plan" in str(record.exc_info[1])
+
+
+async def test_every_answer_echoes_its_request_id(http: httpx2.AsyncClient) -> None:
+    assert (await http.get("/livez", headers={"X-Request-ID": "abc-1"})).headers["x-request-id"] == "abc-1"
+    assert (await http.get("/nowhere")).headers["x-request-id"].startswith("req_")
+    bad = await http.get("/livez", headers={"X-Request-ID": "with blanks in it"})
+    assert bad.headers["x-request-id"].startswith("req_")
+
+
+async def test_nothing_is_cached(http: httpx2.AsyncClient) -> None:
+    assert (await http.get("/livez")).headers["cache-control"] == "no-cache"
+
+
+def test_a_problem_survives_json() -> None:
+    from orchestrator.problems import Problem
+
+    text = '{"type":"about:blank","title":"Not Found","status":404,"detail":"gone","errors":[]}'
+    assert Problem.model_validate_json(text).to_json() == text
+    assert json.loads(text) == Problem.model_validate_json(text).to_dict()
