@@ -74,10 +74,13 @@ class Bubblewrap:
         return self._proof.reason if self._proof else "the sandbox has not been tested yet"
 
     @classmethod
-    async def selftest(cls) -> str | None:
-        """None where sandboxes keep all promises here, else which not and how to mend it. Run once per process."""
+    async def selftest(cls, home: Path | None = None) -> str | None:
+        """None where sandboxes keep all promises here, else which not and how to mend it. Run once per process.
+
+        ``home`` is where workspaces will lie; without it, a temporary directory shows the same of the machine.
+        """
         if cls._proof is None:
-            cls._proof = await prove(cls)
+            cls._proof = await prove(cls, home)
         return cls._proof.reason
 
     def program(self, name: str) -> str | None:
@@ -213,3 +216,6 @@ def shell(script: str) -> Sequence[str]:
     if bash := environment.program("bash"):
         return (bash, "--noprofile", "--norc", "-c", script)
     return ("/bin/sh", "-c", script)
+
+
+selftest = Bubblewrap.selftest

@@ -62,18 +62,22 @@ class Closing(Sandbox, Protocol):
     def close(self) -> None: ...
 
 
-async def prove(make: Callable[[Path, environment.Bwrap], Closing]) -> Proof:
+async def prove(make: Callable[[Path, environment.Bwrap], Closing], home: Path | None) -> Proof:
     """Tries each bubblewrap of this machine in a throw-away workspace; the first that keeps every promise is taken."""
     reasons: list[str] = []
     for bwrap in environment.bubblewraps():
-        if (reason := await _test(make, bwrap)) is None:
+        if (reason := await _test(make, bwrap, home)) is None:
             return Proof(bwrap, None)
         reasons.append(f"{bwrap.program}: {reason}")
     return Proof(None, f"{'; '.join(reasons) or 'there is no bubblewrap'}. {_MEND}")
 
 
-async def _test(make: Callable[[Path, environment.Bwrap], Closing], bwrap: environment.Bwrap) -> str | None:
-    folder = Path(tempfile.mkdtemp(prefix="deputize-selftest-"))
+async def _test(
+    make: Callable[[Path, environment.Bwrap], Closing], bwrap: environment.Bwrap, home: Path | None
+) -> str | None:
+    if home:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="selftest-", dir=home))
     try:
         place = folder / "files"
         place.mkdir()
