@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, computed_field, model_validator
 
+from shared.verification import Verification, VerifyItem
 from shared.wire import Moment, Request, Wire
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -111,33 +112,6 @@ WorkspaceSpec = Annotated[
 ]
 
 
-class CommandCheck(Request):
-    kind: Literal["command"]
-    run: str = Field(min_length=1)
-    timeout_seconds: float = Field(default=120, gt=0)
-
-
-class FileCheck(Request):
-    kind: Literal["file"]
-    path: str = Field(min_length=1)
-    exists: bool | None = None
-    matches: str | None = None
-    sha256: str | None = None
-
-
-class UnchangedCheck(Request):
-    kind: Literal["unchanged"]
-    paths: list[str] = Field(min_length=1)
-
-
-class ChangedCheck(Request):
-    kind: Literal["changed"]
-    paths: list[str] = Field(min_length=1)
-
-
-VerifyItem = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
-
-
 class DelegationRequest(Request):
     """A piece of work handed over by a parent (contract §1, S002-047, P-01)."""
 
@@ -201,21 +175,6 @@ class FileChange(Wire):
     new_hash: str | None = None
     added_lines: int = 0
     removed_lines: int = 0
-
-
-class Check(Wire):
-    """One post-condition and how it came out."""
-
-    item: dict[str, Any]
-    ok: bool
-    exit_code: int | None = None
-    output_tail: str = ""
-
-
-class Verification(Wire):
-    verdict: Literal["verified", "refuted", "unverified"] = "unverified"
-    checks: list[Check] = Field(default_factory=list)
-    claims: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class Artifact(Wire):

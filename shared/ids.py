@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_lock = threading.Lock()
+_last = 0
 
 
 def new_id(prefix: str = "dlg") -> str:
-    """A new id: 48 bits of milliseconds and 80 random bits, 26 characters of Crockford's base 32."""
-    number = time.time_ns() // 1_000_000 << 80 | secrets.randbits(80)
+    """A new id: 48 bits of milliseconds and 80 random bits, 26 characters of Crockford's base 32.
+
+    Ids of one process always rise, also within a millisecond: what was asked first is listed first.
+    """
+    global _last  # noqa: PLW0603 - rising needs a memory, and a process has one clock
+    with _lock:
+        _last = number = max(time.time_ns() // 1_000_000 << 80 | secrets.randbits(80), _last + 1)
     return f"{prefix}_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

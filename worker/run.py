@@ -25,6 +25,7 @@ from worker.loop import Loop
 from worker.models.base import ToolSpec
 from worker.output import clip
 from worker.prompt import first_message, system_prompt
+from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
 from worker.tools import toolkit
@@ -32,7 +33,6 @@ from worker.tools.base import AnyTool, ToolContext
 from worker.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
-MOUNT = "/workspace"
 MAX_SUMMARY_CHARS = 16_000
 MAX_DETAILS_CHARS = 32_000
 
@@ -118,7 +118,7 @@ class Run:
         history = History(self.claim.history, self.emit.keep)
         if not history.messages:
             history.ask(first_message(request))
-        async with services.sandbox(self.workspace) as sandbox:
+        with services.sandbox(self.workspace) as sandbox:
             context = ToolContext(
                 delegation_id=self.claim.id,
                 call_id="",

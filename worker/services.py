@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets as random
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,16 +14,17 @@ from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
 from shared.connection import AWAY, Pipe, connect
 from shared.delegation import WorkspaceSpec
-from shared.log import log
 from shared.queue import Ticket
 from shared.runs import LEASES, RELEASE, Claim, RunStore, record_key
 from shared.settings import Settings
 from shared.wire import now
 from worker.janitor import Janitor
 from worker.lease import Leases
-from worker.models import open_model
+from worker.models import close_models, open_model
 from worker.models.base import Model
 from worker.progress import ProgressEvents
+from worker.sandbox.base import NoSandbox, Sandbox
+from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools import BUILTIN, cards
 from worker.workspace import Workspace
 
@@ -73,21 +74,32 @@ class Services:
         sources = self.settings.workspace_sources if not self.settings.local else None
         return await Workspace.create(spec, id, self.settings.workspaces, sources)
 
+    @contextmanager
+    def sandbox(self, workspace: Workspace) -> Generator[Sandbox]:
+        """Where this run's commands run."""
+        if self.sandbox_problem:
+            yield NoSandbox(self.sandbox_problem)
+            return
+        with Bubblewrap(workspace.files.root) as sandbox:
+            yield sandbox
+
+    def card(self) -> WorkerCard:
+        return WorkerCard(
+            name=self.name,
+            pid=os.getpid(),
+            started_at=self.started,
+            running=self.leases.count,
+            concurrency=self.concurrency,
+            model=self.settings.model,
+            sandbox=self.sandbox_problem,
+            tools=[tool.name for tool in BUILTIN],
+        )
+
     async def announce_forever(self) -> None:
         """Says every few seconds that this worker is here, with what, and how busy it is."""
         while True:
-            card = WorkerCard(
-                name=self.name,
-                pid=os.getpid(),
-                started_at=self.started,
-                running=self.leases.count,
-                concurrency=self.concurrency,
-                model=self.settings.model,
-                sandbox=self.sandbox_problem,
-                tools=[tool.name for tool in BUILTIN],
-            )
             with suppress(*AWAY):
-                await asyncio.shield(self.catalog.announce(card, cards()))
+                await asyncio.shield(self.catalog.announce(self.card(), cards()))
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
 
@@ -115,22 +127,20 @@ async def open_services(
         catalog = Catalog(redis)
         services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem)
         janitor = Janitor(store, send, settings.claim_seconds)
-        tasks = [
-            asyncio.create_task(work, name=work.__qualname__)
-            for work in (
-                leases.renew_forever(),
-                leases.hear_cancels(),
-                janitor.sweep_forever(),
-                services.announce_forever(),
-                progress.send_forever(),
-            )
-        ]
-        try:
+        async with asyncio.TaskGroup() as background:
+            tasks = [
+                background.create_task(work, name=work.__qualname__)
+                for work in (
+                    leases.renew_forever(),
+                    leases.hear_cancels(),
+                    janitor.sweep_forever(),
+                    services.announce_forever(),
+                    progress.send_forever(),
+                )
+            ]
             yield services
-        finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            with suppress(*AWAY):
-                await asyncio.wait_for(catalog.leave(name), 1)
-            log.info("worker %s is closed", name)
+        await close_models()
+        with suppress(*AWAY):
+            await asyncio.wait_for(catalog.leave(name), 1)

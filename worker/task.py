@@ -15,7 +15,7 @@ from shared.settings import Settings
 from worker.pool import AsyncPool, AsyncTask, add_service
 from worker.progress import ProgressEvents
 from worker.run import Run
-from worker.sandbox.bubblewrap import selftest
+from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
 
 
@@ -25,7 +25,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str) -> None
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        problem = await selftest(settings.home) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
+        problem = await Bubblewrap.selftest() if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
         if problem:
             log.warning("tools that need the sandbox are refused here: %s", problem)
         async with open_services(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from shared.errors import ErrorType, ToolError
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -42,9 +44,26 @@ class Sandbox(Protocol):
         """Why commands cannot be run safely here, or None. Nothing ever runs unprotected."""
         ...
 
+    def program(self, name: str) -> str | None:
+        """Where a command finds this program, or None where the sandbox has none of that name."""
+        ...
+
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
 
         Raises ``ToolError(SANDBOX_UNAVAILABLE)`` where ``broken`` says why.
         """
         ...
+
+
+class NoSandbox:
+    """Where commands must not run at all: says why, and runs nothing."""
+
+    def __init__(self, reason: str) -> None:
+        self.broken = reason
+
+    def program(self, name: str) -> str | None:
+        return None
+
+    async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
+        raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run on this worker: {self.broken}")

@@ -1,0 +1,51 @@
+"""Post-conditions: what must be true at the end, and how each came out (contract §7)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from shared.wire import Request, Wire
+
+
+class CommandCheck(Request):
+    kind: Literal["command"]
+    run: str = Field(min_length=1)
+    timeout_seconds: float = Field(default=120, gt=0)
+
+
+class FileCheck(Request):
+    kind: Literal["file"]
+    path: str = Field(min_length=1)
+    exists: bool | None = None
+    matches: str | None = None
+    sha256: str | None = None
+
+
+class UnchangedCheck(Request):
+    kind: Literal["unchanged"]
+    paths: list[str] = Field(min_length=1)
+
+
+class ChangedCheck(Request):
+    kind: Literal["changed"]
+    paths: list[str] = Field(min_length=1)
+
+
+VerifyItem = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
+
+
+class Check(Wire):
+    """One post-condition and how it came out."""
+
+    item: dict[str, Any]
+    ok: bool
+    exit_code: int | None = None
+    output_tail: str = ""
+
+
+class Verification(Wire):
+    verdict: Literal["verified", "refuted", "unverified"] = "unverified"
+    checks: list[Check] = Field(default_factory=list)
+    claims: list[dict[str, Any]] = Field(default_factory=list)
