@@ -1,0 +1,92 @@
+"""A worker without Celery: its real services over a real Redis, so that a test can carry out one delegation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.delegation import DelegationRequest, Limits, ToolAgentResult
+from shared.events import Envelope
+from shared.ids import new_id
+from shared.queue import create_app
+from shared.runs import RunStore
+from shared.settings import Settings
+from worker.progress import ProgressEvents
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.services import Services, open_services
+from worker.task import carry_out
+
+
+def script(folder: Path, *turns: list[dict[str, Any]], **rule: Any) -> str:
+    """Writes a script of these turns and gives the model's name that plays it."""
+    path = folder / f"script-{new_id()[-8:]}.json"
+    path.write_text(json.dumps({"rules": [{"turns": list(turns), **rule}]}))
+    return f"scripted:{path}"
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"call": tool, "arguments": arguments}
+
+
+def say(text: str) -> dict[str, Any]:
+    return {"text": text}
+
+
+class Bench:
+    """One worker's services, and delegations carried out by them, one by one."""
+
+    def __init__(self, services: Services, settings: Settings) -> None:
+        self.services = services
+        self.settings = settings
+        self.store: RunStore = services.store
+
+    async def accept(self, request: DelegationRequest) -> str:
+        limits = request.limits.capped(self.settings.caps)
+        return (await self.store.accept([(new_id(), request, limits)], 30))[0].id
+
+    async def run(self, task: str = "do it", **fields: Any) -> ToolAgentResult:
+        """Accepts a delegation, carries it out here and gives its result."""
+        if isinstance(limits := fields.get("limits"), dict):
+            fields["limits"] = Limits(**limits)
+        id = await self.accept(DelegationRequest(task=task, **fields))
+        await carry_out(self.services, id)
+        return await self.result(id)
+
+    async def result(self, id: str) -> ToolAgentResult:
+        result = (await self.store.get(id)).result
+        assert result is not None
+        return result
+
+    async def events(self, id: str) -> list[Envelope]:
+        return await self.store.events(id)
+
+
+@asynccontextmanager
+async def open_bench(redis_url: str, home: Path, *, name: str = "worker-1", **settings: Any) -> AsyncGenerator[Bench]:
+    """A worker's services with its files below ``home``."""
+    chosen = Settings.load(environ={}, **({"redis_url": redis_url, "home": home, "local": True} | settings))
+    app = create_app(chosen, redis_url)
+    async with open_services(
+        chosen,
+        redis_url,
+        name=name,
+        concurrency=10,
+        send=lambda tickets: None,
+        progress=ProgressEvents(app, name),
+        sandbox_problem=await Bubblewrap.selftest(),
+    ) as services:
+        yield Bench(services, chosen)
+    app.close()
+
+
+@pytest.fixture
+async def bench(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        yield bench
+
+

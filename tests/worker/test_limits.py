@@ -1,0 +1,140 @@
+"""Thirty means thirty: each limit on its own, at its edge."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shared.delegation import Limits, TerminationReason, Usage
+from worker.limits import LimitReached, Meter, PromptBound, Repetition
+from worker.models.base import Call, Price, Prompt
+
+PRICE = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
+
+
+def meter(price: Price | None = None, **limits: float) -> Meter:
+    return Meter(Limits.model_validate(limits), price)
+
+
+def calls(*names: str) -> list[Call]:
+    return [Call(f"id-{name}", name, {"path": name}) for name in names]
+
+
+@pytest.mark.requirement("P-05", "S002-052")
+def test_as_many_turns_as_allowed_and_not_one_more() -> None:
+    counter = meter(max_turns=3)
+    assert [counter.begin_turn() for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(LimitReached, match="maxTurns 3") as reached:
+        counter.begin_turn()
+    assert reached.value.reason is TerminationReason.MAX_TURNS
+
+
+@pytest.mark.requirement("P-06")
+def test_as_many_calls_as_allowed_and_not_one_more() -> None:
+    counter = meter(max_tool_calls=2)
+    assert [counter.take_call() for _ in range(4)] == [True, True, False, False]
+    assert counter.tool_calls == 2
+    with pytest.raises(LimitReached, match="maxToolCalls 2"):
+        counter.begin_turn()
+
+
+def test_a_run_that_used_its_last_call_but_asked_for_no_more_goes_on() -> None:
+    counter = meter(max_tool_calls=1)
+    assert counter.take_call()
+    assert counter.begin_turn() == 1
+
+
+@pytest.mark.requirement("P-07")
+def test_the_summary_has_its_share_of_the_time_so_that_the_whole_holds() -> None:
+    counter = meter(timeout_seconds=100)
+    assert counter.time_left == pytest.approx(90, abs=0.5)
+    assert counter.time_for_summary == pytest.approx(100, abs=0.5)
+    assert meter(timeout_seconds=1000).time_left == pytest.approx(985, abs=0.5)
+
+
+def test_no_turn_begins_when_the_time_is_over() -> None:
+    counter = meter(timeout_seconds=10)
+    counter.begun = time.monotonic() - 20
+    with pytest.raises(LimitReached, match="timeoutSeconds 10"):
+        counter.begin_turn()
+
+
+def test_time_of_earlier_attempts_counts() -> None:
+    counter = meter(timeout_seconds=100)
+    counter.spend(Usage(input_tokens=5, cost_usd=None))
+    counter.turns = 4
+    restored = Meter.restored(counter.limits, None, counter.checkpoint() | {"elapsed": 60.0})
+    assert (restored.turns, restored.usage.input_tokens) == (4, 5)
+    assert restored.time_left == pytest.approx(30, abs=0.5)
+
+
+def test_an_unknown_price_makes_the_cost_unknown_and_never_zero() -> None:
+    counter = meter()
+    counter.spend(Usage(input_tokens=5))
+    assert counter.usage.cost_usd is None
+
+
+def test_a_known_price_makes_the_cost_exact() -> None:
+    counter = meter(PRICE)
+    counter.spend(Usage(input_tokens=1_000_000, output_tokens=100_000, cache_read_tokens=1_000_000))
+    assert counter.usage.cost_usd == pytest.approx(2 + 1 + 0.1)
+
+
+def test_a_long_prompt_is_priced_by_its_band() -> None:
+    price = Price(0.1, 0.5, 0.01, 0.1, band=100_000, above=Price(0.5, 2.5, 0.05, 0.5))
+    assert price.cost(Usage(input_tokens=100_000)) == pytest.approx(0.01)
+    assert price.cost(Usage(input_tokens=100_001)) == pytest.approx(0.0500005)
+
+
+def test_the_output_allowance_leaves_room_for_the_prompt() -> None:
+    assert meter(max_tokens=1000).output_allowance(prompt_tokens=400, wanted=16_000) == 600
+    assert meter().output_allowance(prompt_tokens=400, wanted=16_000) == 16_000
+
+
+def test_a_reply_that_cannot_fit_the_budget_is_not_asked_for() -> None:
+    with pytest.raises(LimitReached, match="maxTokens 1000") as reached:
+        meter(max_tokens=1000).output_allowance(prompt_tokens=990, wanted=16_000)
+    assert reached.value.reason is TerminationReason.BUDGET
+
+
+def test_money_is_reserved_before_it_is_spent() -> None:
+    counter = meter(PRICE, max_cost_usd=0.01)
+    # 1,000 prompt tokens at the cache-write rate cost 0.0025; the rest pays for 750 output tokens.
+    assert counter.output_allowance(prompt_tokens=1000, wanted=16_000) == 750
+    with pytest.raises(LimitReached, match=r"maxCostUsd 0\.01"):
+        counter.output_allowance(prompt_tokens=4000, wanted=16_000)
+
+
+def test_the_prompt_bound_is_what_was_billed_and_a_bound_of_what_is_new() -> None:
+    bound = PromptBound(Limits(max_tokens=10_000))
+    first = Prompt("system", (), [b'{"role":"user"}'], 0)
+    assert 0 < bound.of(first) < 60
+    bound.learn(Usage(input_tokens=500, output_tokens=20), sent=2)
+    assert bound.of(Prompt("system", (), [b"a", b"b"], 0)) == 520
+    assert 520 < bound.of(Prompt("system", (), [b"a", b"b", b"some words"], 0)) < 540
+
+
+def test_nothing_is_counted_where_no_limit_asks_for_it() -> None:
+    assert PromptBound(Limits()).of(Prompt("system", (), [b"word " * 1000], 0)) == 0
+
+
+@pytest.mark.requirement("P-20")
+@pytest.mark.parametrize("cycle", [["a"], ["a", "b"], ["a", "b", "c", "d", "e"]])
+def test_a_cycle_is_seen_when_it_comes_round_the_fifth_time(cycle: list[str]) -> None:
+    repetition = Repetition()
+    seen = calls(*cycle * 5)
+    repetition.watch(seen[:-1])
+    with pytest.raises(LimitReached) as reached:
+        repetition.watch(seen[-1:])
+    assert reached.value.reason is TerminationReason.LOOP_DETECTED
+
+
+@pytest.mark.requirement("P-20")
+def test_calls_that_differ_in_their_arguments_are_no_cycle() -> None:
+    repetition = Repetition()
+    repetition.watch([Call(str(n), "read_file", {"offset": n}) for n in range(100)])
+
+
+def test_a_cycle_longer_than_five_calls_is_let_be() -> None:
+    Repetition().watch(calls(*["a", "b", "c", "d", "e", "f"] * 10))
