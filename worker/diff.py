@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby
+
+from rapidfuzz.distance import LCSseq
 
 _CONTEXT = 3
-_MAX_COMPARED = 2000
-"""Lines compared by meaning; a larger change is shown as one block, since difflib's time grows with the square."""
+_MAX_COMPARED = 5000
+"""Lines compared by meaning, in a time that grows with the square; what is larger is compared more simply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,27 +20,29 @@ class Diff:
     removed: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A stretch of lines: the same in both texts, or gone from the old, or new in the new, or both of these."""
+
+    same: bool
+    old: range
+    new: range
+
+
 def unified(before: str, after: str, path: str, *, created: bool = False) -> Diff:
     old, new = _lines(before), _lines(after)
-    head = _same(old, new)
-    tail = _same(old[head:][::-1], new[head:][::-1])
-    start = max(0, head - _CONTEXT)
-    end = -max(0, tail - _CONTEXT) or None
-    groups = _groups(old[start:end], new[start:end], head - start, min(tail, _CONTEXT))
-    added = removed = 0
+    steps = list(_steps(old, new))
+    removed = sum(len(step.old) for step in steps if not step.same)
+    added = sum(len(step.new) for step in steps if not step.same)
+    if not removed and not added:
+        return Diff("", 0, 0)
     out = [f"--- {'/dev/null' if created else 'a/' + path}", f"+++ b/{path}"]
-    for group in groups:
-        first, last = group[0], group[-1]
-        out.append(f"@@ -{_range(start + first[1], start + last[2])} +{_range(start + first[3], start + last[4])} @@")
-        for tag, old_from, old_to, new_from, new_to in group:
-            if tag == "equal":
-                out += [_shown(" ", line) for line in old[start + old_from : start + old_to]]
-                continue
-            removed += old_to - old_from
-            added += new_to - new_from
-            out += [_shown("-", line) for line in old[start + old_from : start + old_to]]
-            out += [_shown("+", line) for line in new[start + new_from : start + new_to]]
-    return Diff("\n".join(out) + "\n" if groups else "", added, removed)
+    for hunk in _hunks(steps):
+        out.append(f"@@ -{_place(hunk[0].old, hunk[-1].old)} +{_place(hunk[0].new, hunk[-1].new)} @@")
+        for step in hunk:
+            out += [_shown(" " if step.same else "-", old[at]) for at in step.old]
+            out += [] if step.same else [_shown("+", new[at]) for at in step.new]
+    return Diff("\n".join(out) + "\n", added, removed)
 
 
 def _lines(text: str) -> list[str]:
@@ -47,32 +51,59 @@ def _lines(text: str) -> list[str]:
     return [*ended, lines[-1]] if lines[-1] else ended
 
 
-def _same(old: list[str], new: list[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+def _steps(old: Sequence[str], new: Sequence[str]) -> Iterator[_Step]:
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    old_end, new_end = len(old) - tail, len(new) - tail
+    if head:
+        yield _Step(True, range(head), range(head))
+    yield from _middle(old[head:old_end], new[head:new_end], head)
+    if tail:
+        yield _Step(True, range(old_end, len(old)), range(new_end, len(new)))
 
 
-_Step = tuple[str, int, int, int, int]
+def _common(old: Sequence[str], new: Sequence[str]) -> int:
+    length = min(len(old), len(new))
+    return next((at for at in range(length) if old[at] != new[at]), length)
 
 
-def _groups(old: list[str], new: list[str], head: int, tail: int) -> list[list[_Step]]:
-    if old == new:
-        return []
+def _middle(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[_Step]:
     if len(old) <= _MAX_COMPARED and len(new) <= _MAX_COMPARED:
-        return [
-            list(group)
-            for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT)
-        ]
-    steps: list[_Step] = [
-        ("equal", 0, head, 0, head),
-        ("replace", head, len(old) - tail, head, len(new) - tail),
-        ("equal", len(old) - tail, len(old), len(new) - tail, len(new)),
-    ]
-    return [[step for step in steps if step[1] < step[2] or step[3] < step[4]]]
+        codes = LCSseq.opcodes(old, new)
+        pieces = [(code.tag == "equal", code.src_start, code.src_end, code.dest_start, code.dest_end) for code in codes]
+    elif len(old) == len(new):
+        pieces = [(old[at] == new[at], at, at + 1, at, at + 1) for at in range(len(old))]
+    else:
+        pieces = [(False, 0, len(old), 0, len(new))]
+    for same, group in groupby(pieces, key=lambda piece: piece[0]):
+        run = list(group)
+        first, last = run[0], run[-1]
+        yield _Step(same, range(start + first[1], start + last[2]), range(start + first[3], start + last[4]))
 
 
-def _range(first: int, last: int) -> str:
-    length = last - first
-    return f"{first + 1 if length else first},{length}" if length != 1 else f"{first + 1}"
+def _hunks(steps: Sequence[_Step]) -> list[list[_Step]]:
+    """Changes with the lines around them; those that stand close together in one hunk."""
+    hunks: list[list[_Step]] = [[]]
+    for at, step in enumerate(steps):
+        if not step.same:
+            hunks[-1].append(step)
+            continue
+        after = _CONTEXT if at > 0 else 0
+        before = _CONTEXT if at < len(steps) - 1 else 0
+        if len(step.old) <= after + before:
+            hunks[-1].append(step)
+            continue
+        if after:
+            hunks[-1].append(_Step(True, step.old[:after], step.new[:after]))
+            hunks.append([])
+        if before:
+            hunks[-1].append(_Step(True, step.old[-before:], step.new[-before:]))
+    return [hunk for hunk in hunks if hunk]
+
+
+def _place(first: range, last: range) -> str:
+    start, length = first.start, last.stop - first.start
+    return f"{start + 1 if length else start}" + (f",{length}" if length != 1 else "")
 
 
 def _shown(sign: str, line: str) -> str:

@@ -17,7 +17,7 @@ _LOOK_ALIKES = str.maketrans(
         **dict.fromkeys("\u200b\u2060\ufeff", ""),
     }
 )
-_BLANKS = r"\r\n|[ \t]+(?=\r?\n|\Z)"
+_BLANKS = r"\r\n|(?<![ \t])[ \t]++(?=\r?\n|\Z)"  # possessive, else long runs of blanks take for ever
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ class Hit:
     """False for a line that is shown for context."""
 
 
-def parsed(output: str, mode: Mode) -> list[Hit]:
+def parsed(output: bytes, mode: Mode) -> list[Hit]:
     """The hits in ripgrep's output with ``--null``. Lines without a NUL are remarks on binary files."""
     form = _CONTENT if mode == "content" else _COUNT
-    found = [form.match(line) for line in output.split("\n") if "\0" in line]
+    found = [form.match(line) for line in output.decode("utf-8", "replace").split("\n") if "\0" in line]
     return [
         Hit(
             match["path"].removeprefix("./"),

@@ -26,6 +26,7 @@ HEAD_SHARE = 0.2
 """Of a command's output: what it is about stands at the start, errors stand at the end."""
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Estimate = Callable[[str], int]
 """Text in, tokens out."""
 
@@ -52,6 +53,11 @@ async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate:
 def valid(text: str) -> str:
     """The text with halves of characters (from names and files in old encodings) shown as U+FFFD."""
     return _HALF_CHARACTER.sub("\ufffd", text)
+
+
+def one_line(name: str) -> str:
+    """A file's name without line ends and other control characters, which are legal in it."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], valid(name))
 
 
 def _few_tokens(text: str, limit: OutputLimit) -> bool:

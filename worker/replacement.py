@@ -6,9 +6,11 @@ and every part of the old text that the new text keeps is kept as the file has i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, permutations
+from typing import Protocol
 
 from rapidfuzz.distance import Indel
 
@@ -16,8 +18,10 @@ from shared.errors import ErrorType, ToolError
 from worker.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Fold, Folded
 from worker.textfile import TextFile
 
-_MAX_WOVEN = 20_000
+_MAX_WOVEN = 5000
 """Characters up to which old and new text are compared character by character."""
+_MAX_PLACES = 1000
+"""Places counted of a text that is not unique."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,12 @@ class Span:
     start: int
     end: int
     text: str
+
+
+class _Search(Protocol):
+    """One way to find the old text. ``every`` leaves out places that overlap another one."""
+
+    def __call__(self, file: TextFile, old: str, new: str, *, every: bool) -> list[Span]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +51,34 @@ class Replacement:
 def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement | None:
     """The replacement, or None where the old text is nowhere. Raises ToolError(EDIT_AMBIGUOUS)."""
     for name, search in _SEARCHES:
-        spans = search(file, old, new)
-        if not spans:
-            continue
         sure = every and name in (None, LINE_ENDS.name)
-        if sure:
-            spans = _apart(spans)
+        spans = search(file, old, new, every=sure)
         if len(spans) > 1 and not sure:
             raise _ambiguous(file.text, spans, name)
-        return Replacement(_spliced(file.text, spans), _line_numbers(file.text, spans), name)
+        if spans:
+            return Replacement(_spliced(file.text, spans), _line_numbers(file.text, spans), name)
     return None
 
 
 def find(file: TextFile, text: str) -> tuple[int, ...]:
     """The lines where the text begins, found the same way; empty where it is nowhere."""
     for _, search in _SEARCHES:
-        if text and (spans := search(file, text, text)):
+        if text and (spans := search(file, text, text, every=False)):
             return _line_numbers(file.text, spans)
     return ()
 
 
-def _exactly(file: TextFile, old: str, new: str) -> list[Span]:
+def _exactly(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
     if old.startswith("\n") and "\r\n" in file.text:
         return []  # it would match the second half of a CRLF
     return [
-        Span(at, at + len(old), _with_line_ends(new, _style(file, at, at + len(old)))) for at in _places(file.text, old)
+        Span(at, at + len(old), _with_line_ends(new, _style(file, at, at + len(old))))
+        for at in _places(file.text, old, every=every)
     ]
 
 
-def _folding(fold: Fold) -> Callable[[TextFile, str, str], list[Span]]:
-    def search(file: TextFile, old: str, new: str) -> list[Span]:
+def _folding(fold: Fold) -> _Search:
+    def search(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
         wanted = Folded(old, fold).text
         if not wanted.strip() and (fold is not LINE_ENDS or not wanted):
             return []
@@ -78,7 +86,7 @@ def _folding(fold: Fold) -> Callable[[TextFile, str, str], list[Span]]:
         cut_short = old[-1:] in (" ", "\t") and fold is not LINE_ENDS
         return [
             _woven(file, folded, at, wanted, new.replace("\r\n", "\n"))
-            for at in _places(folded.text, wanted)
+            for at in _places(folded.text, wanted, every=every)
             if not cut_short or folded.text[at + len(wanted) :][:1] in ("", "\n")
         ]
 
@@ -119,32 +127,32 @@ def _common(first: str, second: str) -> int:
     return next((at for at in range(length) if first[at] != second[at]), length)
 
 
-def _indented(file: TextFile, old: str, new: str) -> list[Span]:
+def _indented(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
     """Places where the same lines stand with another, but constantly other, indentation."""
     folded = Folded(file.text, LINE_ENDS)
     wanted, fresh = (text.replace("\r\n", "\n").split("\n") for text in (old, new))
-    closed = wanted[-1] == "" and len(wanted) > 1
+    closed = len(wanted) > 1 and not wanted[-1]
     if closed:
         wanted = wanted[:-1]
-    lines = folded.text.split("\n")
-    bare = [line.strip(" \t") for line in lines]
-    bare_wanted = [line.strip(" \t") for line in wanted]
-    if not any(bare_wanted) or (closed and fresh[-1] != ""):
+    bare = [line.strip(" \t") for line in wanted]
+    if not any(bare) or (closed and fresh[-1]):
         return []
+    lines = folded.text.split("\n")
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
     spans: list[Span] = []
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
-    for at in range(len(lines) - len(wanted) + 1):
-        if bare[at] != bare_wanted[0] or bare[at : at + len(wanted)] != bare_wanted:
-            continue
-        shifted = _shifted(wanted, lines[at : at + len(wanted)], fresh)
-        if shifted is None:
-            continue
-        end = min(starts[at + len(wanted)] - (not closed), len(folded.text))
-        start, end = folded.origin(starts[at]), folded.origin(end)
-        spans.append(Span(start, end, _with_line_ends("\n".join(shifted), _style(file, start, end))))
+    for at in _runs([line.strip(" \t") for line in lines], bare):
+        if (shifted := _shifted(wanted, lines[at : at + len(wanted)], fresh)) is not None:
+            end = min(starts[at + len(wanted)] - (not closed), len(folded.text))
+            start, end = folded.origin(starts[at]), folded.origin(end)
+            spans.append(Span(start, end, _with_line_ends("\n".join(shifted), _style(file, start, end))))
     return spans
+
+
+def _runs(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the wanted lines stand one after the other."""
+    size, rarest = len(wanted), max(range(len(wanted)), key=lambda at: len(wanted[at]))
+    found = [at - rarest for at, line in enumerate(lines) if line == wanted[rarest]]
+    return [at for at in found[:_MAX_PLACES] if at >= 0 and list(lines[at : at + size]) == list(wanted)]
 
 
 def _shifted(wanted: Sequence[str], found: Sequence[str], fresh: Sequence[str]) -> list[str] | None:
@@ -164,24 +172,28 @@ def _moved(line: str, rule: Callable[[str], str | None]) -> str | None:
 
 
 def _rules(mine: str, theirs: str) -> list[Callable[[str], str | None]]:
-    """Deeper, less deep, blanks for tabs, tabs for blanks."""
+    """Deeper, less deep, or in other units: tabs, two, four or eight blanks."""
     rules: list[Callable[[str], str | None]] = []
     if theirs.endswith(mine):
         rules.append(lambda indent: theirs[: len(theirs) - len(mine)] + indent)
     if mine.endswith(theirs):
         more = mine[: len(mine) - len(theirs)]
         rules.append(lambda indent: indent[len(more) :] if indent.startswith(more) else None)
-    for width in (4, 2, 8):
-        rules.append(lambda indent, unit=" " * width: indent.replace(unit, "\t"))
-        rules.append(lambda indent, unit=" " * width: indent.replace("\t", unit))
-    return rules
+    units = ("\t", " " * 4, " " * 2, " " * 8)
+    return rules + [partial(_in_units, mine, theirs) for mine, theirs in permutations(units, 2)]
+
+
+def _in_units(mine: str, theirs: str, indent: str) -> str | None:
+    """The indentation in other units, or None where it is not made of whole ones."""
+    count, rest = divmod(len(indent), len(mine))
+    return None if rest or indent != mine * count else theirs * count
 
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-_SEARCHES: tuple[tuple[str | None, Callable[[TextFile, str, str], list[Span]]], ...] = (
+_SEARCHES: tuple[tuple[str | None, _Search], ...] = (
     (None, _exactly),
     (LINE_ENDS.name, _folding(LINE_ENDS)),
     (TRAILING_BLANKS.name, _folding(TRAILING_BLANKS)),
@@ -190,17 +202,14 @@ _SEARCHES: tuple[tuple[str | None, Callable[[TextFile, str, str], list[Span]]], 
 )
 
 
-def _places(text: str, wanted: str) -> list[int]:
-    """Every place, overlapping ones too: "aa" stands twice in "aaa", and which is meant is not certain."""
-    return [match.start() for match in re.finditer(f"(?={re.escape(wanted)})", text)]
-
-
-def _apart(spans: list[Span]) -> list[Span]:
-    kept: list[Span] = []
-    for span in spans:
-        if not kept or span.start >= kept[-1].end:
-            kept.append(span)
-    return kept
+def _places(text: str, wanted: str, *, every: bool) -> list[int]:
+    """Where the text stands. Unless ``every`` is replaced, places may overlap: "aa" stands twice in "aaa"."""
+    places: list[int] = []
+    at = text.find(wanted)
+    while at >= 0 and (every or len(places) < _MAX_PLACES):
+        places.append(at)
+        at = text.find(wanted, at + (len(wanted) if every else 1))
+    return places
 
 
 def _spliced(text: str, spans: Sequence[Span]) -> str:
@@ -235,10 +244,11 @@ def _line_numbers(text: str, spans: Sequence[Span]) -> tuple[int, ...]:
 def _ambiguous(text: str, spans: Sequence[Span], name: str | None) -> ToolError:
     lines = _line_numbers(text, spans)
     shown = ", ".join(map(str, lines[:20])) + (", …" if len(lines) > 20 else "")
+    count = f"{len(spans)}{' or more' * (len(spans) == _MAX_PLACES)}"
     but = f" (not exactly, but apart from {name})" if name else ""
     everywhere = ", or set replace_all=true to replace all of them" if name in (None, LINE_ENDS.name) else ""
     return ToolError(
         ErrorType.EDIT_AMBIGUOUS,
-        f"old_string occurs {len(spans)} times{but}, on lines {shown}. "
+        f"old_string occurs {count} times{but}, on lines {shown}. "
         f"Nothing was changed. Add lines around it until it is unique{everywhere}.",
     )

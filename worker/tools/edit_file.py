@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.diff import unified
-from worker.not_found import why_not_found
+from worker.not_found import no_such_file, no_such_text
 from worker.numbered import without_numbers
 from worker.output import clip
 from worker.replacement import Replacement, replace
@@ -61,7 +61,7 @@ class EditFile(Tool[EditFileParams]):
         file = decode(_read(ctx, params.path), params.path)
         done = replace(file, params.old_string, params.new_string, every=params.replace_all)
         if done is None:
-            raise why_not_found(file, params.path, params.old_string, params.new_string)
+            raise no_such_text(file, params.path, params.old_string, params.new_string)
         _refuse_numbers(params)
         if done.text == file.text:
             raise _no_change("the file already reads so, apart from what had to be overlooked to find old_string")
@@ -87,7 +87,8 @@ def _read(ctx: ToolContext, path: str) -> bytes:
         return ctx.files.read(path)
     except ToolError as error:
         if error.type is ErrorType.FILE_NOT_FOUND:
-            raise ToolError(error.type, f"{error.message}. edit_file creates no files: use write_file.") from None
+            missing = no_such_file(ctx.files, path).message.rstrip(".")
+            raise ToolError(error.type, f"{missing}. edit_file creates no files: use write_file for that.") from None
         raise
 
 
@@ -105,7 +106,7 @@ def _refuse_empty(params: EditFileParams) -> None:
 def _refuse_numbers(params: EditFileParams) -> None:
     """A new text in which every line of several is numbered was copied from a read without taking the numbers off."""
     fresh = params.new_string
-    if fresh.count("\n") and without_numbers(fresh) is not None and without_numbers(params.old_string) is None:
+    if fresh.count("\n") and without_numbers(fresh, only_ours=True) and not without_numbers(params.old_string):
         raise ToolError(
             ErrorType.INVALID_TOOL_PARAMS,
             "new_string begins every line with a line number as read_file prints them. They are not part of the "

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.files import Entry, Files
-from worker.output import clip, is_private
+from worker.output import clip, is_private, one_line
 from worker.searching import Pattern, searched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
@@ -60,7 +60,7 @@ class Glob(Tool[GlobParams]):
         title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
         if not found:
             return ToolResult(await self._nothing(ctx, params, top), title, metadata=facts)
-        lines = [entry.path for entry in shown]
+        lines = [one_line(entry.path) for entry in shown]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "

@@ -8,10 +8,12 @@ from threading import Event
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from worker.files import Files
 from worker.hits import LINE_CHARS, Hit, Mode, newest_first, parsed, shown
+from worker.not_found import no_such_file
 from worker.output import PRIVATE_DIR, clip, is_private
 from worker.plain_grep import Question, search
-from worker.sandbox.base import Command
+from worker.sandbox.base import Command, Completed
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -62,10 +64,17 @@ class Grep(Tool[GrepParams]):
     async def run(self, ctx: ToolContext, params: GrepParams) -> ToolResult:
         top = ctx.files.relative(params.path).rstrip("/")
         if ctx.files.stat(top) is None:
-            raise ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {params.path}")
-        hits, complete = await self._hits(ctx, params, top)
-        hits = await to_the_end(newest_first, ctx.files, hits)
-        text, count, total = shown(hits, params.output_mode, params.max_results)
+            raise no_such_file(ctx.files, params.path)
+        program = None if ctx.sandbox.broken else ctx.sandbox.program("rg")
+        if program is None:
+            hits, complete = await to_the_end(search, ctx.files, _question(params, top), Event())
+        else:
+            done = await ctx.sandbox.run(
+                Command(_argv(program, params, top), TIMEOUT_SECONDS, max_output=MAX_OUTPUT_BYTES, keep="head")
+            )
+            _refuse_failure(done)
+            hits, complete = await to_the_end(parsed, done.stdout, params.output_mode), not done.dropped_bytes
+        text, count, total = await to_the_end(_shown, ctx.files, hits, params)
         cut = count < total or not complete
         parts = [text] if total else [f"Nothing matches {params.pattern!r} in {top}."]
         if cut:
@@ -74,21 +83,24 @@ class Grep(Tool[GrepParams]):
         facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
         return ToolResult("\n".join(parts), _found(total, params.output_mode), metadata=facts)
 
-    async def _hits(self, ctx: ToolContext, params: GrepParams, top: str) -> tuple[list[Hit], bool]:
-        """All matches, and whether they are all."""
-        program = None if ctx.sandbox.broken else ctx.sandbox.program("rg")
-        if program is None:
-            return await to_the_end(search, ctx.files, _question(params, top), Event())
-        command = Command(_argv(program, params, top), TIMEOUT_SECONDS, max_output=MAX_OUTPUT_BYTES, keep="head")
-        done = await ctx.sandbox.run(command)
-        if done.timed_out:
-            raise ToolError(
-                ErrorType.TIMEOUT,
-                f"grep was stopped after {TIMEOUT_SECONDS} seconds. Search a smaller path or use a simpler pattern.",
-            )
-        if done.exit_code > 1 and not done.stdout:
-            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: {clip(_complaint(done.stderr), 1000)}")
-        return parsed(done.stdout.decode("utf-8", "replace"), params.output_mode), not done.dropped_bytes
+
+def _shown(files: Files, hits: list[Hit], params: GrepParams) -> tuple[str, int, int]:
+    return shown(newest_first(files, hits), params.output_mode, params.max_results)
+
+
+def _refuse_failure(done: Completed) -> None:
+    """ripgrep's exit code is 2 for a wrong pattern, but also for one unreadable file among readable ones."""
+    if done.timed_out:
+        raise ToolError(
+            ErrorType.TIMEOUT,
+            f"grep was stopped after {TIMEOUT_SECONDS} seconds. Search a smaller path or use a simpler pattern.",
+        )
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if done.exit_code > 1 and said and not done.stdout:
+        # of a pattern that no engine takes, what the first engine said is enough
+        found = re.search(r"regex parse error:.*?(?=\n~~~|\Z)", said, re.DOTALL)
+        why = found[0] if found else said.removeprefix("rg: ")
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: {clip(why, 1000)}")
 
 
 def _found(total: int, mode: Mode) -> str:
@@ -123,11 +135,3 @@ def _question(params: GrepParams, top: str) -> Question:
         gitignore=params.respect_gitignore and not is_private(top),
         seconds=TIMEOUT_SECONDS,
     )
-
-
-def _complaint(stderr: bytes) -> str:
-    """What ripgrep said; of a pattern that no engine takes, what the first engine said."""
-    said = stderr.decode("utf-8", "replace").strip()
-    if found := re.search(r"regex parse error:.*?(?=\n~~~|\Z)", said, re.DOTALL):
-        return found[0]
-    return said.removeprefix("rg: ") or "ripgrep failed without a word"

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.files import Entry
-from worker.output import PRIVATE_DIR, clip
+from worker.files import TEMPORARY, Entry
+from worker.output import PRIVATE_DIR, clip, one_line
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -41,7 +41,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
-        entries = [entry for entry in await to_the_end(ctx.files.scan, params.path) if entry.path != PRIVATE_DIR]
+        entries = [entry for entry in await to_the_end(ctx.files.scan, params.path) if not _is_ours(entry)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]
         if len(entries) > LIMIT:
@@ -54,13 +54,18 @@ class ListDirectory(Tool[ListDirectoryParams]):
         )
 
 
+def _is_ours(entry: Entry) -> bool:
+    return entry.path == PRIVATE_DIR or entry.name.startswith(TEMPORARY)
+
+
 def _line(entry: Entry) -> str:
+    name = one_line(entry.name)
     match entry.stat.kind:
         case "directory":
-            return f"{entry.name}/"
+            return f"{name}/"
         case "file":
-            return f"{entry.name}  ({entry.stat.size} bytes)"
+            return f"{name}  ({entry.stat.size} bytes)"
         case "symlink":
-            return f"{entry.name}  (link)"
+            return f"{name}  (link)"
         case "other":
-            return f"{entry.name}  (device, pipe or socket)"
+            return f"{name}  (device, pipe or socket)"

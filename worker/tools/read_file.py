@@ -9,6 +9,7 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from shared.tokens import estimate
+from worker.not_found import no_such_file
 from worker.numbered import numbered
 from worker.output import clip, hint_of
 from worker.textfile import TextFile, decode
@@ -62,12 +63,16 @@ class ReadFile(Tool[ReadFileParams]):
 
     def _read(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         found = ctx.files.stat(params.path)
-        if found is not None and found.kind == "directory":
+        if found is None:
+            raise no_such_file(ctx.files, params.path)
+        if found.kind == "directory":
             raise ToolError(
                 ErrorType.NOT_A_FILE,
                 f"{params.path} is a directory. List it with list_directory, or search it with glob.",
             )
-        file = decode(ctx.files.read(params.path), params.path)
+        return self._answer(ctx, params, decode(ctx.files.read(params.path), params.path))
+
+    def _answer(self, ctx: ToolContext, params: ReadFileParams, file: TextFile) -> ToolResult:
         lines = _lines(file)
         first = max(1, params.offset)
         facts = {"path": ctx.files.relative(params.path), "totalLines": len(lines)}

@@ -56,7 +56,7 @@ class WriteFile(Tool[WriteFileParams]):
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
         said = f"Successfully wrote to {path}: {how}, {len(params.content)} characters, {lines} lines."
-        if lines > 1 and without_numbers(params.content) is not None:
+        if lines > 1 and without_numbers(params.content, only_ours=True) is not None:
             said += " Note: every line begins with a line number, as read_file prints them; that is now in the file."
         return ToolResult(
             said,
