@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 from xml.sax.saxutils import quoteattr
 
 from shared.errors import ToolError
 from worker.files import Files
 from worker.threads import to_the_end
-from worker.tools.base import AnyTool, OutputLimit, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from worker.tools.base import AnyTool, ToolContext, ToolResult
 
 PRIVATE_DIR = ".deputize"
 """Our own directory inside a workspace. It is no part of the work: manifests, patches and searches leave it out."""
@@ -29,6 +32,15 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Estimate = Callable[[str], int]
 """Text in, tokens out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimit:
+    """How much of a tool's output the model sees. Read-like tools keep the head, commands both ends (C05)."""
+
+    max_chars: int = 8000
+    keep: Literal["head", "head_tail"] = "head"
+    max_tokens: int | None = None
 
 
 def is_private(path: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import cleandoc
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -20,6 +20,7 @@ from shared.delegation import StepType
 from shared.errors import ErrorType, ToolError
 from shared.wire import explain
 from worker.files import Files
+from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -120,15 +121,6 @@ class Touches:
     paths: tuple[str, ...] = ()
     command: str | None = None
     hosts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OutputLimit:
-    """How much of a tool's output the model sees. Read-like tools keep the head, commands both ends (C05)."""
-
-    max_chars: int = 8000
-    keep: Literal["head", "head_tail"] = "head"
-    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

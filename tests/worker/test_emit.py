@@ -1,0 +1,127 @@
+"""The voice of a run: numbered, bounded, masked, batched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from shared.connection import Pipe
+from shared.delegation import DelegationRequest, Usage
+from shared.errors import Fenced
+from shared.events import MAX_EVENT_BYTES, AskedCall, Replied, TextDelta, TurnStarted
+from shared.ids import new_id
+from shared.runs import Claim, RunStore, channel, record_key
+from tests.waiting import until
+from worker.emit import Emitter
+
+SECRET = "sk-very-secret-value"
+
+
+class Voice:
+    """An emitter of a claimed run, with everything it says on the channel."""
+
+    def __init__(self, store: RunStore, pipe: Pipe, claim: Claim, heard: Any) -> None:
+        self.store, self.claim, self.heard = store, claim, heard
+        self.fenced = 0
+        self.emitter = Emitter(pipe, claim, [SECRET], self.on_fenced)
+
+    def on_fenced(self) -> None:
+        self.fenced += 1
+
+    async def next_frame(self) -> dict[str, Any]:
+        message = await until(lambda: self.heard.get_message(ignore_subscribe_messages=True, timeout=1))
+        return json.loads(message["data"])
+
+
+@pytest.fixture
+async def voice() -> AsyncIterator[Voice]:
+    server = FakeServer()
+    redis, writing = (FakeAsyncRedis(server=server, decode_responses=True) for _ in range(2))
+    store = RunStore(redis, 60)
+    request = DelegationRequest(task="do it")
+    id = (await store.accept([(new_id(), request, request.limits)], 30))[0].id
+    claim = await store.claim(id, "token", "worker-1", 10)
+    assert claim is not None
+    async with Pipe(writing) as pipe, redis.pubsub() as heard:
+        await heard.subscribe(channel(id))
+        voice = Voice(store, pipe, claim, heard)
+        yield voice
+        voice.emitter.close()
+    await redis.aclose()
+    await writing.aclose()
+
+
+def replied(text: str, **arguments: Any) -> Replied:
+    calls = [AskedCall(id="c", name="bash", arguments=arguments)]
+    return Replied(turn=1, text=text, stop_reason="tool_use", usage=Usage(), tool_calls=calls)
+
+
+async def test_what_is_said_in_one_tick_is_one_write(voice: Voice) -> None:
+    for turn in range(1, 4):
+        voice.emitter.emit(TurnStarted(turn=turn))
+    voice.emitter.keep(b'{"role":"user"}')
+    voice.emitter.set({"progress": "{}"})
+    await voice.emitter.settled()
+    assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1, 2, 3, 4]
+    assert await voice.store.redis.hget(record_key(voice.claim.id), "progress") == "{}"
+
+
+@pytest.mark.requirement("P-12")
+async def test_an_event_says_whose_it_is_when_it_happened_and_in_which_order(voice: Voice) -> None:
+    voice.emitter.emit(TurnStarted(turn=1))
+    frame = await voice.next_frame()
+    assert frame | {"at": "now"} == {
+        "delegationId": voice.claim.id,
+        "seq": 2,
+        "at": "now",
+        "attempt": 1,
+        "type": "turn_started",
+        "turn": 1,
+    }
+
+
+async def test_text_deltas_are_gathered_into_frames_without_a_number(voice: Voice) -> None:
+    for word in ("one ", "two ", "three"):
+        voice.emitter.delta(TextDelta, 1, word)
+    frame = await voice.next_frame()
+    assert (frame["type"], frame["text"], "seq" in frame) == ("text_delta", "one two three", False)
+
+
+async def test_live_text_comes_before_the_event_that_follows_it(voice: Voice) -> None:
+    voice.emitter.delta(TextDelta, 1, "words")
+    voice.emitter.emit(replied("words"))
+    assert [(await voice.next_frame())["type"] for _ in range(2)] == ["text_delta", "replied"]
+
+
+@pytest.mark.requirement("P-19")
+async def test_no_event_is_longer_than_its_cap_and_a_cut_says_so(voice: Voice) -> None:
+    voice.emitter.emit(replied("é" * 200_000, content="x" * 500_000, lines=["y" * 3000] * 200))
+    frame = await voice.next_frame()
+    assert len(json.dumps(frame, ensure_ascii=False).encode()) <= MAX_EVENT_BYTES
+    assert len(frame["text"]) < 200_000
+    assert frame["toolCalls"][0]["name"] == "bash"
+
+
+@pytest.mark.requirement("P-17")
+async def test_a_secret_value_never_leaves_in_an_event(voice: Voice) -> None:
+    voice.emitter.emit(replied(f"the key is {SECRET}", command=f"curl -H {SECRET}"))
+    frame = await voice.next_frame()
+    assert SECRET not in json.dumps(frame)
+    assert frame["text"] == "the key is ***"
+
+
+async def test_after_the_lease_is_lost_nothing_more_is_said(voice: Voice) -> None:
+    await voice.store.redis.hset(record_key(voice.claim.id), "fence", "2:other")
+    voice.emitter.emit(TurnStarted(turn=1))
+    with pytest.raises(Fenced):
+        await voice.emitter.settled()
+    voice.emitter.emit(TurnStarted(turn=2))
+    voice.emitter.delta(TextDelta, 2, "unheard")
+    with pytest.raises(Fenced):
+        await voice.emitter.settled()
+    assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1]
+    assert voice.fenced == 1
