@@ -1,0 +1,210 @@
+"""What a workspace held at its start, what it holds now, and which files differ, in the order they first did."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat as modes
+from collections.abc import Iterator
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import NamedTuple
+
+from worker.files import TEMPORARY
+from worker.openat2 import beneath
+from worker.output import PRIVATE_DIR
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class Seen(NamedTuple):
+    """A file or link as one look at its inode shows it. No program can set ``ctime_ns``, so equal means unchanged."""
+
+    mode: int
+    size: int
+    inode: int
+    ctime_ns: int
+
+    @property
+    def git_mode(self) -> str:
+        if modes.S_ISLNK(self.mode):
+            return "120000"
+        return "100755" if self.mode & modes.S_IXUSR else "100644"
+
+
+class Content(NamedTuple):
+    """What git would record of a path: its mode and the digest of its bytes (None where they cannot be read)."""
+
+    git_mode: str
+    sha256: str | None
+
+
+class Difference(NamedTuple):
+    """One path that differs: ``old`` or ``new`` is None where nothing was or is, ``source`` is where a rename began."""
+
+    path: str
+    old: Content | None
+    new: Content | None
+    source: str | None = None
+
+
+def scan(root: int, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
+    """Every file and link below the directory, by path; not what git could not record, nor ``.git``, nor our own.
+
+    What lies in directories we may not read is taken as ``before`` had it. The tree may change meanwhile.
+    """
+    found: dict[str, Seen] = {}
+    waiting = [""]
+    while waiting:
+        path = waiting.pop()
+        try:
+            fd = beneath(root, path or ".", _FOLDER)
+        except PermissionError:
+            found |= {name: seen for name, seen in (before or {}).items() if name.startswith(path + "/")}
+            continue
+        except OSError:
+            continue
+        try:
+            for name, entry in _tracked(fd, f"{path}/" if path else ""):
+                if modes.S_ISDIR(entry.mode):
+                    waiting.append(name)
+                else:
+                    found[name] = entry
+        finally:
+            os.close(fd)
+    return found
+
+
+def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, Seen]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            path = prefix + entry.name
+            if entry.name == ".git" or path == PRIVATE_DIR or entry.name.startswith(TEMPORARY):
+                continue
+            with suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if modes.S_IFMT(found.st_mode) in (modes.S_IFREG, modes.S_IFLNK, modes.S_IFDIR):
+                    yield path, Seen(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
+
+
+def content_of(root: int, path: str, seen: Seen, max_bytes: int) -> bytes | None:
+    """A file's bytes or a link's target; None where it is gone, unreadable or larger than ``max_bytes``."""
+    with suppress(OSError):
+        if modes.S_ISLNK(seen.mode):
+            return _target(root, path)
+        with _opened(root, path) as file:
+            data = file.read(max_bytes + 1)
+            return data if len(data) <= max_bytes else None
+    return None
+
+
+def _digest_of(root: int, path: str, seen: Seen) -> str | None:
+    with suppress(OSError):
+        if modes.S_ISLNK(seen.mode):
+            return hashlib.sha256(_target(root, path)).hexdigest()
+        with _opened(root, path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    return None
+
+
+def _target(root: int, path: str) -> bytes:
+    fd = beneath(root, path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        return os.readlink(b"", dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _opened(root: int, path: str) -> FileIO:
+    return FileIO(beneath(root, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+
+
+class Manifest:
+    """Compares the directory ``files`` with its pristine copy ``base``; ``folder`` keeps what outlives the process.
+
+    Methods may be called from any thread, one at a time takes effect.
+    """
+
+    def __init__(self, folder: Path, files: int, base: int) -> None:
+        self._files, self._base = files, base
+        self._order_file = folder / "changed.jsonl"
+        self._lock = Lock()
+        start_file = folder / "start.json"
+        if start_file.exists():
+            read = json.loads(start_file.read_text("ascii"))
+            self._start = {path: Seen(*seen) for path, seen in read.items()}
+        else:
+            self._start = scan(files)
+            start_file.write_text(json.dumps(self._start), "ascii")
+        self.base = scan(base)
+        self._order: dict[str, int] = {}
+        if self._order_file.exists():
+            lines = self._order_file.read_text("ascii").split("\n")
+            self._remember(json.loads(line) for line in lines[:-1])  # we may have died within the last one
+        self._digests: dict[tuple[int, str, Seen], str | None] = {}
+        self.now = self._start
+
+    def note(self) -> None:
+        """Looks at the tree and remembers which paths differ for the first time, oldest change first."""
+        with self._lock:
+            self.now = scan(self._files, self.now)
+            differing = self._differing() - self._order.keys()
+            gone = [path for path in differing if path not in self.now]
+            changed = sorted(differing & self.now.keys(), key=lambda path: (self.now[path].ctime_ns, path))
+            new = [*sorted(gone), *changed]
+            if new:
+                with self._order_file.open("a", encoding="ascii") as file:
+                    file.writelines(json.dumps(path) + "\n" for path in new)
+                self._remember(new)
+
+    def differences(self) -> list[Difference]:
+        """Every path whose content or mode differs now, renames found by equal content, in order of first change."""
+        self.note()
+        with self._lock:
+            found = [self._compare(path) for path in self._differing()]
+            changed = _renamed([each for each in found if each.old != each.new])
+            return sorted(changed, key=self._rank)
+
+    def _differing(self) -> set[str]:
+        paths = self._start.keys() | self.now.keys()
+        return {path for path in paths if self._start.get(path) != self.now.get(path)}
+
+    def _compare(self, path: str) -> Difference:
+        old, new = self.base.get(path), self.now.get(path)
+        return Difference(path, self._content(self._base, path, old), self._content(self._files, path, new))
+
+    def _content(self, root: int, path: str, seen: Seen | None) -> Content | None:
+        if seen is None:
+            return None
+        key = (root, path, seen)
+        if key not in self._digests:
+            self._digests[key] = _digest_of(root, path, seen)
+        return Content(seen.git_mode, self._digests[key])
+
+    def _remember(self, paths: Iterator[str] | list[str]) -> None:
+        for path in paths:
+            self._order.setdefault(path, len(self._order))
+
+    def _rank(self, difference: Difference) -> tuple[int, str]:
+        ranks = [self._order[path] for path in (difference.path, difference.source) if path in self._order]
+        return min(ranks, default=len(self._order)), difference.path
+
+
+def _renamed(found: list[Difference]) -> list[Difference]:
+    """The same with each deleted file joined to a created one of the same content, if there is one."""
+    deleted: dict[Content, list[Difference]] = {}
+    for each in sorted(found):
+        if each.new is None and each.old and each.old.sha256:
+            deleted.setdefault(each.old, []).append(each)
+    renamed: dict[str, Difference] = {}
+    for each in sorted(found):
+        if each.old is None and each.new and (sources := deleted.get(each.new)):
+            name = PurePosixPath(each.path).name
+            source = next((one for one in sources if PurePosixPath(one.path).name == name), sources[0])
+            sources.remove(source)
+            renamed[each.path] = each._replace(old=source.old, source=source.path)
+    gone = {each.source for each in renamed.values()}
+    return [renamed.get(each.path, each) for each in found if each.path not in gone]
