@@ -75,20 +75,25 @@ async def prove(make: Callable[[Path, environment.Bwrap], Closing], home: Path |
 async def _test(
     make: Callable[[Path, environment.Bwrap], Closing], bwrap: environment.Bwrap, home: Path | None
 ) -> str | None:
-    if home:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="selftest-", dir=home))
+    folder, place = _throw_away(home)
     try:
-        place = folder / "files"
-        place.mkdir()
-        if owner := environment.owner():
-            os.chown(place, *owner)
         with closing(make(place, bwrap)) as sandbox:
             return await _walls(sandbox, place) or await _death(sandbox, place)
     except (ToolError, Misconfigured, OSError) as error:
         return str(error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _throw_away(home: Path | None) -> tuple[Path, Path]:
+    if home:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="selftest-", dir=home))
+    place = folder / "files"
+    place.mkdir()
+    if owner := environment.owner():
+        os.chown(place, *owner)
+    return folder, place
 
 
 async def _walls(sandbox: Sandbox, place: Path) -> str | None:
