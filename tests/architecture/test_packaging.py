@@ -104,6 +104,10 @@ def test_every_container_is_confined() -> None:
         assert not service.get("privileged")
 
 
+def test_every_container_says_whether_it_is_well() -> None:
+    assert [name for name, service in compose()["services"].items() if "healthcheck" not in service] == []
+
+
 def test_the_worker_can_be_scaled() -> None:
     worker = compose()["services"]["worker"]
     assert "container_name" not in worker
