@@ -1,0 +1,131 @@
+"""One program that the keeper keeps alive: started, started again when it dies, and never outliving the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.errors import Misconfigured
+from shared.log import log
+
+EXIT_MISCONFIGURED = 3
+FIRST_DELAY_SECONDS = 0.05
+LONGEST_DELAY_SECONDS = 5.0
+HEALTHY_SECONDS = 30.0
+"""Who lived that long starts with the first delay again."""
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)  # loaded here, because between fork and exec there is no time for it
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run. ``stop_seconds`` is its time between SIGTERM and SIGKILL."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    stop_seconds: float = 5.0
+    pass_fds: Sequence[int] = ()
+
+
+class Child:
+    """Use from the main thread only: the parent-death signal comes when the *thread* that forked ends."""
+
+    def __init__(self, program: Program, home: Path) -> None:
+        self.program = program
+        self._home = home
+        self._log = home / "logs" / f"{program.name}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Returns after ``stop``. Raises Misconfigured when the program says that another start will not help."""
+        keep_last_log(self._log)
+        delay = FIRST_DELAY_SECONDS
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = await self._run()
+            if self._stopping.is_set():
+                return
+            if code == EXIT_MISCONFIGURED:
+                raise Misconfigured(f"{last_line(self._log)} (from {self._log})")
+            if time.monotonic() - started > HEALTHY_SECONDS:
+                delay = FIRST_DELAY_SECONDS
+            log.warning("%s ended with %s; again in %.2f s", self.program.name, code, delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+            delay = min(2 * delay, LONGEST_DELAY_SECONDS)
+
+    async def _run(self) -> int:
+        with self._log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.program.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(self.program.environment),
+                # Not the caller's folder: Python, Celery and Flower take code and settings from where they stand.
+                cwd=self._home,
+                # Ctrl-C in the keeper's terminal is the keeper's to handle: it stops Redis last.
+                process_group=0,
+                pass_fds=self.program.pass_fds,
+                preexec_fn=_die_with(os.getpid()),
+            )
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._process.wait()), self.program.stop_seconds)
+        except TimeoutError:
+            log.warning("%s did not stop within %.0f s", self.program.name, self.program.stop_seconds)
+            self.kill()
+            await self._process.wait()
+
+    def kill(self) -> None:
+        self._stopping.set()
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """For the moment between fork and exec: SIGKILL for the child as soon as its parent is gone."""
+
+    def set_signal() -> None:
+        if sys.platform == "linux":
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # it died before this line
+                os._exit(1)
+
+    return set_signal
+
+
+def keep_last_log(log_file: Path) -> None:
+    """A start begins a new file; the one before stays beside it."""
+    with suppress(FileNotFoundError):
+        log_file.replace(log_file.with_suffix(".log.1"))
+
+
+def last_line(log_file: Path) -> str:
+    """What a program said last, for whoever waits for it in vain."""
+    try:
+        lines = log_file.read_text("utf-8", errors="replace").split("\n")
+    except OSError:
+        lines = []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

@@ -1,0 +1,59 @@
+"""The API's process: `deputize serve`, and `python -m orchestrator.serve --fd N` as a child of the keeper."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import uvicorn
+
+from orchestrator.app import create_app
+from orchestrator.delegations import open_service
+from orchestrator.listening import listen, url_of
+from shared.errors import DeputizeError, Misconfigured
+from shared.log import log, set_up
+from shared.settings import Settings
+
+EXIT_MISCONFIGURED = 3
+STREAMS_SECONDS = 2
+"""Event streams have no end of their own: after this time of a shutdown they are cut; followers come back."""
+
+
+def serve(settings: Settings, listening: socket.socket | None = None) -> None:
+    """Answers requests until SIGINT or SIGTERM. Raises Misconfigured."""
+    if settings.redis_url is None:
+        raise Misconfigured("the service needs DEPUTIZE_REDIS_URL; `deputize up` starts one with a Redis and workers")
+    app = create_app(partial(open_service, settings, settings.redis_url), settings)
+    with listening or listen(settings.host, settings.port) as bound:
+        log.info("listening on %s", url_of(bound))
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=STREAMS_SECONDS,
+        )
+        uvicorn.Server(config).run(sockets=[bound])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m orchestrator.serve", description="The API.")
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int, help="0 takes a free one; the log says which")
+    parser.add_argument("--fd", type=int, help="a listening socket to take over")
+    options = parser.parse_args(arguments)
+    try:
+        settings = Settings.load(host=options.host, port=options.port)
+        set_up(settings.log_level)
+        serve(settings, None if options.fd is None else socket.socket(fileno=options.fd))
+    except DeputizeError as error:
+        print(f"serve: {error}", file=sys.stderr)  # noqa: T201 - the last word of this process
+        return EXIT_MISCONFIGURED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
