@@ -19,13 +19,11 @@ from worker.files import Files
 from worker.manifest import Difference, Manifest, content_of
 from worker.output import PRIVATE_DIR
 from worker.patch import FilePatch, file_patch, quoted
-from worker.sandbox.environment import owner
+from worker.sandbox.environment import MOUNT, owner
 from worker.searching import Ignoring
 from worker.threads import to_the_end
 from worker.treecopy import TreeCopy, Unreadable
 
-MOUNT = "/workspace"
-"""Where commands see the workspace."""
 MAX_PATCH_BYTES = 2 * 1024 * 1024
 _MAX_COMPARED_BYTES = 8 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

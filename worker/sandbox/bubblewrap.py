@@ -7,20 +7,18 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Self
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.sandbox import environment, seccomp
 from worker.sandbox.base import Command, Completed
+from worker.sandbox.environment import MOUNT, Bwrap, Shown
 from worker.sandbox.kept import Kept
-from worker.sandbox.process import GUARD, QUIET_GUARD, Process, SetupFailed, Sink
+from worker.sandbox.process import GUARD, QUIET_GUARD, Process, Sink
 from worker.sandbox.selftest import Proof, prove
 from worker.sandbox.stage import Stage
 
-MOUNT = "/workspace"
-"""Where commands see the workspace."""
 _GRACE = 5.0
 _TMP_BYTES = 256 * 1024 * 1024
 _LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
@@ -40,19 +38,24 @@ _VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dum
 class Bubblewrap:
     """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
 
-    ``bwrap`` is for the self-test; everyone else gets the one that passed it.
+    ``bwrap`` is for the self-test; everyone else gets the one that passed it. ``shown`` is what commands find besides
+    the system's own programs; default: what the machine has for them.
     """
 
     _proof: ClassVar[Proof | None] = None
 
-    def __init__(self, workspace: Path, bwrap: environment.Bwrap | None = None) -> None:
+    def __init__(self, workspace: Path, bwrap: Bwrap | None = None, shown: Sequence[Shown] | None = None) -> None:
         self._workspace = workspace
         self._bwrap = bwrap
+        self._shown = environment.shown() if shown is None else shown
+        self._running: set[Process] = set()
         self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._stage: Stage | None = None
 
     def close(self) -> None:
-        """Frees the descriptors; commands that still run go on."""
+        """Kills what still runs and frees the descriptors."""
+        for process in self._running:
+            process.kill()
         if self._stage:
             self._stage.close()
             self._stage = None
@@ -80,12 +83,12 @@ class Bubblewrap:
         ``home`` is where workspaces will lie; without it, a temporary directory shows the same of the machine.
         """
         if cls._proof is None:
-            cls._proof = await prove(cls, home)
+            cls._proof = await prove(cls, home, environment.bubblewraps())
         return cls._proof.reason
 
     def program(self, name: str) -> str | None:
         """Where a command finds this program, or None where the sandbox has none of that name."""
-        return environment.program(name)
+        return environment.program(name, self._shown)
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
@@ -105,8 +108,8 @@ class Bubblewrap:
             timed_out = True
         finally:
             await _end(process)
-        if process.started.done() and isinstance(failure := process.started.exception(), SetupFailed) and not timed_out:
-            raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {failure}")
+        if not timed_out and (failure := process.failure):
+            raise _not_started(failure, command)
         return Completed(
             exit_code=-9 if timed_out else process.ended.result(),
             stdout=kept[0].data,
@@ -126,7 +129,7 @@ class Bubblewrap:
         fds: list[int] = []
         try:
             argv = self._command_line(command, fds, interactive=interactive)
-            return Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr)
+            process = Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr)
         except Misconfigured as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
         except (OSError, ValueError) as error:
@@ -134,6 +137,9 @@ class Bubblewrap:
         finally:
             for fd in fds:
                 os.close(fd)
+        self._running.add(process)
+        process.ended.add_done_callback(lambda _: self._running.discard(process))
+        return process
 
     def _command_line(self, command: Command, fds: list[int], *, interactive: bool) -> list[str]:
         """The argument vector; descriptors that go with it are added to ``fds``."""
@@ -159,7 +165,7 @@ class Bubblewrap:
         options = [*_NAMESPACES, *environment.system_directories()]
         for path, content in environment.ETC.items():
             options += ["--perms", "0444", "--ro-bind-data", str(_memory("etc", content, fds)), path]
-        for shown in environment.shown():
+        for shown in self._shown:
             source = self._stage.place(shown.name) if self._stage else str(shown.source)
             options += ["--ro-bind", source, shown.place]
         options += _DEVICES
@@ -169,14 +175,14 @@ class Bubblewrap:
             fds.append(os.dup(self._fd))
             options += ["--bind-fd", str(fds[-1]), MOUNT]
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
-        for name, value in {"PATH": environment.search_path(), **_VARIABLES, **command.env}.items():
+        for name, value in {"PATH": environment.search_path(self._shown), **_VARIABLES, **command.env}.items():
             options += ["--setenv", name, value]
         return [*options, "--seccomp", str(_memory("seccomp", seccomp.program(), fds))]
 
-    def _on_stage(self, bwrap: environment.Bwrap) -> Stage:
+    def _on_stage(self, bwrap: Bwrap) -> Stage:
         if self._stage is None:
             sources = {"workspace": self._workspace}
-            sources |= {shown.name: shown.source for shown in environment.shown()}
+            sources |= {shown.name: shown.source for shown in self._shown}
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
             self._stage = Stage(sources)
         return self._stage
@@ -193,14 +199,21 @@ async def _end(process: Process) -> None:
         await asyncio.wait([process.ended], timeout=_GRACE)
 
 
+def _not_started(failure: str, command: Command) -> ToolError:
+    if "Can't chdir to" in failure:
+        return ToolError(ErrorType.NOT_A_DIRECTORY, f"Not a directory: {command.cwd}")
+    return ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {failure}")
+
+
 def _both(keep: Sink, tell: Sink | None) -> Sink:
+    loop = asyncio.get_running_loop()
+
     def sink(data: bytes) -> None:
         keep(data)
         if tell:
-            with suppress(Exception):
-                tell(data)
+            loop.call_soon(tell, data)  # a listener that fails is reported by the loop and does no harm here
 
-    return sink if tell else keep
+    return sink
 
 
 def _memory(name: str, data: bytes, fds: list[int]) -> int:
@@ -209,13 +222,3 @@ def _memory(name: str, data: bytes, fds: list[int]) -> int:
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def shell(script: str) -> Sequence[str]:
-    """The argument vector that runs a script with bash, or with sh where there is no bash."""
-    if bash := environment.program("bash"):
-        return (bash, "--noprofile", "--norc", "-c", script)
-    return ("/bin/sh", "-c", script)
-
-
-selftest = Bubblewrap.selftest

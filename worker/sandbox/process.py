@@ -23,26 +23,24 @@ _CHUNK = 256 * 1024
 Sink = Callable[[bytes], None]
 
 
-class SetupFailed(Exception):
-    """The sandbox did not come up; the message is what it said."""
-
-
 class Process:
     """A running sandbox. ``ended`` is its exit code; when it is there, no process of the sandbox is alive.
 
-    ``started`` raises SetupFailed where the walls could not be put up; then nothing has run. The command line must
-    run ``GUARD``. Start it only from the loop's thread: the kernel kills the sandbox when that thread ends.
+    The command line must run ``GUARD``. Start it only from the loop's thread: the kernel kills the sandbox when that
+    thread ends.
     """
 
     def __init__(
         self, argv: Sequence[str], fds: Sequence[int], stdin: bytes | None, on_stdout: Sink, on_stderr: Sink
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.started: asyncio.Future[None] = self._loop.create_future()
+        self.failure: str | None = None
+        """Why the walls could not be put up and nothing was run; set before ``ended`` is."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self._outgoing = bytearray(b"go\n" + (stdin or b""))
         self._keep_stdin = stdin is None
         self._said = b""
+        self._started = False
         self._init: int | None = None
         self._process = subprocess.Popen(
             argv,
@@ -77,20 +75,20 @@ class Process:
     def write(self, data: bytes) -> None:
         """Queues bytes for the command's standard input. Only with ``stdin`` None, which leaves it open."""
         self._outgoing += data
-        if self.started.done():
+        if self._started:
             self._feed()
 
     def close_stdin(self) -> None:
         """The command reads the end of its input after what is queued."""
         self._keep_stdin = False
-        if self.started.done():
+        if self._started:
             self._feed()
 
     def kill(self) -> None:
         """Ends everything in the sandbox; ``ended`` follows within milliseconds."""
         if self.ended.done():
             return
-        if not self.started.done():
+        if not self._started:
             # Killed half-way, bubblewrap would leave its child waiting for ever. Without our word it ends by itself.
             self._drop_stdin()
             return
@@ -120,8 +118,7 @@ class Process:
             return
         self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
         self._init = _first_child(self._process.pid)
-        if not self.started.done():
-            self.started.set_result(None)
+        self._started = True
         self._feed()
         if after:
             self._on_stderr(after)
@@ -173,10 +170,8 @@ class Process:
         assert self._process.stderr
         self._process.stdout.close()
         self._process.stderr.close()
-        if not self.started.done():
-            said = self._said.decode("utf-8", "replace").strip()
-            self.started.set_exception(SetupFailed(said or "it ended without a word"))
-            self.started.exception()  # whoever only waits for the end has seen it too
+        if not self._started:
+            self.failure = self._said.decode("utf-8", "replace").strip() or "it ended without a word"
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
 

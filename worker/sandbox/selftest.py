@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +62,12 @@ class Closing(Sandbox, Protocol):
     def close(self) -> None: ...
 
 
-async def prove(make: Callable[[Path, environment.Bwrap], Closing], home: Path | None) -> Proof:
-    """Tries each bubblewrap of this machine in a throw-away workspace; the first that keeps every promise is taken."""
+async def prove(
+    make: Callable[[Path, environment.Bwrap], Closing], home: Path | None, bwraps: Iterable[environment.Bwrap]
+) -> Proof:
+    """Tries each bubblewrap in a throw-away workspace below ``home``; the first that keeps every promise is taken."""
     reasons: list[str] = []
-    for bwrap in environment.bubblewraps():
+    for bwrap in bwraps:
         if (reason := await _test(make, bwrap, home)) is None:
             return Proof(bwrap, None)
         reasons.append(f"{bwrap.program}: {reason}")
