@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from tests.fake_model import wire
 from tests.fake_model.strict import mistake
@@ -45,12 +46,13 @@ class FakeModel:
     port: int = 0
     max_body: int = 32 * 1024 * 1024
     journal: list[Asked] = field(default_factory=list[Asked])
+    connections: int = 0
     open: int = 0
     aborted: int = 0
 
     def __post_init__(self) -> None:
         self._scripts: list[Script] = [Script("", self.turns)]
-        self._connections: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self.url = ""
 
     def script(self, contains: str, turns: Sequence[Turn]) -> None:
@@ -65,15 +67,16 @@ class FakeModel:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for connection in self._connections:
+        for connection in self._serving:
             connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self.connections += 1
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while await self._serve(reader, writer):
@@ -84,7 +87,7 @@ class FakeModel:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; false when the connection is to be closed."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        path = head[0].split(" ")[1]
+        path = urlsplit(head[0].split(" ")[1]).path  # through a proxy it is a whole URL
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         if path.startswith("/fake/"):

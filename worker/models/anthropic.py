@@ -18,7 +18,7 @@ from shared.errors import ModelUnavailable
 from shared.settings import Settings
 from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
-from worker.models.endpoint import Access, Endpoint, endpoint
+from worker.models.endpoint import Access, Endpoint, endpoint, trust_store
 from worker.models.prices import price_of
 from worker.models.retry import Failure, Patience, refused, silence
 from worker.models.stream import EventDecoder
@@ -41,12 +41,12 @@ class AnthropicModel:
         self._name = name
         self._patience = patience or Patience()
         self._access = Access.of(variables, self._patience)
-        self._price = price_of(name)
         self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
-        """The model of that name at the endpoint the settings say."""
+        """The model of that name at the endpoint the settings say. Slow the first time, so open it in a thread."""
+        trust_store()
         return cls(name, settings.model_endpoint)
 
     @property
@@ -55,7 +55,7 @@ class AnthropicModel:
 
     def price(self) -> Price | None:
         """US dollars per million tokens as of today, or None for a model the price table does not know."""
-        return self._price
+        return price_of(self._name)
 
     async def reply(self, prompt: Prompt) -> AsyncIterator[Part]:
         """Deltas in order, then exactly one Reply. Passing failures are retried inside, each one a Retrying.
@@ -66,23 +66,23 @@ class AnthropicModel:
         there = self._endpoint()
         body = self._body(prompt)
         for tries_made in range(1, self._patience.tries + 1):
-            assembly = Assembly(self._price)
+            assembly = Assembly(self.price())
             failure: Failure | None = None
             try:
                 response = await there.send(body)
                 try:
                     await _check(response, self._name, there.url)
-                    async for chunk in _until_done(response, assembly):
-                        for part in assembly.take(chunk):
+                    decoder, chunks = EventDecoder(), _chunks(response)
+                    async for chunk in chunks:
+                        for part in assembly.take(decoder.feed(chunk)):
                             yield part
+                        if assembly.done:
+                            await _drain(chunks)
+                            break
                 finally:
                     await response.aclose()
-            except Failure as error:
-                failure = error
-            except httpx2.HTTPError as error:
-                failure = silence(error, there.url, self._patience)
-            except anthropic.AnthropicError as error:
-                failure = Failure(f"credentials: {error}", passing=False)
+            except (Failure, httpx2.HTTPError, anthropic.AnthropicError) as error:
+                failure = self._understood(error, there.url)
             if assembly.done:
                 yield assembly.finish()
                 return
@@ -105,6 +105,15 @@ class AnthropicModel:
                 "ANTHROPIC_BASE_URL for an endpoint that needs none; DEPUTIZE_MODEL=scripted needs no endpoint."
             )
         return there
+
+    def _understood(self, error: Failure | httpx2.HTTPError | anthropic.AnthropicError, url: str) -> Failure:
+        match error:
+            case Failure():
+                return error
+            case httpx2.HTTPError():
+                return silence(error, url, self._patience)
+            case _:  # from the SDK only credentials come here: profiles and identity tokens are its business
+                return Failure(f"no credentials for {url}: {error}", passing=False)
 
     def _last_words(self, failure: Failure, tries_made: int, url: str) -> str:
         said = self._access.masked(str(failure))
@@ -162,18 +171,12 @@ async def _check(response: httpx2.Response, model: str, url: str) -> None:
     )
 
 
-async def _until_done(response: httpx2.Response, assembly: Assembly) -> AsyncIterator[list[dict[str, Any]]]:
-    """The events of each chunk; stops at the message's end even where the server keeps the stream open."""
-    decoder = EventDecoder()
-    chunks = _chunks(response)
-    async for chunk in chunks:
-        yield decoder.feed(chunk)
-        if assembly.done:
-            with suppress(TimeoutError, httpx2.HTTPError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    async for _ in chunks:
-                        pass
-            return
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
+    """Reads to the end of the HTTP body, unless the server keeps it open."""
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in chunks:
+                pass
 
 
 def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:

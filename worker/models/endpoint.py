@@ -163,11 +163,11 @@ class _LaneStream(httpx2.AsyncByteStream):
 
 def _lane() -> httpx2.AsyncHTTPTransport:
     limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=MAX_IDLE_SECONDS)
-    return httpx2.AsyncHTTPTransport(verify=_tls(), limits=limits, socket_options=KEEPALIVE)
+    return httpx2.AsyncHTTPTransport(verify=trust_store(), limits=limits, socket_options=KEEPALIVE)
 
 
 @lru_cache(maxsize=1)
-def _tls() -> SSLContext:
+def trust_store() -> SSLContext:
     """Made once: reading the certificate authorities takes 40 ms."""
     return httpx2.create_ssl_context()
 

@@ -6,7 +6,7 @@
 {{result:1 /re/}}           the first match in it: its first group, or all of it
 {{count:1 /re/}}            how many different matches
 {{list:1 /re/}}             the different matches, a line ``- match`` each
-{{item:1 /re/}}             the match whose turn it is in a repeated turn, from the start again when they run out
+{{item:1 /re/}}             the match whose turn it is in repeated turns and calls; after the last the first
 {{… else "words"}}          what to put where there is no match; otherwise nothing
 """
 
@@ -25,7 +25,7 @@ _PLACE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a turn can speak about: the task, the tool results so far, and how often this turn was played before."""
+    """What a turn can speak about: the task, the tool results so far, and how often this was played before."""
 
     task: str
     results: tuple[str, ...]

@@ -47,6 +47,8 @@ class Block(_Part):
     thinking: str | None = None
     call: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
+    times: int = Field(default=1, ge=1)
+    """How many calls; ``{{item}}`` goes on from one to the next."""
     when: Pattern | None = None
     """Only if the last tool result has a match of this."""
     unless: Pattern | None = None

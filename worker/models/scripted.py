@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Self
 
 from shared.delegation import Usage
@@ -73,13 +74,11 @@ class ScriptedModel:
 
     def _content(self, blocks: list[Block], past: Past, replies: int) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = []
-        for number, block in enumerate(blocks):
+        for block in blocks:
             if block.call is not None:
-                arguments = fill(block.arguments, past)
-                name = fill(block.call, past)
-                content.append(
-                    {"type": "tool_use", "id": f"toolu_script_{replies}_{number}", "name": name, "input": arguments}
-                )
+                for again in range(block.times):
+                    arguments = fill(block.arguments, replace(past, round=past.round * block.times + again))
+                    content.append(_call(f"toolu_script_{replies}_{len(content)}", block.call, arguments))
             elif block.thinking is not None:
                 content.append({"type": "thinking", "thinking": fill(block.thinking, past), "signature": "scripted"})
             elif text := fill(block.text, past):
@@ -107,6 +106,10 @@ class ScriptedModel:
             thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
             calls=calls,
         )
+
+
+def _call(id_: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
 
 def _conversation(prompt: Prompt) -> tuple[str, int, tuple[str, ...]]:

@@ -1,0 +1,40 @@
+"""How the tests of models ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import SecretStr
+
+from tests.fake_model import FakeModel
+from worker.history import History
+from worker.models.anthropic import AnthropicModel
+from worker.models.base import Model, Part, Prompt, Reply, ToolSpec
+from worker.models.retry import Patience
+
+IMPATIENT = Patience(first_delay=0.001, longest_delay=0.01)
+READ = ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+
+
+def model_of(fake: FakeModel, patience: Patience = IMPATIENT, name: str = "claude-sonnet-5-5") -> AnthropicModel:
+    endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
+    return AnthropicModel(name, endpoint, patience)
+
+
+def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (READ,), **more: Any) -> Prompt:
+    if isinstance(messages, str):
+        history = History()
+        history.ask(messages)
+        messages = history.messages
+    return Prompt(**{"system": "You are a worker.", "max_output_tokens": 1000} | more, tools=tools, messages=messages)
+
+
+async def parts_of(model: Model, prompt: Prompt | str) -> list[Part]:
+    return [part async for part in model.reply(prompt if isinstance(prompt, Prompt) else prompt_of(prompt))]
+
+
+async def reply_of(model: Model, prompt: Prompt | str) -> Reply:
+    last = (await parts_of(model, prompt))[-1]
+    assert isinstance(last, Reply)
+    return last

@@ -1,0 +1,17 @@
+"""Every test of a model gets an endpoint, and its connections are closed after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.fake_model import FakeModel
+from worker.models import close_models
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeModel]:
+    async with FakeModel() as server:
+        yield server
+        await close_models()

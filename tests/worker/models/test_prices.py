@@ -1,0 +1,58 @@
+"""The price table: facts with dates."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from shared.delegation import Usage
+from worker.models.base import Price
+from worker.models.prices import price_of
+
+NOVEMBER = date(2026, 11, 21)
+
+
+def test_a_model_costs_what_its_provider_says() -> None:
+    assert price_of("claude-sonnet-5-5", NOVEMBER) == Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
+
+
+def test_the_price_is_that_of_the_day() -> None:
+    before, after = (price_of("claude-sonnet-5-5", date(2026, 10, day)) for day in (6, 7))
+    assert before is not None
+    assert after is not None
+    assert (before.cache_read, after.cache_read) == (0.2, 0.1)
+
+
+def test_before_its_first_price_a_model_has_none() -> None:
+    assert price_of("claude-haiku-5-5", date(2026, 1, 1)) is None
+
+
+def test_a_dated_name_is_the_model_without_its_date() -> None:
+    assert price_of("claude-haiku-4-5-20251001", NOVEMBER) == price_of("claude-haiku-4-5", NOVEMBER)
+
+
+@pytest.mark.parametrize("name", ["", "gpt-6", "claude-sonnet-5-5-fast", "claude-sonnet", "scripted"])
+def test_an_unknown_model_has_no_price(name: str) -> None:
+    assert price_of(name, NOVEMBER) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        (Usage(input_tokens=100_000, output_tokens=1000), 0.0105),
+        (Usage(input_tokens=100_001, output_tokens=1000), 0.0525005),
+        (Usage(input_tokens=1, cache_read_tokens=60_000, cache_write_tokens=39_999), 0.005599975),
+        (Usage(input_tokens=1, cache_read_tokens=60_000, cache_write_tokens=40_000), 0.0280005),
+    ],
+)
+def test_a_long_prompt_pays_the_higher_rate_for_the_whole_request(usage: Usage, dollars: float) -> None:
+    price = price_of("claude-haiku-5-5", NOVEMBER)
+    assert price is not None
+    assert price.cost(usage) == pytest.approx(dollars)
+
+
+def test_the_default_model_has_a_price() -> None:
+    from shared.settings import Settings
+
+    assert price_of(Settings().model) is not None

@@ -1,0 +1,100 @@
+"""The event decoder: whatever the network does to the bytes, the same events come out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+EVENTS = st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=6)
+ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+
+
+def encoded(event: dict[str, Any], end: str, noise: bool) -> bytes:
+    """One event as a server may send it; ``noise`` adds the lines that mean nothing here."""
+    lines = [": keep alive", "event: some_type", "id: 7"] if noise else ["event: some_type"]
+    lines += (
+        [f"data: {json.dumps(event, ensure_ascii=False)}", "retry: 100"] if noise else [f"data: {json.dumps(event)}"]
+    )
+    return "".join(line + end for line in [*lines, ""]).encode()
+
+
+def decoded(chunks: list[bytes]) -> list[dict[str, Any]]:
+    decoder = EventDecoder()
+    return [event for chunk in chunks for event in decoder.feed(chunk)]
+
+
+@given(EVENTS, ENDS, st.booleans(), st.data())
+def test_any_chunking_gives_the_same_events(
+    events: list[dict[str, Any]], end: str, noise: bool, data: st.DataObject
+) -> None:
+    raw = b"".join(encoded(event, end, noise) for event in events)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=20)))
+    chunks = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    assert decoded(chunks) == events
+
+
+@given(EVENTS, ENDS)
+def test_one_byte_at_a_time_is_enough(events: list[dict[str, Any]], end: str) -> None:
+    raw = b"".join(encoded(event, end, noise=True) for event in events)
+    assert decoded([raw[at : at + 1] for at in range(len(raw))]) == events
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_an_event_is_there_as_soon_as_its_last_byte_is(end: str) -> None:
+    raw = encoded({"type": "ping"}, end, noise=False)
+    decoder = EventDecoder()
+    assert decoder.feed(raw[:-1]) + decoder.feed(raw[-1:]) == [{"type": "ping"}]
+
+
+def test_a_character_cut_in_two_is_read_whole() -> None:
+    raw = 'data: {"text": "häß 漢 🙂"}\n\n'.encode()
+    for at in range(len(raw)):
+        assert decoded([raw[:at], raw[at:]]) == [{"text": "häß 漢 🙂"}]
+
+
+def test_line_separators_inside_a_text_end_no_line() -> None:
+    assert decoded(['data: {"text": "a\u2028b\u0085c"}\n\n'.encode()]) == [{"text": "a\u2028b\u0085c"}]
+
+
+def test_several_data_lines_are_one_event() -> None:
+    assert decoded([b'event: x\ndata: {"a":\ndata: 1}\n\n']) == [{"a": 1}]
+
+
+def test_data_needs_no_blank_after_its_colon() -> None:
+    assert decoded([b'data:{"a": 1}\n\n']) == [{"a": 1}]
+
+
+def test_a_byte_order_mark_before_the_first_event_is_skipped() -> None:
+    assert decoded([b'\xef\xbb\xbfdata: {"a": 1}\n\n']) == [{"a": 1}]
+
+
+def test_what_holds_no_data_is_no_event() -> None:
+    assert decoded([b": hello\n\nevent: ping\n\nid: 4\n\n\n\ndata:\n\ndata: [DONE]\n\n"]) == []
+
+
+def test_an_unfinished_event_is_none() -> None:
+    assert decoded([b'data: {"a": 1}\n']) == []
+
+
+@pytest.mark.parametrize("data", [b'{"a": ', b"hello", b"[1]", b'"text"'])
+def test_data_that_is_no_json_object_breaks_the_stream(data: bytes) -> None:
+    with pytest.raises(BrokenStream) as broken:
+        decoded([b"data: " + data + b"\n\n"])
+    assert broken.value.passing
+
+
+def test_an_event_that_never_ends_breaks_the_stream() -> None:
+    chunk = b"x" * (1024 * 1024)
+    with pytest.raises(BrokenStream, match="longer than"):
+        decoded([chunk] * (MAX_EVENT_BYTES // len(chunk) + 1))
