@@ -73,8 +73,11 @@ class Bus:
             pubsub = self._redis.pubsub()
             try:
                 # A channel of our own keeps the connection subscribed while nobody listens.
-                await pubsub.subscribe("deputize:bus", *self._listeners)
+                await pubsub.subscribe("deputize:bus")
+                # From here on listeners subscribe themselves; those that came before are subscribed now.
                 self._pubsub = pubsub
+                if self._listeners:
+                    await pubsub.subscribe(*self._listeners)
                 self._tell_all(None)
                 delay = 0.05
                 async for message in pubsub.listen():

@@ -22,10 +22,13 @@ from worker.services import Services, open_services
 from worker.task import carry_out
 
 
-def script(folder: Path, *turns: list[dict[str, Any]], **rule: Any) -> str:
-    """Writes a script of these turns and gives the model's name that plays it."""
-    path = folder / f"script-{new_id()[-8:]}.json"
-    path.write_text(json.dumps({"rules": [{"turns": list(turns), **rule}]}))
+def script(
+    folder: Path, *turns: Any, summary: str = "Nothing more to say.", price: dict[str, float] | None = None
+) -> str:
+    """Writes a script of these turns (a list of blocks, or a whole turn) and gives the model's name that plays it."""
+    path = folder / f"script-{new_id()}.json"
+    rules = [{"turns": list(turns), "summary": summary}]
+    path.write_text(json.dumps({"rules": rules, "price": price, "label": ""}))
     return f"scripted:{path}"
 
 
@@ -88,5 +91,3 @@ async def open_bench(redis_url: str, home: Path, *, name: str = "worker-1", **se
 async def bench(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
     async with open_bench(redis_url, tmp_path / "home") as bench:
         yield bench
-
-

@@ -71,7 +71,9 @@ class Services:
             raise
 
     async def workspace(self, id: str, spec: WorkspaceSpec) -> Workspace:
-        sources = self.settings.workspace_sources if not self.settings.local else None
+        sources = self.settings.workspace_sources
+        if sources is None and not self.settings.local:
+            sources = []
         return await Workspace.create(spec, id, self.settings.workspaces, sources)
 
     @contextmanager
@@ -80,7 +82,7 @@ class Services:
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
-        with Bubblewrap(workspace.files.root) as sandbox:
+        with Bubblewrap(workspace.path) as sandbox:
             yield sandbox
 
     def card(self) -> WorkerCard:
