@@ -94,12 +94,9 @@ class Delegations:
     def _check(self, request: DelegationRequest, tools: Sequence[ToolCard]) -> None:
         _check_sizes(request)
         _check_tools(request.tools, tools)
+        _check_version(request)
         if isinstance(request.workspace, DirectoryWorkspace):
             self._check_directory(Path(request.workspace.path))
-        elif request.workspace.kind != "empty":
-            kind = request.workspace.kind
-            detail = f"workspaces of kind {kind!r} cannot be made in this version; use 'empty' or 'directory'"
-            raise Invalid(detail, [{"pointer": "/workspace/kind", "detail": detail}])
 
     def _check_directory(self, path: Path) -> None:
         """What can be known here: with workers on other machines only the path's root."""
@@ -226,6 +223,23 @@ def _check_sizes(request: DelegationRequest) -> None:
     whole = len(request.to_json().encode())
     if whole > MAX_REQUEST_BYTES:
         raise TooLarge(f"the request is {whole:,} bytes; the cap is {MAX_REQUEST_BYTES:,}")
+
+
+def _check_version(request: DelegationRequest) -> None:
+    """Refuses what the contract names and this version cannot do: better a clear no than a promise not kept."""
+    missing = {
+        "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
+        "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
+        "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
+        "/toolCallStyle": (request.tool_call_style == "xml", "use 'native'"),
+    }
+    errors = [
+        {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}
+        for pointer, (asked, instead) in missing.items()
+        if asked
+    ]
+    if errors:
+        raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
 
 
 def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:

@@ -29,6 +29,9 @@ class Status(StrEnum):
         return self in (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED)
 
 
+FinalStatus = Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+
+
 class TerminationReason(StrEnum):
     COMPLETED = "completed"
     MAX_TURNS = "max_turns"
@@ -187,7 +190,7 @@ class ToolAgentResult(Wire):
     """What was done, what it cost and why it ended (contract §2, S002-048, C16)."""
 
     delegation_id: str
-    status: Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+    status: FinalStatus
     termination_reason: TerminationReason
     summary: str = ""
     details: str = ""

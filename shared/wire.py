@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeGuard, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
@@ -44,33 +45,61 @@ def now() -> datetime:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[dict[str, str]]:
     """What was wrong, one ``{pointer, detail}`` a mistake: an RFC 6901 pointer and a sentence with the closest key."""
-    return [
-        {"pointer": "".join(f"/{part}" for part in mistake["loc"]), "detail": _detail(mistake, model)}
-        for mistake in error.errors(include_url=False, include_context=False)
-    ]
+    return [_explained(mistake, model) for mistake in error.errors(include_url=False, include_context=False)]
 
 
-def _detail(mistake: Any, model: type[BaseModel]) -> str:
-    if mistake["type"] != "extra_forbidden":
-        return str(mistake["msg"]).removeprefix("Value error, ")
-    key = str(mistake["loc"][-1])
-    known = [field.alias or name for name, field in _model_at(model, mistake["loc"][:-1]).model_fields.items()]
+def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
+    pointer = ""
+    at: Any = model
+    *path, last = mistake["loc"] or ("",)
+    for part in path:
+        at, shown = _step(at, part)
+        pointer += shown
+    detail = str(mistake["msg"]).removeprefix("Value error, ")
+    if mistake["type"] == "extra_forbidden":
+        detail = _unknown_key(str(last), at)
+    tag_at_end = mistake["type"] not in ("extra_forbidden", "missing") and _step(at, last)[1] == ""
+    return {"pointer": pointer if tag_at_end else pointer + _escaped(last), "detail": detail}
+
+
+def _unknown_key(key: str, at: Any) -> str:
+    known = [field.alias or name for name, field in at.model_fields.items()] if _is_model(at) else []
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
     return f"unknown key {key!r}; {hint}"
 
 
-def _model_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model that stands at an error's location; the root model where the path leads into a union's tag."""
-    for part in path:
-        for name, field in model.model_fields.items():
+def _step(at: Any, part: int | str) -> tuple[Any, str]:
+    """One step along an error's location: where it leads, and what it adds to the pointer.
+
+    A union's tag is a step of pydantic's, not of the document: it chooses a member and adds nothing.
+    """
+    if _is_model(at):
+        for name, field in at.model_fields.items():
             if part in (name, field.alias):
-                found = _first_model(field.annotation)
-                model = found or model
-    return model
+                return field.annotation, _escaped(part)
+        return None, _escaped(part)
+    if isinstance(part, int):
+        return next(iter(get_args(at)), None), _escaped(part)
+    chosen = next((member for member in _members(at) if part in _tags(member)), None)
+    return chosen, "" if chosen else _escaped(part)
 
 
-def _first_model(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _first_model(part))), None)
+def _members(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models inside an annotation, such as a union's members."""
+    if _is_model(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _members(part)
+
+
+def _tags(model: type[BaseModel]) -> set[Any]:
+    return {tag for field in model.model_fields.values() for tag in get_args(field.annotation)}
+
+
+def _is_model(thing: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(thing, type) and issubclass(thing, BaseModel)
+
+
+def _escaped(part: int | str) -> str:
+    return "/" + str(part).replace("~", "~0").replace("/", "~1") if part != "" else ""

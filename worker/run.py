@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shared import log as logs
-from shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
+from shared.delegation import FinalStatus, Progress, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
 from shared.log import log
@@ -37,6 +37,12 @@ MAX_SUMMARY_CHARS = 16_000
 MAX_DETAILS_CHARS = 32_000
 
 T = TypeVar("T")
+
+_STATUS: Mapping[TerminationReason, FinalStatus] = {
+    TerminationReason.COMPLETED: Status.SUCCEEDED,
+    TerminationReason.CANCELLED: Status.CANCELLED,
+}
+"""All other reasons are failures: a limit too, whatever was done before it (C16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +233,9 @@ class Run:
 
     async def _result(self, ending: Ending) -> ToolAgentResult:
         changes = await self.workspace.changes() if self.workspace else []
-        status = {TerminationReason.COMPLETED: Status.SUCCEEDED, TerminationReason.CANCELLED: Status.CANCELLED}
         return ToolAgentResult(
             delegation_id=self.claim.id,
-            status=status.get(ending.reason, Status.FAILED),
+            status=_STATUS.get(ending.reason, Status.FAILED),
             termination_reason=ending.reason,
             summary=clip(ending.words.strip(), MAX_SUMMARY_CHARS),
             details=clip(self.steps.details(), MAX_DETAILS_CHARS),

@@ -1,0 +1,93 @@
+"""What travels, and what callers are told about mistakes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from shared import tokens
+from shared.delegation import DelegationRequest, Limits, ToolAgentResult
+from shared.ids import new_id
+from shared.wire import explain
+
+
+def mistakes(**fields: Any) -> dict[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        DelegationRequest.model_validate({"task": "do it"} | fields)
+    return {mistake["pointer"]: mistake["detail"] for mistake in explain(caught.value, DelegationRequest)}
+
+
+@pytest.mark.requirement("P-01")
+@pytest.mark.parametrize("task", ["", "  \n\t"])
+def test_a_blank_task_is_refused(task: str) -> None:
+    assert mistakes(task=task) == {"/task": "the task is blank; say in words what is to be done"}
+
+
+@pytest.mark.requirement("P-02")
+def test_an_unknown_key_is_refused_by_name_with_the_closest_known_one() -> None:
+    assert mistakes(limits={"maxTurn": 3}) == {"/limits/maxTurn": "unknown key 'maxTurn'; did you mean 'maxTurns'?"}
+    assert mistakes(wrkspace={})["/wrkspace"] == "unknown key 'wrkspace'; did you mean 'workspace'?"
+
+
+def test_a_pointer_leads_into_the_document_and_not_into_the_validators_mind() -> None:
+    found = mistakes(workspace={"kind": "directory", "pth": "x"})
+    assert found["/workspace/path"] == "Field required"
+    assert found["/workspace/pth"] == "unknown key 'pth'; did you mean 'path'?"
+    assert "/workspace" in mistakes(workspace={"kind": "tape"})
+    assert "/verify/0/run" in mistakes(verify=[{"kind": "command", "run": ""}])
+
+
+def test_negative_limits_are_refused() -> None:
+    assert set(mistakes(limits={"maxTurns": -1, "timeoutSeconds": 0, "maxCostUsd": -2})) == {
+        "/limits/maxTurns",
+        "/limits/timeoutSeconds",
+        "/limits/maxCostUsd",
+    }
+
+
+@pytest.mark.requirement("P-02")
+def test_both_spellings_are_read_and_one_is_written() -> None:
+    one = DelegationRequest.model_validate({"task": "t", "expectedOutcome": "o", "limits": {"maxTurns": 3}})
+    other = DelegationRequest.model_validate({"task": "t", "expected_outcome": "o", "limits": {"max_turns": 3}})
+    assert one == other
+    assert '"expectedOutcome":"o"' in one.to_json()
+
+
+@pytest.mark.requirement("P-02")
+def test_a_request_survives_json_byte_for_byte() -> None:
+    request = DelegationRequest(task="ä\u2028", labels={"k": "v"}, limits=Limits(max_cost_usd=0.1))
+    once = request.to_json()
+    assert DelegationRequest.model_validate_json(once).to_json() == once
+
+
+def test_a_reader_of_results_ignores_keys_of_a_newer_writer() -> None:
+    fields = {"delegationId": "d", "status": "failed", "terminationReason": "error", "newKey": 1}
+    assert ToolAgentResult.model_validate(fields).success is False
+
+
+def test_a_result_cannot_claim_success_that_it_did_not_have() -> None:
+    with pytest.raises(ValidationError, match="status says succeeded"):
+        ToolAgentResult.model_validate({"delegationId": "d", "status": "succeeded", "terminationReason": "timeout"})
+
+
+def test_caps_lower_limits_and_never_raise_them() -> None:
+    caps = Limits(max_turns=10, max_cost_usd=1.0)
+    lowered = Limits(max_turns=50, timeout_seconds=5).capped(caps)
+    assert (lowered.max_turns, lowered.timeout_seconds, lowered.max_cost_usd) == (10, 5, 1.0)
+
+
+def test_ids_rise_and_have_the_form_of_the_contract() -> None:
+    ids = [new_id() for _ in range(1000)]
+    assert ids == sorted(set(ids))
+    assert all(id.startswith("dlg_") and len(id) == 30 and id == id.lower() for id in ids)
+
+
+@pytest.mark.requirement("S000-044")
+def test_the_vendored_encoding_is_whole_and_counts_without_a_network() -> None:
+    assert hashlib.sha256(tokens.encoding_file()).hexdigest() == tokens.CHECKSUM
+    assert tokens.count("hello world") == 2
+    assert tokens.count("<|endoftext|>") > 1
+    assert tokens.estimate("hello world") == 3
