@@ -48,8 +48,8 @@ class Emitter:
             self._seq += 1
             self._events.append((self._seq, self._encode(event, self._seq)))
             self._schedule()
-        elif not self._fenced:
-            self._pipe.publish(channel(self._claim.id), self._encode(event, None))
+        else:
+            self._publish(event)
 
     def delta(self, kind: type[TextDelta | ThinkingDelta], turn: int, text: str) -> None:
         """Adds to the live text; sent in frames, so that a token costs nothing."""
@@ -118,9 +118,13 @@ class Emitter:
             self._frame = None
         if self._delta is not None:
             (kind, turn, texts), self._delta = self._delta, None
-            if not self._fenced:
-                frame = self._encode(kind(turn=turn, text="".join(texts)), None)
-                self._pipe.publish(channel(self._claim.id), frame)
+            self._publish(kind(turn=turn, text="".join(texts)))
+
+    def _publish(self, event: Event) -> None:
+        """A transient frame, after everything durable that was said before it."""
+        self._flush()
+        if not self._fenced:
+            self._pipe.publish(channel(self._claim.id), self._encode(event, None))
 
     def _encode(self, event: Event, seq: int | None) -> str:
         envelope = Envelope.model_construct(

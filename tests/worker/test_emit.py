@@ -12,7 +12,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.connection import Pipe
 from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
-from shared.events import MAX_EVENT_BYTES, AskedCall, Replied, TextDelta, TurnStarted
+from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, TurnStarted
 from shared.ids import new_id
 from shared.runs import Claim, RunStore, channel, record_key
 from tests.waiting import until
@@ -95,6 +95,12 @@ async def test_live_text_comes_before_the_event_that_follows_it(voice: Voice) ->
     voice.emitter.delta(TextDelta, 1, "words")
     voice.emitter.emit(replied("words"))
     assert [(await voice.next_frame())["type"] for _ in range(2)] == ["text_delta", "replied"]
+
+
+async def test_a_transient_frame_never_overtakes_what_was_said_before_it(voice: Voice) -> None:
+    voice.emitter.emit(TurnStarted(turn=1))
+    voice.emitter.emit(Heartbeat(turn=1, tool_calls=0, elapsed_ms=5))
+    assert [(await voice.next_frame())["type"] for _ in range(2)] == ["turn_started", "heartbeat"]
 
 
 @pytest.mark.requirement("P-19")
