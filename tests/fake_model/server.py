@@ -117,6 +117,8 @@ class FakeModel:
         if fault and fault.kind == "refuse":
             said = wire.error(fault.status, f"fault {fault.status}", fault.error)
             return self._plain(asked, stream, fault.status, said, fault.headers)
+        if asked.body.get("tool_choice", {}).get("type") == "none":
+            turn = turn.without_calls()
         whole = wire.message(turn, asked.body, len(self.journal), len(asked.raw))
         if not asked.body.get("stream"):
             return self._plain(asked, stream, 200, whole)

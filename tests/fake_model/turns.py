@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 MARK = "FAKE:"
@@ -93,6 +93,11 @@ class Turn:
     def stop_reason(self) -> str:
         calls = any(block["type"] == "tool_use" for block in self.blocks)
         return self.stop or ("tool_use" if calls else "end_turn")
+
+    def without_calls(self) -> Turn:
+        """What is said where ``tool_choice`` forbids tools."""
+        words = [block for block in self.blocks if block["type"] != "tool_use"]
+        return replace(self, blocks=words or [text("Words only.")])
 
 
 @dataclass

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fake_model import FakeModel
+from tests.toolbench import bare_bench, bench
 from worker.models import close_models
+
+__all__ = ["bare_bench", "bench", "fake"]
 
 
 @pytest.fixture
