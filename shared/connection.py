@@ -62,7 +62,7 @@ class Script:
 @dataclass(slots=True)
 class _Job:
     command: tuple[Any, ...]
-    script: Script | None
+    transient: bool
     done: asyncio.Future[Any]
 
 
@@ -76,8 +76,10 @@ class Pipe:
 
     BATCH = 200
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, scripts: Sequence[Script]) -> None:
         self._redis: Any = redis
+        self._scripts = scripts
+        self._loaded = False
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -99,15 +101,16 @@ class Pipe:
 
     def script(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[Any]:
         """Asks for a script's run; the answer comes in the future."""
-        return self._ask(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
+        return self._ask(("EVALSHA", script.sha, len(keys), *keys, *args), transient=False)
 
     def publish(self, channel: str, message: str) -> None:
         """Sends a transient frame: lost while Redis is away, because it would be stale afterwards."""
         if not self.away:
-            self._ask(("PUBLISH", channel, message), None)
+            self._ask(("PUBLISH", channel, message), transient=True)
 
-    def _ask(self, command: tuple[Any, ...], script: Script | None) -> asyncio.Future[Any]:
-        job = _Job(command, script, asyncio.get_running_loop().create_future())
+    def _ask(self, command: tuple[Any, ...], *, transient: bool) -> asyncio.Future[Any]:
+        job = _Job(command, transient, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._wake.set()
         return job.done
@@ -125,7 +128,7 @@ class Pipe:
             except AWAY as error:
                 if not self.away:
                     log.warning("redis is away; %d writes wait", len(self._jobs), extra={"cause": str(error)})
-                self.away = True
+                self.away, self._loaded = True, False
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
                 continue
@@ -134,19 +137,21 @@ class Pipe:
                 _settle(job, answer)
 
     async def _send(self, batch: list[_Job]) -> list[Any]:
+        if not self._loaded:
+            for script in self._scripts:
+                await self._redis.script_load(script.source)
+            self._loaded = True
         async with self._redis.pipeline(transaction=False) as pipeline:
             for job in batch:
                 pipeline.execute_command(*job.command)
             answers = await pipeline.execute(raise_on_error=False)
+        if any(isinstance(answer, NoScriptError) for answer in answers):
+            # A server that was restarted behind our back: nothing of what it refused has been done.
+            self._loaded = False
+            return await self._send(batch)
         away = next((answer for answer in answers if isinstance(answer, AWAY)), None)
         if away is not None:
             raise away
-        unknown = {job.script for job, answer in zip(batch, answers, strict=True) if isinstance(answer, NoScriptError)}
-        if unknown:
-            for script in unknown:
-                assert script is not None
-                await self._redis.script_load(script.source)
-            return await self._send(batch)
         return answers
 
 
@@ -155,7 +160,7 @@ def _settle(job: _Job, answer: Any) -> None:
         return
     if isinstance(answer, RedisError):
         job.done.set_exception(answer)
-        if job.script is None:
+        if job.transient:
             job.done.exception()
     else:
         job.done.set_result(answer)

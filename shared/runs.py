@@ -38,6 +38,9 @@ ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, REAP = (
     Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "reap")
 )
 
+WRITING = (RECORD, RENEW, RELEASE)
+"""The scripts of a worker's pipe."""
+
 
 def record_key(id: str) -> str:
     return f"deputize:run:{{{id}}}"

@@ -15,7 +15,7 @@ from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
 from shared.connection import AWAY, Pipe, connect
 from shared.delegation import WorkspaceSpec
 from shared.queue import Ticket
-from shared.runs import LEASES, RELEASE, Claim, RunStore, record_key
+from shared.runs import LEASES, RELEASE, WRITING, Claim, RunStore, record_key
 from shared.settings import Settings
 from shared.wire import now
 from worker.janitor import Janitor
@@ -121,7 +121,7 @@ async def open_services(
         connect(redis_url) as redis,
         connect(redis_url) as writing,
         connect(redis_url) as listening,
-        Pipe(writing) as pipe,
+        Pipe(writing, WRITING) as pipe,
         Bus(listening) as bus,
     ):
         store = RunStore(redis, settings.retention_seconds)

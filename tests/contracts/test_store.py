@@ -15,7 +15,7 @@ from shared.delegation import DelegationRequest, Limits, Status, TerminationReas
 from shared.errors import KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.runs import RECORD, RENEW, Claim, RunStore, Writing, record_key
+from shared.runs import RECORD, RENEW, WRITING, Claim, RunStore, Writing, record_key
 from shared.wire import now
 from tests.waiting import until
 
@@ -42,7 +42,7 @@ def store(clients: list[Any]) -> RunStore:
 
 @pytest.fixture
 async def pipe(clients: list[Any]) -> AsyncIterator[Pipe]:
-    async with Pipe(clients[1]) as pipe:
+    async with Pipe(clients[1], WRITING) as pipe:
         yield pipe
 
 

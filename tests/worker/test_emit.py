@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, TurnStarted
 from shared.ids import new_id
-from shared.runs import Claim, RunStore, channel, record_key
+from shared.runs import WRITING, Claim, RunStore, channel, record_key
 from tests.waiting import until
 from worker.emit import Emitter
 
@@ -46,7 +46,7 @@ async def voice() -> AsyncIterator[Voice]:
     id = (await store.accept([(new_id(), request, request.limits)], 30))[0].id
     claim = await store.claim(id, "token", "worker-1", 10)
     assert claim is not None
-    async with Pipe(writing) as pipe, redis.pubsub() as heard:
+    async with Pipe(writing, WRITING) as pipe, redis.pubsub() as heard:
         await heard.subscribe(channel(id))
         voice = Voice(store, pipe, claim, heard)
         yield voice
