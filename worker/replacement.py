@@ -135,14 +135,15 @@ def _indented(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
     if closed:
         wanted = wanted[:-1]
     bare = [line.strip(" \t") for line in wanted]
-    if not any(bare) or (closed and fresh[-1]):
+    if not any(bare):
         return []
     lines = folded.text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
     spans: list[Span] = []
     for at in _runs([line.strip(" \t") for line in lines], bare):
-        if (shifted := _shifted(wanted, lines[at : at + len(wanted)], fresh)) is not None:
-            end = min(starts[at + len(wanted)] - (not closed), len(folded.text))
+        end = starts[at + len(wanted)] - (not closed)
+        shifted = _shifted(wanted, lines[at : at + len(wanted)], fresh)
+        if shifted is not None and end <= len(folded.text):
             start, end = folded.origin(starts[at]), folded.origin(end)
             spans.append(Span(start, end, _with_line_ends("\n".join(shifted), _style(file, start, end))))
     return spans

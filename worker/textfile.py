@@ -12,8 +12,8 @@ _SAMPLE = 8192
 _INVALID = re.compile("[\ud800-\udfff]")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8", "a UTF-8 byte order mark"),
-    (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16"),
-    (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16"),
+    (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16 encoding"),
+    (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16 encoding"),
 )
 _KINDS = (
     (b"\x89PNG", "a PNG image"),

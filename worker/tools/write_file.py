@@ -55,7 +55,8 @@ class WriteFile(Tool[WriteFileParams]):
         diff = None if before is None else unified(before, params.content, path, created=created)
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
-        said = f"Successfully wrote to {path}: {how}, {len(params.content)} characters, {lines} lines."
+        size = f"{_counted(len(params.content), 'character')}, {_counted(lines, 'line')}"
+        said = f"Successfully wrote to {path}: {how}, {size}."
         if lines > 1 and without_numbers(params.content, only_ours=True) is not None:
             said += " Note: every line begins with a line number, as read_file prints them; that is now in the file."
         return ToolResult(
@@ -71,6 +72,10 @@ class WriteFile(Tool[WriteFileParams]):
                 "removedLines": diff.removed if diff else 0,
             },
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _content(ctx: ToolContext, path: str) -> str | None:

@@ -1,0 +1,100 @@
+"""A workspace with real files and the real sandbox, and tools called in it the way the loop calls them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import ToolError
+from shared.tokens import estimate
+from worker.files import Files
+from worker.output import bounded
+from worker.sandbox.base import NoSandbox, Sandbox
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import owner
+from worker.tools import find, toolkit
+from worker.tools.base import AnyTool, ToolContext, ToolResult
+
+EVERYTHING: dict[str, AnyTool] = toolkit(["*"])
+
+
+@dataclass
+class Toolbench:
+    """``news`` is what tools said while they ran: (title, fields)."""
+
+    root: Path
+    files: Files
+    sandbox: Sandbox
+    news: list[tuple[str | None, dict[str, Any]]] = field(default_factory=list)
+    calls: int = 0
+
+    def context(self) -> ToolContext:
+        self.calls += 1
+        return ToolContext(
+            delegation_id="dlg_01k00000000000000000000000",
+            call_id=f"call-{self.calls}",
+            files=self.files,
+            sandbox=self.sandbox,
+            on_metadata=lambda title, fields: self.news.append((title, dict(fields))),
+        )
+
+    async def call(self, name: str, /, **arguments: Any) -> ToolResult:
+        return await self.call_with(name, arguments)
+
+    async def call_with(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """What the model would get for a call."""
+        context = self.context()
+        tool = find(EVERYTHING, name)
+        try:
+            result = await tool.run(context, tool.parse(arguments))
+        except ToolError as error:
+            result = ToolResult.failed(error)
+        return await bounded(result, tool, context, estimate)
+
+    def write(self, path: str, content: str | bytes = "", *, age: float | None = None) -> None:
+        """Puts a file there; ``age`` is how many seconds ago it was changed."""
+        self.files.write(path, content if isinstance(content, bytes) else content.encode())
+        if age is not None:
+            at = 1_700_000_000 - age
+            os.utime(self.root / path, (at, at))
+
+    def read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
+
+
+@contextmanager
+def open_toolbench(root: Path, *, sandbox: Sandbox | None = None) -> Iterator[Toolbench]:
+    """A toolbench over ``root``; without a sandbox, one in which commands cannot run."""
+    root.mkdir(exist_ok=True)
+    if ids := owner():
+        os.chown(root, *ids)
+    with Files(root, owner=owner()) as files:
+        yield Toolbench(root, files, sandbox or NoSandbox("this test has no sandbox"))
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Toolbench]:
+    """A toolbench whose sandbox works; skips at home and fails in CI where it does not."""
+    if reason := await Bubblewrap.selftest():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no sandbox here: {reason}")
+    (tmp_path / "workspace").mkdir()
+    if ids := owner():
+        os.chown(tmp_path / "workspace", *ids)
+    with (
+        Bubblewrap(tmp_path / "workspace") as sandbox,
+        open_toolbench(tmp_path / "workspace", sandbox=sandbox) as desk,
+    ):
+        yield desk
+
+
+@pytest.fixture
+def bare_desk(tmp_path: Path) -> Iterator[Toolbench]:
+    """A toolbench on a machine where commands cannot run safely."""
+    with open_toolbench(tmp_path / "bare") as desk:
+        yield desk

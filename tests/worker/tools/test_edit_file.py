@@ -1,0 +1,200 @@
+"""edit_file through the tool: its four refusals, what it says, and what of a file it leaves as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.errors import ErrorType
+from tests.toolbench import EVERYTHING, Toolbench
+
+SOURCE = "def f():\n    return 1\n\n\ndef g():\n    return 1\n"
+
+
+@pytest.mark.requirement("S000-051", "S000-056", "S000-058", "S001-009", "S001-029", "S004-014")
+async def test_one_place_is_replaced_and_shown_as_a_diff(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    result = await desk.call("edit_file", path="a.py", old_string="g():\n    return 1", new_string="g():\n    return 2")
+    assert result.content == "Successfully edited a.py: 1 place, line 5."
+    assert desk.read("a.py").decode() == SOURCE[:-2] + "2\n"
+    assert result.display == (
+        "--- a/a.py\n+++ b/a.py\n@@ -3,4 +3,4 @@\n \n \n def g():\n-    return 1\n+    return 2\n"
+    )
+    assert result.metadata == {
+        "path": "a.py",
+        "replacements": 1,
+        "lines": [5],
+        "addedLines": 1,
+        "removedLines": 1,
+        "tolerated": None,
+    }
+
+
+@pytest.mark.requirement("S001-026", "S001-028", "S001-031")
+async def test_a_text_that_stands_twice_changes_nothing_and_names_the_lines(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    result = await desk.call("edit_file", path="a.py", old_string="return 1", new_string="return 2")
+    assert result.error_type is ErrorType.EDIT_AMBIGUOUS
+    assert result.error == (
+        "old_string occurs 2 times, on lines 2, 6. Nothing was changed. "
+        "Add lines around it until it is unique, or set replace_all=true to replace all of them."
+    )
+    assert desk.read("a.py").decode() == SOURCE
+
+
+@pytest.mark.requirement("S000-055")
+async def test_replace_all_replaces_all_and_counts_them(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    result = await desk.call("edit_file", path="a.py", old_string="return 1", new_string="return 2", replace_all=True)
+    assert result.content == "Successfully edited a.py: 2 places, lines 2, 6."
+    assert desk.read("a.py").decode() == SOURCE.replace("return 1", "return 2")
+
+
+@pytest.mark.requirement("S000-053", "S001-030")
+async def test_a_missing_file_points_to_write_file_and_is_not_created(desk: Toolbench) -> None:
+    result = await desk.call("edit_file", path="b.py", old_string="a", new_string="b")
+    assert result.error_type is ErrorType.FILE_NOT_FOUND
+    assert result.error == "File not found: b.py. edit_file creates no files: use write_file for that."
+    assert not (desk.root / "b.py").exists()
+
+
+@pytest.mark.requirement("S001-032")
+async def test_each_reason_to_change_nothing_is_a_different_error(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    asked = {
+        ErrorType.INVALID_TOOL_PARAMS: {"path": "a.py", "old_string": "", "new_string": "x"},
+        ErrorType.EDIT_NO_CHANGE: {"path": "a.py", "old_string": "def f", "new_string": "def f"},
+        ErrorType.EDIT_NOT_FOUND: {"path": "a.py", "old_string": "def h", "new_string": "x"},
+        ErrorType.FILE_NOT_FOUND: {"path": "b.py", "old_string": "def h", "new_string": "x"},
+        ErrorType.EDIT_AMBIGUOUS: {"path": "a.py", "old_string": "def", "new_string": "x"},
+        ErrorType.NOT_A_FILE: {"path": ".", "old_string": "def", "new_string": "x"},
+    }
+    answers = [await desk.call_with("edit_file", arguments) for arguments in asked.values()]
+    assert [answer.error_type for answer in answers] == list(asked)
+    assert len({answer.error for answer in answers}) == len(asked)
+    assert desk.read("a.py").decode() == SOURCE
+
+
+@pytest.mark.requirement("S000-054", "S001-027")
+async def test_a_text_that_is_not_there_is_answered_with_the_closest_lines(desk: Toolbench) -> None:
+    desk.write("a.py", "import os\n\n\ndef total(prices):\n    return sum(prices)\n")
+    result = await desk.call(
+        "edit_file", path="a.py", old_string="def total(price):\n    return sum(price)\n", new_string="x"
+    )
+    assert result.error == (
+        "Text not found in a.py: 'def total(price):\\n    return sum(price)\\n'. "
+        "Check blanks, indentation and line ends, or read the file again: it may have changed.\n"
+        "The closest lines are:\n     4|def total(prices):\n     5|    return sum(prices)"
+    )
+
+
+@pytest.mark.parametrize(
+    "pasted", ["     2|    return 1\n     3|", "2\t    return 1\n3\t", "  2→    return 1\n  3→", "     2|    return 1"]
+)
+async def test_pasted_line_numbers_are_named(desk: Toolbench, pasted: str) -> None:
+    desk.write("a.py", SOURCE)
+    result = await desk.call("edit_file", path="a.py", old_string=pasted, new_string="x")
+    assert result.error_type is ErrorType.EDIT_NOT_FOUND
+    assert result.error is not None
+    assert "It begins every line with a line number, as read_file prints them." in result.error
+    assert desk.read("a.py").decode() == SOURCE
+
+
+async def test_line_numbers_in_the_new_text_alone_are_refused(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    numbered = "     1|def f():\n     2|    return 3"
+    result = await desk.call("edit_file", path="a.py", old_string="def f():\n    return 1", new_string=numbered)
+    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
+    assert desk.read("a.py").decode() == SOURCE
+
+
+async def test_a_table_that_looks_like_line_numbers_is_edited_as_it_stands(desk: Toolbench) -> None:
+    desk.write("table.txt", "1|one\n2|two\n")
+    result = await desk.call("edit_file", path="table.txt", old_string="1|one\n2|two", new_string="1|eins\n2|zwei")
+    assert result.success
+    assert desk.read("table.txt") == b"1|eins\n2|zwei\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('a = \\"x\\"\\nb', "y", "It is escaped twice"),
+        ("gone()", "def f():", "new_string is there already (line 1): perhaps this edit was made before."),
+        ("caf\ufffd", "cafe", "\ufffd stands for bytes of the file that are not valid UTF-8"),
+        ("\u00a7\u00a7\u00a7", "x", "Check blanks, indentation and line ends"),
+    ],
+)
+async def test_known_mistakes_are_named(desk: Toolbench, old: str, new: str, said: str) -> None:
+    desk.write("a.py", b'def f():\na = "x"\nb\n# caf\xe9\n')
+    result = await desk.call("edit_file", path="a.py", old_string=old, new_string=new)
+    assert result.error_type is ErrorType.EDIT_NOT_FOUND
+    assert result.error is not None
+    assert said in result.error
+
+
+async def test_what_had_to_be_overlooked_is_said(desk: Toolbench) -> None:
+    desk.write("a.py", "def f():  \n    return 1\n")
+    result = await desk.call("edit_file", path="a.py", old_string="f():\n    return 1", new_string="f():\n    return 2")
+    assert result.content == (
+        "Successfully edited a.py: 1 place, line 1. "
+        "old_string did not match exactly: differences in blanks at line ends were overlooked."
+    )
+    assert desk.read("a.py") == b"def f():  \n    return 2\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"\xef\xbb\xbfone\r\ntwo\r\nthree", b"\xef\xbb\xbfone\r\n2\r\n2b\r\nthree"),
+        (b"one\ntwo\nthree\n", b"one\n2\n2b\nthree\n"),
+        (b"one\r\ntwo\nthree\n", b"one\r\n2\n2b\nthree\n"),
+        (b"\xe9\ntwo\n\xff\n", b"\xe9\n2\n2b\n\xff\n"),
+        ("\ufeffone\ntwo\nü".encode("utf-16-le"), "\ufeffone\n2\n2b\nü".encode("utf-16-le")),
+        ("\ufeffone\r\ntwo\r\nü".encode("utf-16-be"), "\ufeffone\r\n2\r\n2b\r\nü".encode("utf-16-be")),
+    ],
+)
+async def test_encoding_line_ends_and_the_last_line_stay_as_they_were(
+    desk: Toolbench, before: bytes, after: bytes
+) -> None:
+    desk.write("a.txt", before)
+    assert (await desk.call("edit_file", path="a.txt", old_string="two\n", new_string="2\n2b\n")).success
+    assert desk.read("a.txt") == after
+
+
+@pytest.mark.requirement("S000-052", "S001-025")
+async def test_old_names_of_the_parameters_are_accepted(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    result = await desk.call("edit_file", file_path="/workspace/a.py", old_str="def f", new_str="def h")
+    assert result.success
+    clash = await desk.call("edit_file", path="a.py", old_string="def g", old_str="def h", new_string="x")
+    assert clash.error_type is ErrorType.INVALID_TOOL_PARAMS
+    assert clash.error is not None
+    assert "old_string and old_str are the same parameter but differ; give only old_string" in clash.error
+
+
+async def test_a_new_text_in_which_nothing_really_changes_is_no_change(desk: Toolbench) -> None:
+    desk.write("a.txt", "one  \ntwo\n")
+    result = await desk.call("edit_file", path="a.txt", old_string="one\ntwo", new_string="one\r\ntwo")
+    assert result.error_type is ErrorType.EDIT_NO_CHANGE
+
+
+async def test_deleting_a_text_is_replacing_it_by_nothing(desk: Toolbench) -> None:
+    desk.write("a.txt", "one\ntwo\n")
+    assert (await desk.call("edit_file", path="a.txt", old_string="one\n", new_string="")).success
+    assert desk.read("a.txt") == b"two\n"
+
+
+async def test_an_edit_reports_only_as_many_lines_as_help(desk: Toolbench) -> None:
+    desk.write("a.txt", "x\n" * 5000)
+    result = await desk.call("edit_file", path="a.txt", old_string="x", new_string="y", replace_all=True)
+    assert result.content.endswith(
+        "5000 places, lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, …."
+    )
+    assert len(result.metadata["lines"]) == 100
+    assert (result.metadata["addedLines"], result.metadata["removedLines"]) == (5000, 5000)
+
+
+@pytest.mark.requirement("S001-008")
+def test_the_description_demands_a_unique_text() -> None:
+    said = EVERYTHING["edit_file"].description
+    assert "old_string must stand in the file exactly once, otherwise nothing is changed" in said
+    assert "without the line\nnumbers" in said
