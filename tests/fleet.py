@@ -1,0 +1,111 @@
+"""A fleet for system tests: the service in this process, workers as real Celery processes, one Redis."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.delegations import Delegations, open_service
+from shared.delegation import DelegationRequest, ToolAgentResult
+from shared.events import Envelope, RunFinished
+from shared.settings import Settings
+from tests.waiting import until
+
+
+class Fleet:
+    """Workers that can be started, stopped, frozen and killed, and the service that feeds them."""
+
+    def __init__(self, settings: Settings, service: Delegations) -> None:
+        self.settings = settings
+        self.service = service
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+
+    async def start(self, name: str = "1", *, wait: bool = True) -> subprocess.Popen[bytes]:
+        """A worker process that has announced itself."""
+        log = (self.settings.home / f"worker-{name}.log").open("ab")
+        with log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "worker", "--name", name],
+                env=self.settings.child_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.workers[name] = worker
+        if wait:
+            await until(lambda: self._announced(worker.pid), 20)
+        return worker
+
+    async def _announced(self, pid: int) -> bool:
+        return any(card.pid == pid for card in await self.service.workers())
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.workers[name].send_signal(number)
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL, and waits until it is gone."""
+        worker = self.workers.pop(name)
+        worker.kill()
+        await until(lambda: worker.poll() is not None)
+
+    async def run(self, task: str = "do it", **fields: Any) -> ToolAgentResult:
+        return await self.result(await self.hand_over(task, **fields))
+
+    async def hand_over(self, task: str = "do it", **fields: Any) -> str:
+        return (await self.service.accept(DelegationRequest(task=task, **fields))).delegation.id
+
+    async def result(self, id: str, timeout: float = 30) -> ToolAgentResult:
+        finished = await self.service.get(id, wait=timeout)
+        assert finished.result is not None, f"{id} is {finished.status} after {timeout} s"
+        return finished.result
+
+    async def until_event(self, id: str, kind: str, timeout: float = 20) -> Envelope:
+        """The first event of that type, as soon as it is there."""
+
+        async def there() -> Envelope | None:
+            return next((e for e in await self.service.events(id) if e.event.type == kind), None)
+
+        return await until(there, timeout)
+
+    async def follow(self, id: str) -> list[Envelope]:
+        seen: list[Envelope] = []
+        async for envelope in self.service.follow(id):
+            seen.append(envelope)
+            if isinstance(envelope.event, RunFinished):
+                break
+        return seen
+
+    async def close(self) -> None:
+        for worker in self.workers.values():
+            worker.send_signal(signal.SIGCONT)
+            worker.kill()
+            await until(lambda worker=worker: worker.poll() is not None)
+
+
+@asynccontextmanager
+async def open_fleet(redis_url: str, home: Path, **settings: Any) -> AsyncGenerator[Fleet]:
+    home.mkdir(parents=True, exist_ok=True)
+    chosen = Settings.load(
+        environ={}, **({"redis_url": redis_url, "home": home, "local": True, "concurrency": 50} | settings)
+    )
+    async with open_service(chosen, redis_url) as service:
+        fleet = Fleet(chosen, service)
+        try:
+            yield fleet
+        finally:
+            await fleet.close()
+
+
+@pytest.fixture
+async def fleet(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
+    """A service without workers yet, and a lease short enough for tests."""
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=2, shutdown_seconds=1) as fleet:
+        yield fleet

@@ -1,0 +1,88 @@
+"""Real Celery workers as processes, over a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from shared.events import RunStarted
+from tests.fleet import Fleet
+from tests.running import call, say, script
+from tests.waiting import until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(90)]
+
+WRITE = call("write_file", path="a.txt", content="one\n")
+
+
+async def test_a_worker_carries_out_what_was_handed_over_before_it_came(fleet: Fleet, tmp_path: Path) -> None:
+    id = await fleet.hand_over(model=script(tmp_path, [WRITE], [say("done")]))
+    assert (await fleet.service.ready()).workers == 0
+    await fleet.start()
+    assert (await fleet.result(id)).termination_reason == "completed"
+
+
+async def test_a_batch_is_spread_over_workers_and_every_event_is_heard_once(fleet: Fleet, tmp_path: Path) -> None:
+    await asyncio.gather(fleet.start("1"), fleet.start("2"))
+    model = script(tmp_path, {"blocks": [WRITE], "delay": 0.2}, [say("done")])
+    ids = [await fleet.hand_over(model=model) for _ in range(60)]
+    heard = await asyncio.gather(*(fleet.follow(id) for id in ids))
+    durable = [[envelope.seq for envelope in events if envelope.seq] for events in heard]
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in durable)
+    workers = {
+        envelope.event.worker for events in heard for envelope in events if isinstance(envelope.event, RunStarted)
+    }
+    assert len(workers) == 2
+    results = [await fleet.result(id) for id in ids]
+    assert {result.termination_reason for result in results} == {"completed"}
+
+
+@pytest.mark.requirement("P-15")
+async def test_a_cancelled_command_is_gone_at_once(fleet: Fleet, tmp_path: Path) -> None:
+    await fleet.start()
+    model = script(tmp_path, [call("bash", command="echo begun > a.txt; exec sleep 1000")], [say("never")])
+    id = await fleet.hand_over(model=model)
+    await until((fleet.settings.workspaces / id / "files" / "a.txt").exists, 20)
+    await fleet.service.cancel(id)
+    result = await fleet.result(id, 5)
+    assert (result.status, result.files_modified) == ("cancelled", ["a.txt"])
+
+
+async def test_the_higher_priority_goes_first(fleet: Fleet, tmp_path: Path) -> None:
+    model = script(tmp_path, [say("done")])
+    ids = {priority: await fleet.hand_over(model=model, priority=priority) for priority in (0, 5, 9)}
+    await fleet.start()
+    results = {priority: await fleet.result(id) for priority, id in ids.items()}
+    assert all(result.success for result in results.values())
+    started = {p: (await fleet.service.get(id)).started_at for p, id in ids.items()}
+    assert started[9] <= started[5] <= started[0]  # pyright: ignore[reportOptionalOperand]
+
+
+async def test_a_worker_asked_to_stop_hands_its_runs_over(fleet: Fleet, tmp_path: Path) -> None:
+    first = await fleet.start("1")
+    hold = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
+    id = await fleet.hand_over(model=script(tmp_path, [WRITE], [hold], [say("done")]))
+    file = fleet.settings.workspaces / id / "files" / "a.txt"
+    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 20)
+    await fleet.start("2")
+    fleet.signal("1", signal.SIGTERM)
+    result = await fleet.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 2)
+    await until(lambda: first.poll() is not None, 20)
+    assert [card.name.split("@")[0] for card in await fleet.service.workers()] == ["worker-2"]
+
+
+async def test_a_killed_worker_is_replaced_by_another_and_the_work_goes_on(fleet: Fleet, tmp_path: Path) -> None:
+    await fleet.start("1")
+    hold = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
+    id = await fleet.hand_over(model=script(tmp_path, [WRITE], [hold], [say("done")]))
+    file = fleet.settings.workspaces / id / "files" / "a.txt"
+    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 20)
+    await fleet.start("2")
+    await fleet.kill("1")
+    result = await fleet.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 2)
+    assert len(file.read_text().splitlines()) == 2
