@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fake_model import FakeModel
-from tests.toolbench import bare_bench, bench
+from tests.toolbench import bare_desk, desk
 from worker.models import close_models
 
-__all__ = ["bare_bench", "bench", "fake"]
+__all__ = ["bare_desk", "desk", "fake"]
 
 
 @pytest.fixture

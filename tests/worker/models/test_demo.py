@@ -22,21 +22,21 @@ REPAIR = "Make the tests of the sample package pass."
 READ_ALL = "Read this package file by file, again and again, until nobody lets you."
 
 
-async def play(bench: Toolbench, task: str, *, most: int = 50, kit: Iterable[str] = DEFAULT_KIT) -> list[Reply]:
+async def play(desk: Toolbench, task: str, *, most: int = 50, kit: Iterable[str] = DEFAULT_KIT) -> list[Reply]:
     """The replies to a task whose calls are answered by the real tools, at most so many."""
     model, history = open_model("scripted", Settings()), History()
     history.ask(f"# Task\n\n{task}")
     specs = tuple(ToolSpec(name, "", EVERYTHING[name].schema) for name in kit)
     replies: list[Reply] = []
     while not replies or replies[-1].calls:
-        prompt = Prompt("", specs, history.messages, 1000, allow_tools=bench.calls < most)
+        prompt = Prompt("", specs, history.messages, 1000, allow_tools=desk.calls < most)
         replies.append(await reply_of(model, prompt))
         history.add(replies[-1])
         history.answer(
             [
                 (
                     call,
-                    await bench.call_with(call.name, call.arguments) if bench.calls < most else ToolResult(error="no"),
+                    await desk.call_with(call.name, call.arguments) if desk.calls < most else ToolResult(error="no"),
                 )
                 for call in replies[-1].calls
             ]
@@ -45,10 +45,10 @@ async def play(bench: Toolbench, task: str, *, most: int = 50, kit: Iterable[str
 
 
 @pytest.fixture
-def sample(bench: Toolbench) -> Toolbench:
+def sample(desk: Toolbench) -> Toolbench:
     for path in SAMPLE.glob("*.txt"):
-        bench.write(path.name.removesuffix(".txt"), path.read_text())
-    return bench
+        desk.write(path.name.removesuffix(".txt"), path.read_text())
+    return desk
 
 
 async def test_the_report_names_the_classes_that_are_there(sample: Toolbench) -> None:
@@ -61,8 +61,8 @@ async def test_the_report_names_the_classes_that_are_there(sample: Toolbench) ->
     assert "I found 4 public classes in 3 files" in replies[-1].text
 
 
-async def test_without_classes_no_report_is_claimed(bench: Toolbench) -> None:
-    replies = await play(bench, REPORT)
+async def test_without_classes_no_report_is_claimed(desk: Toolbench) -> None:
+    replies = await play(desk, REPORT)
     assert "I found no public class" in replies[-1].text
 
 
@@ -83,8 +83,8 @@ async def test_where_nothing_fails_nothing_is_changed(sample: Toolbench) -> None
     assert sample.read("pricing.py") == repaired
 
 
-async def test_commands_that_cannot_run_are_not_called_a_success(bare_bench: Toolbench) -> None:
-    last = (await play(bare_bench, REPAIR))[-1].text
+async def test_commands_that_cannot_run_are_not_called_a_success(bare_desk: Toolbench) -> None:
+    last = (await play(bare_desk, REPAIR))[-1].text
     assert "pass now" not in last
     assert "this test has no sandbox" in last
 
