@@ -73,7 +73,6 @@ class AsyncPool(BasePool):
         self._hub: Any = None
         self._waiting = 0
         self._peak = 0
-        self._shut = False
         self._closed = False
         self._opened: Future[None] = Future()
 
@@ -154,10 +153,6 @@ class AsyncPool(BasePool):
         self._thread.join(CLEANUP_SECONDS)
         self.hear()
 
-    def shut(self) -> None:
-        """Takes no more jobs: Celery asks for no message while it has no places."""
-        self._shut = True
-
     def grow(self, n: int = 1) -> None:
         self.limit += n
 
@@ -167,7 +162,7 @@ class AsyncPool(BasePool):
     @property
     def num_processes(self) -> int:
         """What Celery compares with the number of reserved tasks before it takes another message."""
-        return 0 if self._shut else self.limit + self._waiting
+        return self.limit + self._waiting
 
     @property
     def running(self) -> int:

@@ -98,7 +98,6 @@ class Stopper(threading.Thread):
         while not self._asked_again(None):
             pass
         logger.info("asked to stop; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
-        self._pool.tell(self._take_no_more)
         if not self._jobs_end_within(self._soft_seconds):
             self._pool.tell(self._worker.consumer.cancel_active_requests)
             self._jobs_end_within(2 * CLEANUP_SECONDS)
@@ -113,14 +112,15 @@ class Stopper(threading.Thread):
     def _jobs_end_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while self._pool.running and time.monotonic() < deadline:
-            if self._asked_again(0.05):
+            # Again and again: after a lost connection Celery would take up consuming with the new one.
+            self._pool.tell(self._take_no_more)
+            if self._asked_again(0.1):
                 return False
         return not self._pool.running
 
     def _take_no_more(self) -> None:
-        self._pool.shut()
+        # Celery's places stay open, so that a message that Redis is just handing over is read, and put back.
         consumer = self._worker.consumer
-        # A message that Redis hands over after this goes back on its queue.
         if consumer.task_consumer:
             ignore_errors(consumer, consumer.task_consumer.cancel)
 

@@ -1,0 +1,147 @@
+"""A worker process with small tasks, for tests of the pool: `python -m tests.worker.pool_worker REDIS_URL`.
+
+What happens inside is pushed to the Redis list SEEN, in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redis.asyncio import Redis
+
+from shared import log
+from shared.errors import Misconfigured
+from shared.queue import create_app
+from shared.settings import Settings
+from worker import process
+from worker.pool import AsyncPool, AsyncTask, add_service
+
+SEEN = "deputize:test:seen"
+
+redis: Redis
+breaking = asyncio.Event()
+
+
+async def seen(*what: Any) -> None:
+    # Shielded: on Python 3.11 redis-py swallows a cancellation that comes while it waits.
+    await asyncio.shield(redis.rpush(SEEN, " ".join(map(str, what))))
+
+
+async def answer(self: AsyncTask, question: str) -> str:
+    await seen("answer", question, "for", self.request.id)
+    return question[::-1]
+
+
+async def stay(self: AsyncTask, seconds: float, cleanup: float = 0) -> str:
+    await seen("start", self.request.id)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        await asyncio.sleep(cleanup)
+        await seen("cancelled", self.request.id)
+        raise
+    await seen("end", self.request.id)
+    return "done"
+
+
+async def stubborn(self: AsyncTask) -> None:
+    await seen("start", self.request.id)
+    for _ in range(2):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await seen("ignored", self.request.id)
+
+
+async def wait(self: AsyncTask, seconds: float) -> None:
+    with self.job.pool.waiting():
+        await stay(self, seconds)
+
+
+async def retry(self: AsyncTask) -> None:
+    await seen("try", self.request.retries, "of", self.request.id)
+    if self.request.retries < 2:
+        raise self.retry(countdown=0)
+
+
+async def child(self: AsyncTask) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(seen("child of", self.request.id))
+
+
+async def fail(self: AsyncTask, how: str) -> None:
+    raise {"error": ValueError("no"), "exit": SystemExit(7), "cancel": asyncio.CancelledError()}[how]
+
+
+async def program(self: AsyncTask) -> None:
+    echo = await asyncio.create_subprocess_exec("echo", "hello", stdout=asyncio.subprocess.PIPE)
+    output, _ = await echo.communicate()
+    await seen(output.decode().strip(), echo.returncode)
+
+
+async def block(self: AsyncTask, seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - the mistake that the watchdog is for
+    await seen("blocked")
+
+
+async def progress(self: AsyncTask, text: str) -> None:
+    self.send_event("task-progress", result=text)
+    await stay(self, 60)
+
+
+async def break_service(self: AsyncTask) -> None:
+    breaking.set()
+
+
+TASKS = (break_service, answer, stay, stubborn, wait, retry, child, fail, program, block, progress)
+
+
+@asynccontextmanager
+async def service(pool: AsyncPool) -> AsyncGenerator[None]:
+    await seen("opened in", os.getpid())
+    try:
+        async with asyncio.TaskGroup() as group:
+            background = group.create_task(_break_when_asked())
+            yield
+            background.cancel()
+    finally:
+        await seen("closed")
+
+
+async def _break_when_asked() -> None:
+    await breaking.wait()
+    raise ConnectionError("the service lost what it needs")
+
+
+@asynccontextmanager
+async def broken_service(pool: AsyncPool) -> AsyncGenerator[None]:
+    raise Misconfigured("this service cannot be opened")
+    yield
+
+
+def main() -> int:
+    global redis  # noqa: PLW0603 - this module is the process
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("--concurrency", type=int, default=50)
+    parser.add_argument("--soft-seconds", type=float, default=1)
+    parser.add_argument("--broken", action="store_true")
+    options = parser.parse_args()
+    log.set_up("INFO")
+    app = create_app(Settings.load(environ={}, shutdown_seconds=options.soft_seconds), options.url)
+    redis = Redis.from_url(options.url)
+    for function in TASKS:
+        app.task(function, name=function.__name__, base=AsyncTask, bind=True)
+    add_service(app, broken_service if options.broken else service)
+    return process.run(app, process.full_name("1"), options.concurrency, ["deputize"], "INFO")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
