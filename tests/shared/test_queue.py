@@ -1,0 +1,115 @@
+"""The queue: what a ticket carries, in which order tickets are served, and what happens when Redis is away."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+
+from shared.errors import Misconfigured, Unavailable
+from shared.queue import QUEUE, TASK, Ticket, broker_priority, broker_url, create_app, queue_keys, send_tickets
+from shared.settings import Settings
+from tests.redis_server import RedisProcess
+
+
+def app_for(url: str) -> Celery:
+    return create_app(Settings.load(environ={}), url)
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    app = app_for(redis_url)
+    yield app
+    app.close()
+
+
+def served(app: Celery) -> list[str]:
+    """The ids of waiting tickets in the order in which workers get them."""
+    with app.connection_for_read() as connection:
+        queue = app.amqp.queues[QUEUE](connection.default_channel)
+        return [message.payload[0][0] for message in iter(lambda: queue.get(no_ack=True), None)]
+
+
+def test_a_ticket_carries_the_id_and_nothing_of_the_work(app: Celery, redis_url: str) -> None:
+    send_tickets(app, [Ticket("dlg_1", title="Say hello")])
+    with redis.Redis.from_url(redis_url) as client:
+        message: dict[str, Any] = json.loads(client.lindex(queue_keys()[4], 0))
+    headers = message["headers"]
+    assert (headers["id"], headers["task"]) == ("dlg_1", TASK)
+    assert (headers["argsrepr"], headers["kwargsrepr"]) == ("'Say hello'", "{}")
+    with app.connection_for_read() as connection:
+        payload = connection.SimpleQueue(app.amqp.queues[QUEUE]).get(block=False).payload
+    assert payload[:2] == [["dlg_1"], {}]
+
+
+def test_higher_priority_is_served_first_and_equal_ones_in_order(app: Celery) -> None:
+    send_tickets(app, [Ticket(f"p{priority}", priority=priority) for priority in (5, 0, 9, 4, 6, 1, 8, 3, 7, 2)])
+    send_tickets(app, [Ticket("p6 later", priority=6), Ticket("default later")])
+    expected = ["p9", "p8", "p7", "p6", "p6 later", "p5", "default later", "p4", "p3", "p2", "p1", "p0"]
+    assert served(app) == expected
+
+
+def test_the_waiting_tickets_can_be_counted(app: Celery, redis_url: str) -> None:
+    send_tickets(app, [Ticket(str(number), priority=number) for number in range(10)])
+    with redis.Redis.from_url(redis_url) as client:
+        assert [client.llen(key) for key in queue_keys()] == [1] * 10
+
+
+def test_a_priority_outside_of_0_to_9_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="10"):
+        broker_priority(10)
+
+
+def test_no_tickets_are_no_work(app: Celery, redis_url: str) -> None:
+    send_tickets(app, [])
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.keys() == []
+
+
+def test_every_key_of_the_queue_is_ours(app: Celery, redis_url: str) -> None:
+    send_tickets(app, [Ticket("dlg_1")])
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        assert [key for key in client.scan_iter() if not key.startswith("deputize:")] == []
+
+
+def test_without_redis_sending_fails_soon_and_says_so(redis_process: RedisProcess) -> None:
+    app = app_for(redis_process.url)
+    redis_process.kill()
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="try again"):
+        send_tickets(app, [Ticket("dlg_1")])
+    assert time.monotonic() - started < 5  # the caller waits; Celery's own default is 20 s
+    app.close()
+
+
+def test_the_first_send_after_a_restart_of_redis_succeeds(redis_process: RedisProcess) -> None:
+    app = app_for(redis_process.url)
+    send_tickets(app, [Ticket("before")])
+    redis_process.kill()
+    redis_process.start()
+    send_tickets(app, [Ticket("after")])
+    assert served(app)[-1] == "after"
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("ours", "celerys"),
+    [
+        ("redis://:secret@host:6379/2", "redis://:secret@host:6379/2"),
+        ("rediss://host/0", "rediss://host/0"),
+        ("unix:///run/r.sock", "redis+socket:///run/r.sock"),
+        ("unix:///run/r%20s.sock?db=3", "redis+socket:///run/r%20s.sock?virtual_host=3"),
+    ],
+)
+def test_celery_gets_the_address_as_it_writes_it(ours: str, celerys: str) -> None:
+    assert broker_url(ours) == celerys
+
+
+def test_an_address_of_something_else_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="amqp://"):
+        broker_url("amqp://host")
