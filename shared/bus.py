@@ -12,8 +12,9 @@ from redis.asyncio.client import PubSub
 
 from shared.connection import AWAY
 from shared.events import Envelope, RunFinished
+from shared.keys import EVENTS, channel
 from shared.log import log
-from shared.runs import EVENTS, RunStore, channel
+from shared.runs import RunStore
 
 Inbox = asyncio.Queue["str | None"]
 """What a listener gets: messages in order, and None where some may have been missed."""

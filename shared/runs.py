@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
@@ -26,12 +27,20 @@ from shared.delegation import (
 )
 from shared.errors import KeyReused, NotFound
 from shared.events import Envelope, RunFinished, RunQueued
+from shared.keys import (
+    CANCEL,
+    EVENTS,
+    INDEX,
+    LEASES,
+    children_key,
+    events_key,
+    history_key,
+    keys_of,
+    ledger_key,
+    record_key,
+)
 from shared.wire import now
 
-EVENTS = "deputize:events"
-CANCEL = "deputize:cancel"
-INDEX = "deputize:runs"
-LEASES = "deputize:leases"
 IDEMPOTENCY_SECONDS = 24 * 3600
 
 ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, REAP = (
@@ -40,22 +49,6 @@ ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, REAP = (
 
 WRITING = (RECORD, RENEW, RELEASE)
 """The scripts of a worker's pipe."""
-
-
-def record_key(id: str) -> str:
-    return f"deputize:run:{{{id}}}"
-
-
-def events_key(id: str) -> str:
-    return f"deputize:run:{{{id}}}:events"
-
-
-def history_key(id: str) -> str:
-    return f"deputize:run:{{{id}}}:history"
-
-
-def channel(id: str) -> str:
-    return f"{EVENTS}:{id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +68,8 @@ class Claim:
     request: DelegationRequest
     limits: Limits
     history: list[bytes]
+    ledger: dict[str, str]
+    """What earlier attempts wrote of the calls of the turn they left open, by call id."""
     checkpoint: dict[str, Any]
 
 
@@ -85,16 +80,20 @@ class Writing:
     events: Sequence[tuple[int, str]] = ()
     before: int = 0
     history: Sequence[str] = ()
+    ledger: Sequence[tuple[str, str]] = ()
+    """Calls and what is known of them, in order; the call "" empties the ledger."""
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
 
     def call(self, id: str, fence: str) -> tuple[list[str], list[Any]]:
         """Keys and arguments for the record script."""
-        head = [id, fence, EVENTS, self.retention, self.before, len(self.events), len(self.history), len(self.fields)]
+        pairs = [*self.ledger, *self.fields.items()]
+        counts = [len(self.events), len(self.history), len(self.ledger), len(self.fields)]
         events = [part for pair in self.events for part in pair]
-        fields = [part for pair in self.fields.items() for part in pair]
-        return [record_key(id), events_key(id), history_key(id), LEASES], [*head, *events, *self.history, *fields]
+        rest = [part for pair in pairs for part in pair]
+        head = [id, fence, EVENTS, self.retention, self.before, *counts]
+        return [LEASES, *keys_of(id)], [*head, *events, *self.history, *rest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class RunStore:
         keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS]
         for id, request, limits in new:
             key = f"deputize:idempotency:{request.idempotency_key}" if request.idempotency_key else ""
-            keys += [record_key(id), events_key(id), key]
+            keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
             args += _acceptance(id, request, limits)
         answers = await ACCEPT.run(self.redis, keys, args)
         if answers and answers[0] == -1:
@@ -152,8 +151,10 @@ class RunStore:
         fence, attempt, seq = rest
         request, limits, checkpoint = await self.redis.hmget(record_key(id), ["request", "limits", "checkpoint"])
         history: list[str] = []
+        ledger: dict[str, str] = {}
         if int(attempt) > 1:
             history = await self.redis.lrange(history_key(id), 0, -1)
+            ledger = await self.redis.hgetall(ledger_key(id))
         return Claim(
             id=id,
             fence=fence,
@@ -162,6 +163,7 @@ class RunStore:
             request=DelegationRequest.model_validate_json(request),
             limits=Limits.model_validate_json(limits),
             history=[entry.encode() for entry in history],
+            ledger=ledger,
             checkpoint=json.loads(checkpoint or "{}"),
         )
 
@@ -212,7 +214,10 @@ class RunStore:
         return patch or ""
 
     async def cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
-        """Ends a queued delegation, or asks its worker to stop. Idempotent. Raises ``NotFound``."""
+        """Ends a queued delegation, or asks its worker to stop; its children first. Idempotent. Raises ``NotFound``."""
+        for child in await self.redis.smembers(children_key(id)):
+            with suppress(NotFound):
+                await self.cancel(child)
         while True:
             there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created"])
             if there[0] is None:
@@ -228,7 +233,7 @@ class RunStore:
             event = Envelope(
                 delegation_id=id, seq=seq + 1, at=now(), attempt=int(there[1]), event=RunFinished(result=result)
             )
-            keys = [record_key(id), events_key(id), LEASES, history_key(id)]
+            keys = [LEASES, *keys_of(id)]
             args = [id, EVENTS, CANCEL, seq, event.to_json(), result.to_json(), now().isoformat(), self.retention]
             answer = await CANCELLING.run(self.redis, keys, args)
             if answer == "gone":

@@ -13,7 +13,8 @@ from typing import Any
 from shared.connection import Pipe
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, Envelope, Event, TextDelta, ThinkingDelta
-from shared.runs import RECORD, Claim, Writing, channel
+from shared.keys import channel
+from shared.runs import RECORD, Claim, Writing
 from shared.wire import now
 from worker.output import clip
 
@@ -33,6 +34,7 @@ class Emitter:
         self._length = len(claim.history)
         self._events: list[tuple[int, str]] = []
         self._entries: list[str] = []
+        self._ledger: list[tuple[str, str]] = []
         self._fields: dict[str, str] = {}
         self._flushing: asyncio.Handle | None = None
         self._last: asyncio.Future[Any] | None = None
@@ -63,6 +65,11 @@ class Emitter:
     def keep(self, entry: bytes) -> None:
         """Adds a message to the kept history."""
         self._entries.append(entry.decode())
+        self._schedule()
+
+    def mark(self, call: str, state: str) -> None:
+        """Writes what is known of a call into the ledger; the call "" empties it."""
+        self._ledger.append((call, state))
         self._schedule()
 
     def set(self, fields: Mapping[str, str]) -> None:
@@ -99,11 +106,18 @@ class Emitter:
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
-        if self._fenced or not (self._events or self._entries or self._fields or self._retention):
+        if self._fenced or not (self._events or self._entries or self._ledger or self._fields or self._retention):
             return
-        writing = Writing(self._events, self._length, self._entries, self._fields, self._retention)
+        writing = Writing(
+            events=self._events,
+            before=self._length,
+            history=self._entries,
+            ledger=self._ledger,
+            fields=self._fields,
+            retention=self._retention,
+        )
         self._length += len(self._entries)
-        self._events, self._entries, self._fields = [], [], {}
+        self._events, self._entries, self._ledger, self._fields = [], [], [], {}
         self._last = self._pipe.script(RECORD, *writing.call(self._claim.id, self._claim.fence))
         self._last.add_done_callback(self._written)
 

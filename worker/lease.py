@@ -10,8 +10,9 @@ from enum import Enum
 
 from shared.bus import Bus
 from shared.connection import Pipe
+from shared.keys import CANCEL, LEASES, record_key
 from shared.log import log
-from shared.runs import CANCEL, LEASES, RENEW, Claim, record_key
+from shared.runs import RENEW, Claim
 
 
 class Stop(Enum):

@@ -9,11 +9,12 @@ from itertools import groupby
 from typing import Any
 
 from shared.delegation import ApprovalMode, TerminationReason
-from shared.errors import ErrorType, ToolError
+from shared.errors import ErrorType, Fenced, ToolError
 from shared.events import AskedCall, ModelRetried, Replied, TextDelta, ThinkingDelta, TurnStarted
 from shared.log import log
 from worker.emit import Emitter
 from worker.history import History
+from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.models.base import Call, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart, ToolSpec
 from worker.output import bounded
@@ -47,6 +48,7 @@ class Loop:
     bound: PromptBound
     emit: Emitter
     steps: StepLog
+    ledger: Ledger
     repetition: Repetition | None
     after_effects: Callable[[], Awaitable[None]]
     """Called after every call that may have changed the workspace."""
@@ -55,22 +57,20 @@ class Loop:
     max_output_tokens: int = 16_000
     last_words: str = ""
     answers: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-    """Of the turn under way, by call id: a cancellation in its middle loses none."""
+    """Of the turn under way: a cancellation in its middle loses none."""
 
     async def run(self) -> TerminationReason:
         """Turns until the model stops calling tools. Raises ``LimitReached``, ``ModelUnavailable`` and ``Fenced``."""
         if left_open := self.history.unanswered():
-            await self.answer(left_open, resumed=True)
+            await self.answer(left_open)
         while True:
             reply = await self.ask(self.meter.begin_turn())
             if reply.calls:
                 await self.answer(reply.calls)
             elif reply.stop_reason == "max_tokens":
                 self.history.ask(reply_was_cut())
-            elif reply.stop_reason == "refusal":
-                return TerminationReason.REFUSED
             elif reply.stop_reason != "pause_turn":
-                return TerminationReason.COMPLETED
+                return reply.ending
 
     async def summarize(self, limit: LimitReached) -> None:
         """The last turn, without tools (P-08)."""
@@ -125,10 +125,10 @@ class Loop:
         self.checkpoint()
         return reply
 
-    async def answer(self, calls: Sequence[Call], *, resumed: bool = False) -> None:
+    async def answer(self, calls: Sequence[Call]) -> None:
         """Judges and executes the calls, read-only ones side by side; answers all in the order of asking (C15)."""
         self.answers = {}
-        judged = [(call, (in_doubt(call, self.kit) if resumed else None) or self.judge(call)) for call in calls]
+        judged = [(call, self.judge(call)) for call in calls]
         for together, group in groupby(judged, key=lambda pair: _side_by_side(pair[1])):
             if together:
                 async with asyncio.TaskGroup() as tasks:
@@ -138,6 +138,7 @@ class Loop:
                 for call, verdict in group:
                     await self.carry_out(call, verdict)
         self.history.answer([(call, self.answers[call.id]) for call in calls])
+        self.ledger.clear()
         self.checkpoint()
         if self.repetition:
             self.repetition.watch(calls)
@@ -162,24 +163,32 @@ class Loop:
             self.answers[call.id] = verdict
             self.steps.refuse(call, verdict)
             return
-        step = self.steps.start(call, verdict.tool, verdict.tool.title(verdict.params))
-        result = not_executed("the run was stopped while this call was under way", ErrorType.CANCELLED)
+        if earlier := self.ledger.finished(call.id):
+            self.answers[call.id] = earlier
+            return
+        title = verdict.tool.title(verdict.params)
+        step = self.steps.start(call, verdict.tool, title, announced=self.ledger.known(call.id))
+        result = in_doubt("the run was stopped while this call was under way")
         try:
             context = replace(self.context, call_id=call.id, on_metadata=self.steps.updates(step))
             result = await self.execute(verdict, context)
         finally:
             self.answers[call.id] = result
             self.steps.end(step, result)
+            self.ledger.finish(call.id, result)
 
     async def execute(self, prepared: Prepared, context: ToolContext) -> ToolResult:
-        """Runs the tool. A tool lets no exception escape; one that does is our fault, and logged as such."""
+        """Runs the tool, unless an earlier attempt did. An exception that escapes it is our fault, and logged so."""
         tool, params = prepared.tool, prepared.params
         try:
-            if tool.effect is not Effect.PURE:
-                await self.emit.settled()
-            result = await tool.run(context, params)
+            result = await self.ledger.settle(context.call_id, tool, params, context)
+            if result is None:
+                await self.ledger.start(context.call_id, tool, params, context)
+                result = await tool.run(context, params)
         except ToolError as error:
             result = ToolResult.failed(error)
+        except Fenced:
+            raise
         except Exception as error:  # noqa: BLE001 - the one broad except: the run goes on, the traceback is kept
             log.exception("tool %s failed", tool.name)
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))

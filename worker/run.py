@@ -20,6 +20,7 @@ from shared.wire import now
 from worker.emit import Emitter
 from worker.history import History
 from worker.lease import Stop, StopSignal
+from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.loop import Loop
 from worker.models.base import ToolSpec
@@ -145,6 +146,7 @@ class Run:
                 bound=PromptBound(self.claim.limits),
                 emit=self.emit,
                 steps=self.steps,
+                ledger=Ledger(self.emit, self.claim.ledger),
                 repetition=Repetition() if services.settings.loop_detection else None,
                 after_effects=self.workspace.note_changes,
                 checkpoint=self._checkpoint,

@@ -14,8 +14,9 @@ from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
 from shared.connection import AWAY, Pipe, connect
 from shared.delegation import WorkspaceSpec
+from shared.keys import LEASES, record_key
 from shared.queue import Ticket
-from shared.runs import LEASES, RELEASE, WRITING, Claim, RunStore, record_key
+from shared.runs import RELEASE, WRITING, Claim, RunStore
 from shared.settings import Settings
 from shared.wire import now
 from worker.janitor import Janitor

@@ -12,7 +12,7 @@ from shared.events import StepCompleted, StepStarted, StepUpdated
 from shared.wire import now
 from worker.emit import Emitter
 from worker.models.base import Call
-from worker.tools.base import AnyTool, Effect, ToolResult
+from worker.tools.base import AnyTool, ToolResult
 
 
 @dataclass(slots=True)
@@ -27,8 +27,8 @@ class StepLog:
     """What the model said before the calls of this turn."""
     ended: list[Step] = field(default_factory=list[Step])
 
-    def start(self, call: Call, tool: AnyTool | None, title: str) -> Step:
-        """A step that runs from now on; the id is the call's."""
+    def start(self, call: Call, tool: AnyTool | None, title: str, *, announced: bool = False) -> Step:
+        """A step that runs from now on; the id is the call's. An earlier attempt may have announced it."""
         step = Step(
             id=call.id,
             type=tool.step_type if tool else "tool_call",
@@ -40,7 +40,8 @@ class StepLog:
             timestamp=now(),
             thinking=self.thinking or None,
         )
-        self.emit.emit(StepStarted(step=step))
+        if not announced:
+            self.emit.emit(StepStarted(step=step))
         self.say(f"turn {self.turn} · step {len(self.ended) + 1} · {title}")
         return step
 
@@ -83,21 +84,15 @@ class StepLog:
         return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
 
 
-def not_executed(why: str, kind: ErrorType = ErrorType.LIMIT_REACHED) -> ToolResult:
+def not_executed(why: str) -> ToolResult:
     """The answer to a call that nobody carried out."""
-    return ToolResult(error=f"not executed: {why}", error_type=kind)
+    return ToolResult(error=f"not executed: {why}", error_type=ErrorType.LIMIT_REACHED)
 
 
-def in_doubt(call: Call, kit: Mapping[str, AnyTool]) -> ToolResult | None:
-    """Of a call that a lost worker left open: the answer, where it may have happened already and is not repeated."""
-    tool = next((tool for tool in kit.values() if call.name in (tool.name, *tool.aliases)), None)
-    if tool is None or tool.effect is Effect.PURE:
-        return None
-    return not_executed(
-        "the worker was lost while this call may have been under way, so it may have happened. "
-        "Look at the workspace before you repeat it",
-        ErrorType.CANCELLED,
-    )
+def in_doubt(why: str) -> ToolResult:
+    """The answer to a call of which nobody knows how far it came."""
+    advice = "It may have happened, wholly or in part: look at the workspace before you repeat it"
+    return ToolResult(error=f"outcome unknown: {why}. {advice}.", error_type=ErrorType.CANCELLED)
 
 
 def _line(number: int, step: Step) -> str:

@@ -1,14 +1,14 @@
 -- Accepts delegations, all or none: record, index, claim deadline and run_queued in one step.
--- KEYS: index, leases, then for each: record, events, idempotency key ('' where there is none)
+-- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children ('' where there is none)
 -- ARGV: claim grace ms, idempotency ttl s, then for each:
 --       id, idempotency hash, first event, channel, number of fields, field, value, ...
 -- Returns for each: '' (accepted) or the id that the idempotency key already stands for; {-1, index} for a reused key.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers, at = {}, 3
-local count = (#KEYS - 2) / 3
+local count = (#KEYS - 2) / 4
 for i = 1, count do
-  local key = KEYS[3 * i + 2]
+  local key = KEYS[4 * i + 1]
   answers[i] = ''
   if key ~= '' then
     local held = redis.call('HMGET', key, 'id', 'hash')
@@ -21,7 +21,7 @@ for i = 1, count do
 end
 at = 3
 for i = 1, count do
-  local record, events, key = KEYS[3 * i], KEYS[3 * i + 1], KEYS[3 * i + 2]
+  local record, events, key, family = KEYS[4 * i - 1], KEYS[4 * i], KEYS[4 * i + 1], KEYS[4 * i + 2]
   local id, fields = ARGV[at], tonumber(ARGV[at + 4])
   if answers[i] == '' and redis.call('EXISTS', record) == 0 then
     local values = {}
@@ -32,6 +32,7 @@ for i = 1, count do
     redis.call('PUBLISH', ARGV[at + 3], ARGV[at + 2])
     redis.call('ZADD', KEYS[1], 0, id)
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), id)
+    if family ~= '' then redis.call('SADD', family, id) end
     if key ~= '' then
       redis.call('HSET', key, 'id', id, 'hash', ARGV[at + 1])
       redis.call('EXPIRE', key, ARGV[2])

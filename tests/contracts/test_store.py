@@ -15,7 +15,8 @@ from shared.delegation import DelegationRequest, Limits, Status, TerminationReas
 from shared.errors import KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.runs import RECORD, RENEW, WRITING, Claim, RunStore, Writing, record_key
+from shared.keys import record_key
+from shared.runs import RECORD, RENEW, WRITING, Claim, RunStore, Writing
 from shared.wire import now
 from tests.waiting import until
 

@@ -14,7 +14,8 @@ from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, TurnStarted
 from shared.ids import new_id
-from shared.runs import WRITING, Claim, RunStore, channel, record_key
+from shared.keys import channel, record_key
+from shared.runs import WRITING, Claim, RunStore
 from tests.waiting import until
 from worker.emit import Emitter
 

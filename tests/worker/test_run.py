@@ -11,7 +11,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, StepStatus, ToolAgentResult
 from shared.events import Replied, StepCompleted, StepStarted
-from shared.runs import LEASES, history_key, record_key
+from shared.keys import LEASES, history_key, record_key
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from worker.task import carry_out
@@ -323,7 +323,7 @@ async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, 
     assert await asyncio.wait_for(running, 5) is None
     assert len(await bench.events(id)) == seen
     assert (await bench.store.get(id)).result is None
-    await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), LEASES)
+    await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), f"{record_key(id)}:ledger", LEASES)
 
 
 @pytest.mark.requirement("P-03")

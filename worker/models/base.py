@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from shared.delegation import Usage
+from shared.delegation import TerminationReason, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,12 @@ class Reply:
     text: str = ""
     thinking: str = ""
     calls: list[Call] = field(default_factory=list[Call])
+
+    @property
+    def ending(self) -> TerminationReason:
+        """Why a run ends with this reply, when it does."""
+        odd = {"refusal": TerminationReason.REFUSED, "model_context_window_exceeded": TerminationReason.ERROR}
+        return odd.get(self.stop_reason, TerminationReason.COMPLETED)
 
     def without_calls(self) -> Reply:
         """This reply with its words alone: for the last turn, in which nothing is executed any more."""

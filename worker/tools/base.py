@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import cleandoc
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -184,6 +184,15 @@ class Tool(ABC, Generic[P]):
 
     def touches(self, params: P) -> Touches:
         return Touches()
+
+    async def facts(self, ctx: ToolContext, params: P) -> dict[str, Any]:
+        """What must be known before the call, so that ``probe`` can tell afterwards whether it happened; JSON."""
+        return {}
+
+    async def probe(self, ctx: ToolContext, params: P, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
+        """Of a call that was under way when its worker was lost: its result where it happened, False where it did
+        not, None where nobody can know. Only asked of tools that are not pure."""
+        return None
 
     @abstractmethod
     async def run(self, ctx: ToolContext, params: P) -> ToolResult:

@@ -1,0 +1,41 @@
+"""Names in Redis. Keys of one delegation share a hash tag, so that they live in one slot of a cluster."""
+
+from __future__ import annotations
+
+EVENTS = "deputize:events"
+"""Channel of every durable event; with ``:<id>`` behind it, of everything of one delegation."""
+CANCEL = "deputize:cancel"
+"""Channel of requests to cancel: ids."""
+INDEX = "deputize:runs"
+LEASES = "deputize:leases"
+
+
+def channel(id: str) -> str:
+    return f"{EVENTS}:{id}"
+
+
+def record_key(id: str) -> str:
+    return f"deputize:run:{{{id}}}"
+
+
+def events_key(id: str) -> str:
+    return f"{record_key(id)}:events"
+
+
+def history_key(id: str) -> str:
+    return f"{record_key(id)}:history"
+
+
+def ledger_key(id: str) -> str:
+    """What is known of the calls of the turn under way, by call id (design §3)."""
+    return f"{record_key(id)}:ledger"
+
+
+def children_key(id: str) -> str:
+    """The ids of nested delegations, so that a cancel reaches them."""
+    return f"{record_key(id)}:children"
+
+
+def keys_of(id: str) -> list[str]:
+    """All keys of one delegation: what gets a time to live when it ends."""
+    return [record_key(id), events_key(id), history_key(id), ledger_key(id), children_key(id)]

@@ -1,0 +1,66 @@
+"""The ledger: what is known of each call of the turn under way, so that no crash makes an effect happen twice.
+
+A call is asked (the history says so), started (written before its effect can begin) and finished (with its answer).
+When its turn is answered the history knows all of it, and the ledger is emptied (design §3).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shared.errors import ErrorType
+from worker.emit import Emitter
+from worker.steps import in_doubt
+from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+
+
+class Ledger:
+    """One run's ledger; ``kept`` is what earlier attempts wrote of the turn they left open."""
+
+    def __init__(self, emit: Emitter, kept: Mapping[str, str]) -> None:
+        self._emit = emit
+        self._kept: dict[str, dict[str, Any]] = {call: json.loads(state) for call, state in kept.items()}
+
+    def known(self, call: str) -> bool:
+        """Whether an earlier attempt had started this call."""
+        return call in self._kept
+
+    async def start(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> None:
+        """Notes that the call begins, and waits until that is kept where the call may have an effect."""
+        if tool.effect is Effect.PURE:
+            return
+        facts = await tool.facts(context, params)
+        self._emit.mark(call, json.dumps({"state": "started", "facts": facts}))
+        await self._emit.settled()
+
+    def finish(self, call: str, result: ToolResult) -> None:
+        """Notes the call's answer together with its step's end."""
+        state = {"state": "finished", "content": result.content, "error": result.error, "type": result.error_type}
+        self._emit.mark(call, json.dumps(state, ensure_ascii=False))
+
+    def clear(self) -> None:
+        """The turn is answered."""
+        self._kept.clear()
+        self._emit.mark("", "")
+
+    def finished(self, call: str) -> ToolResult | None:
+        """The answer that an earlier attempt already had."""
+        state = self._kept.get(call, {})
+        if state.get("state") != "finished":
+            return None
+        kind = ErrorType(state["type"]) if state["type"] else None
+        return ToolResult(content=state["content"], error=state["error"], error_type=kind)
+
+    async def settle(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
+        """Of a call that was under way when its worker was lost: its answer, or None where it is to be executed.
+
+        What nobody can know is told to the model as such, and never silently repeated.
+        """
+        if call not in self._kept or tool.effect is Effect.PURE:
+            return None
+        found = await tool.probe(context, params, self._kept[call]["facts"])
+        if found is None:
+            return in_doubt("the worker was lost while this call was under way")
+        return found or None
