@@ -80,8 +80,7 @@ class Loop:
     def settle(self, why: str, note: str = "") -> None:
         """Answers every call that is still open, so that each has exactly one answer (P-09)."""
         if calls := self.history.unanswered():
-            late = not_executed(why)
-            self.history.answer([(call, self.answers.get(call.id, late)) for call in calls], note)
+            self.history.answer([(call, self.answers.get(call.id) or not_executed(why)) for call in calls], note)
         elif note:
             self.history.ask(note)
 
