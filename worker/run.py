@@ -113,7 +113,7 @@ class Run:
     async def _parts(self) -> AsyncGenerator[Loop]:
         """Everything a run needs, made for this run alone (P-03); gone when the block ends."""
         request, services = self.claim.request, self.services
-        kit = toolkit(request.tools)
+        kit = toolkit(request.tools, services.tools)
         model = await services.model(request.model)
         self.meter = Meter.restored(self.claim.limits, model.price(), self.claim.checkpoint)
         if self.claim.limits.max_cost_usd is not None and model.price() is None:

@@ -27,6 +27,7 @@ from worker.progress import ProgressEvents
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools import BUILTIN, cards
+from worker.tools.base import AnyTool
 from worker.workspace import Workspace
 
 
@@ -43,6 +44,7 @@ class Services:
     catalog: Catalog
     progress: ProgressEvents
     sandbox_problem: str | None
+    tools: Sequence[AnyTool] = BUILTIN
     started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
@@ -95,14 +97,14 @@ class Services:
             concurrency=self.concurrency,
             model=self.settings.model,
             sandbox=self.sandbox_problem,
-            tools=[tool.name for tool in BUILTIN],
+            tools=[tool.name for tool in self.tools],
         )
 
     async def announce_forever(self) -> None:
         """Says every few seconds that this worker is here, with what, and how busy it is."""
         while True:
             with suppress(*AWAY):
-                await asyncio.shield(self.catalog.announce(self.card(), cards()))
+                await asyncio.shield(self.catalog.announce(self.card(), cards(self.tools)))
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
 
@@ -116,6 +118,7 @@ async def open_services(
     send: Callable[[Sequence[Ticket]], None],
     progress: ProgressEvents,
     sandbox_problem: str | None,
+    tools: Sequence[AnyTool] = BUILTIN,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closed, and gone from the catalog, with the block."""
     async with (
@@ -128,7 +131,7 @@ async def open_services(
         store = RunStore(redis, settings.retention_seconds)
         leases = Leases(pipe, bus, settings.lease_seconds)
         catalog = Catalog(redis)
-        services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem)
+        services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem, tools)
         janitor = Janitor(store, send, settings.claim_seconds)
         async with asyncio.TaskGroup() as background:
             tasks = [

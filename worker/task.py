@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -17,9 +17,11 @@ from worker.progress import ProgressEvents
 from worker.run import Run
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
+from worker.tools import BUILTIN
+from worker.tools.base import AnyTool
 
 
-def register(app: Celery, settings: Settings, redis_url: str, name: str) -> None:
+def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] = BUILTIN) -> None:
     """Makes ``deputize.run`` known to the app, and has the pool open what its runs share."""
     opened: list[Services] = []
 
@@ -36,6 +38,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str) -> None
             send=partial(send_tickets, app),
             progress=ProgressEvents(app, name),
             sandbox_problem=problem,
+            tools=tools,
         ) as services:
             opened.append(services)
             yield
