@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import suppress
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -44,8 +43,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        with suppress(ClientDisconnect):
+        try:
             await unless_gone(receive, self._write(send))
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:
+            pass  # the server stops and has waited long enough: callers get an end and come back
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
         coming: asyncio.Future[Envelope] | None = None
@@ -65,7 +69,6 @@ class EventStream(Response):
                 coming = None
         finally:
             await _close(self._follower, coming)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _send(send: Send, chunk: bytes) -> None:

@@ -1,0 +1,74 @@
+"""`deputize`: the command line. Here are only the commands' names, so that help loads nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+
+from orchestrator.cli.exits import Exit, of_error
+from shared.errors import DeputizeError, Refused
+
+COMMANDS = {
+    "run": ("run:run", "Hand over one task and wait for its result."),
+    "batch": ("batch:batch", "Hand over many tasks from a file."),
+    "demo": ("demo:demo", "Watch three delegations at once."),
+    "watch": ("watch:watch", "Follow delegations until they are finished."),
+    "show": ("show:show", "Show one delegation: its result, events, steps or patch."),
+    "list": ("show:list_", "List delegations, newest first."),
+    "cancel": ("cancel:cancel", "Stop delegations."),
+    "tools": ("fleet:tools", "List the tools that workers have announced."),
+    "workers": ("fleet:workers", "List the workers that are alive."),
+    "up": ("stack:up", "Run Redis, workers and the API on this machine."),
+    "serve": ("stack:serve", "Run the API alone."),
+    "worker": ("stack:worker", "Run one worker alone."),
+    "doctor": ("doctor:doctor", "Check this machine and the service, and say what to mend."),
+}
+"""Name: where it is, and its line in the help. A new command is one line here."""
+
+
+class Commands(click.Group):
+    """Loads a command's module only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        return getattr(importlib.import_module(f"orchestrator.cli.{module}"), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> None:
+        try:
+            code = super().invoke(ctx)
+        except DeputizeError as error:
+            click.echo(f"deputize: {error}", err=True)
+            if isinstance(error, Refused) and len(error.errors) > 1:
+                for mistake in error.errors:
+                    click.echo(f"  {mistake['pointer']}: {mistake['detail']}", err=True)
+            code = of_error(error)
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+        ctx.exit(int(code or 0))
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", type=click.Path(path_type=Path), help="Read settings from this deputize.toml.")
+@click.version_option(package_name="deputize", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, config: Path | None) -> None:
+    """Delegate tasks to tool agents that run in parallel on a pool of workers.
+
+    Without DEPUTIZE_URL the stack on this machine is used; run, batch and demo start one when there is none.
+    """
+    ctx.obj = config
+
+
+def main() -> None:
+    cli(prog_name="deputize")

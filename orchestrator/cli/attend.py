@@ -1,0 +1,175 @@
+"""Following delegations to their ends, however that comes: finished, waited long enough, or interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import words
+from orchestrator.cli.exits import Exit, of_results
+from orchestrator.cli.live import Display
+from orchestrator.cli.reach import Service
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from shared.delegation import Delegation, ToolAgentResult
+
+AT_ONCE = 100
+"""Streams open at the same time; the ends of the others are still found, only later."""
+SECOND_PRESS_SECONDS = 2.0
+CANCELLED_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Attended:
+    """What was seen: a result for each that finished, and why watching ended before all had."""
+
+    results: dict[str, ToolAgentResult] = field(default_factory=dict[str, "ToolAgentResult"])
+    cut: Exit | None = None
+
+    @property
+    def code(self) -> Exit:
+        return of_results(self.results.values()) if self.cut is None else self.cut
+
+
+@dataclass(slots=True)
+class Attention:
+    """One command's watch over its delegations."""
+
+    service: Service
+    display: Display
+    wait: float | None = None
+    """Seconds until the watch ends; the delegations go on."""
+    may_cancel: bool = True
+    on_result: Callable[[ToolAgentResult], None] = lambda result: None
+    seen: Attended = field(default_factory=Attended)
+    _said_scripted: bool = False
+
+    async def all(self, delegations: Sequence[Delegation]) -> Attended:
+        for delegation in delegations:
+            self.display.add(delegation)
+        ids = [delegation.id for delegation in delegations]
+        async with interrupts() as presses:
+            following = asyncio.create_task(self._follow_all(ids))
+            pressed = asyncio.create_task(presses.get())
+            try:
+                await asyncio.wait({following, pressed}, timeout=self.wait, return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+                elif pressed.done():
+                    await self._interrupted(self._open(ids), presses, following)
+                else:
+                    self._waited(self._open(ids))
+            finally:
+                following.cancel()
+                pressed.cancel()
+                await asyncio.gather(following, pressed, return_exceptions=True)
+        return self.seen
+
+    def _open(self, ids: Sequence[str]) -> list[str]:
+        return [id for id in ids if id not in self.seen.results]
+
+    async def _follow_all(self, ids: Sequence[str]) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+        tasks = [asyncio.create_task(self._follow(id, gate)) for id in ids]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _follow(self, id: str, gate: asyncio.Semaphore) -> None:
+        client = self.service.client
+        async with gate, aclosing(client.follow(id)) as events:
+            async for envelope in events:
+                self.display.event(envelope)
+                if envelope.event.type == "run_started":
+                    self._note_a_script(envelope.event.model)
+        result = (await client.get(id)).result  # an event is cut at its cap, the record is not
+        assert result is not None
+        self.seen.results[id] = result
+        self.on_result(result)
+
+    def _note_a_script(self, model: str) -> None:
+        if model.startswith("scripted") and not self._said_scripted:
+            self._said_scripted = True
+            self.display.note(f"note: a script answers here ({model}), not a language model")
+
+    def _waited(self, open: list[str]) -> None:
+        self.seen.cut = Exit.WAITED
+        self.display.note(f"the wait ran out; {_still(open)}. {self._way_back(open)}")
+
+    async def _interrupted(self, open: list[str], presses: asyncio.Queue[None], following: asyncio.Task[None]) -> None:
+        self.seen.cut = Exit.INTERRUPTED
+        if not self.may_cancel:
+            return
+        self.display.note(
+            f"detached; {_still(open)}. {self._way_back(open)}\n"
+            f"Ctrl-C again within {SECOND_PRESS_SECONDS:.0f} s cancels {'it' if len(open) == 1 else 'them'}."
+        )
+        try:
+            await asyncio.wait_for(presses.get(), SECOND_PRESS_SECONDS)
+        except TimeoutError:
+            return
+        await asyncio.gather(*(self.service.client.cancel(id) for id in open))
+        await asyncio.wait({following}, timeout=CANCELLED_SECONDS)
+        self.display.note(f"cancelled: {', '.join(open)}")
+
+    def _way_back(self, open: Sequence[str]) -> str:
+        if self.service.own:
+            return (
+                "The stack of this command ends with it; what is not finished goes on with the next one "
+                f"(`deputize up`). Come back with `deputize watch {' '.join(open[:3])}`."
+            )
+        return f"Come back with `deputize watch {' '.join(open[:3])}`, or stop with `deputize cancel`."
+
+
+def _still(open: Sequence[str]) -> str:
+    names = ", ".join(open[:3]) + (", …" if len(open) > 3 else "")
+    return f"{names} {'goes' if len(open) == 1 else 'go'} on"
+
+
+@asynccontextmanager
+async def interrupts() -> AsyncGenerator[asyncio.Queue[None]]:
+    """One entry for each Ctrl-C, which does nothing else meanwhile."""
+    presses: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, presses.put_nowait, None)
+    try:
+        yield presses
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def note_if_it_waits(client: Client, note: Callable[[str], None]) -> None:
+    if (why := await client.not_ready()) is not None:
+        note(f"queued for now: {why}")
+
+
+def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> None:
+    """A limit that the server lowered must not be a surprise at the end."""
+    asked, held = delegation.request.limits, delegation.effective_limits
+    for name, field_ in type(asked).model_fields.items():
+        wanted, given = getattr(asked, name), getattr(held, name)
+        if wanted is not None and wanted != given:
+            note(f"{field_.alias} {wanted:g} is above the server's cap; {given:g} holds")
+
+
+def print_result(result: ToolAgentResult, *, json: bool, outcome: bool) -> None:
+    """The result to stdout; how it came about to stderr, and with ``outcome`` how it ended."""
+    if json:
+        click.echo(result.to_json())
+        return
+    click.echo(result.summary)
+    if outcome:
+        click.echo(words.outcome(result), err=True)
+    for changed in result.file_changes:
+        click.echo(f"  {words.change(changed)}", err=True)
+    for error in result.errors:
+        click.echo(f"  error: {error}", err=True)

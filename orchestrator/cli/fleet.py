@@ -1,0 +1,57 @@
+"""`deputize tools` and `deputize workers`: who works, and with what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import words
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.reach import load_settings, reach
+
+if TYPE_CHECKING:
+    from shared.catalog import ToolCard, WorkerCard
+    from shared.settings import Settings
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+@click.pass_context
+def tools(ctx: click.Context, as_json: bool) -> Exit:
+    """List the tools that workers have announced."""
+    found = asyncio.run(_tools(load_settings(ctx)))
+    width = max((len(tool.name) for tool in found), default=0)
+    for tool in found:
+        first = tool.description.strip().partition("\n")[0]
+        click.echo(tool.to_json() if as_json else f"{tool.name:{width}}  {tool.kind:8}  {words.cut(first, 90)}")
+    if not found:
+        click.echo("no worker has announced its tools yet; start one with `deputize up`", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _tools(settings: Settings) -> list[ToolCard]:
+    async with reach(settings) as service:
+        return await service.client.tools()
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+@click.pass_context
+def workers(ctx: click.Context, as_json: bool) -> Exit:
+    """List the workers that are alive."""
+    found = asyncio.run(_workers(load_settings(ctx)))
+    width = max((len(worker.name) for worker in found), default=0)
+    for worker in found:
+        sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
+        said = f"{worker.name:{width}}  {worker.running}/{worker.concurrency} running  {worker.model}  {sandbox}"
+        click.echo(worker.to_json() if as_json else said)
+    if not found:
+        click.echo("no worker is alive; start one with `deputize worker`, or all with `deputize up`", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _workers(settings: Settings) -> list[WorkerCard]:
+    async with reach(settings) as service:
+        return await service.client.workers()

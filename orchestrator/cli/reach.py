@@ -1,0 +1,81 @@
+"""How a command gets to a service: the one that is named, the one on this machine, or one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shared.errors import Invalid, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from shared.settings import Settings
+
+ID_LENGTH = 30
+SEARCHED = 5000
+"""A short id is looked for among that many of the newest delegations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    client: Client
+    own: bool = False
+    """Started by this command, and gone with it."""
+
+
+def load_settings(ctx: click.Context, **override: Any) -> Settings:
+    from shared.settings import Settings
+
+    config: Path | None = ctx.find_root().obj
+    return Settings.load(config, **override)
+
+
+@asynccontextmanager
+async def reach(
+    settings: Settings, *, start: bool = False, stay: bool = False, workers: int = 1
+) -> AsyncGenerator[Service]:
+    """The service. With ``start`` one is started for the block where there is none; with ``stay`` it is kept up."""
+    from orchestrator.client import Client
+
+    if settings.url:
+        async with Client(settings.url, settings.token.get_secret_value() if settings.token else None) as client:
+            yield Service(client)
+        return
+    from orchestrator.stack import running, stack_in_use
+
+    there = running(settings)
+    if there is None and not start:
+        raise Unavailable("no service runs on this machine; start one with `deputize up` or set DEPUTIZE_URL")
+    if there is None or start or stay:
+        async with stack_in_use(settings, workers=workers) as stack, Client(stack.url, stack.token) as client:
+            yield Service(client, own=there is None)
+    else:
+        async with Client(there.url, there.token) as client:
+            yield Service(client)
+
+
+async def full_id(client: Client, given: str) -> str:
+    """The one id that begins with what was given, with or without ``dlg_``. Raises NotFound, Invalid."""
+    prefix = given if given.startswith("dlg_") else f"dlg_{given}"
+    if len(prefix) == ID_LENGTH:
+        return prefix
+    found: list[str] = []
+    cursor, searched = None, 0
+    while searched < SEARCHED:
+        page = await client.list(limit=500, cursor=cursor)
+        found += [item.id for item in page.items if item.id.startswith(prefix)]
+        searched += len(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    if not found:
+        raise NotFound(f"there is no delegation whose id begins with {prefix}; `deputize list` shows them")
+    if len(found) > 1:
+        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+        raise Invalid(f"{prefix} is the beginning of {len(found)} ids; give more of it: {some}")
+    return found[0]

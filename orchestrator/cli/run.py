@@ -1,0 +1,130 @@
+"""`deputize run`: one task, from its words to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.live import display
+from orchestrator.cli.reach import load_settings, reach
+
+if TYPE_CHECKING:
+    from shared.delegation import DelegationRequest
+    from shared.settings import Settings
+
+APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
+
+
+class Text(click.ParamType[str]):
+    """TEXT itself, @FILE for what is in a file, - for what comes from stdin."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            if value == "-":
+                return sys.stdin.read()
+            if value.startswith("@"):
+                return Path(value[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"{value} cannot be read: {error}", param, ctx)
+        return value
+
+
+@click.command()
+@click.argument("task")
+@click.option("--context", type=Text(), metavar="TEXT|@FILE|-", help="Background the worker needs.")
+@click.option("--expect", metavar="TEXT", help="What must be true at the end.")
+@click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Work on a copy of this directory; without it in an empty one.",
+)
+@click.option("--tools", metavar="A,B", help="Only these tools; names or patterns.")
+@click.option("--approval", type=click.Choice(APPROVAL_MODES), help="Who decides on risky steps.")
+@click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Replies of the model, at most.")
+@click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds of work, at most.")
+@click.option("--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="US dollars, at most.")
+@click.option("--model", metavar="M", help="Another model than the configured one.")
+@click.option("--wait", type=click.FloatRange(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+@click.pass_context
+def run(ctx: click.Context, wait: float | None, detach: bool, as_json: bool, **given: Any) -> Exit:
+    """Hand over TASK and wait for its result.
+
+    The result's summary goes to stdout, what happens meanwhile to stderr. Ctrl-C detaches; the work goes on.
+    """
+    settings = load_settings(ctx)
+    request = _request(given)
+    if detach:
+        return asyncio.run(_detached(settings, request, as_json))
+    return asyncio.run(_attended(settings, request, wait, as_json))
+
+
+def _request(given: dict[str, Any]) -> DelegationRequest:
+    """The request, from what was given; what was not keeps its default. Raises Invalid."""
+    from pydantic import ValidationError
+
+    from shared.delegation import DelegationRequest
+    from shared.errors import Invalid
+    from shared.wire import explain
+
+    limits = {
+        "max_turns": given["max_turns"],
+        "max_tool_calls": given["max_tool_calls"],
+        "timeout_seconds": given["timeout"],
+        "max_cost_usd": given["max_cost"],
+    }
+    workspace: Path | None = given["workspace"]
+    fields = {
+        "task": given["task"],
+        "context": given["context"],
+        "expected_outcome": given["expect"],
+        "limits": {name: value for name, value in limits.items() if value is not None},
+        "tools": given["tools"] and [name.strip() for name in given["tools"].split(",") if name.strip()],
+        "approval_mode": given["approval"],
+        "model": given["model"],
+        # The worker's folder is another than ours.
+        "workspace": workspace and {"kind": "directory", "path": str(workspace.absolute())},
+    }
+    try:
+        return DelegationRequest.model_validate({name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        mistakes = explain(error, DelegationRequest)
+        raise Invalid(f"{mistakes[0]['pointer']}: {mistakes[0]['detail']}", mistakes) from None
+
+
+async def _detached(settings: Settings, request: DelegationRequest, as_json: bool) -> Exit:
+    async with reach(settings) as service:
+        delegation = await service.client.create(request)
+        note_lowered_limits(delegation, _note)
+        await note_if_it_waits(service.client, _note)
+    click.echo(delegation.to_json() if as_json else delegation.id)
+    return Exit.SUCCEEDED
+
+
+async def _attended(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
+    async with reach(settings, start=True) as service:
+        delegation = await service.client.create(request)
+        with display() as shown:
+            shown.note(delegation.id)
+            note_lowered_limits(delegation, shown.note)
+            if not service.own:
+                await note_if_it_waits(service.client, shown.note)
+            attended = await Attention(service, shown, wait).all([delegation])
+        for result in attended.results.values():
+            print_result(result, json=as_json, outcome=not shown.tells_ends)
+    return attended.code
+
+
+def _note(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,144 @@
+"""`deputize show` and `deputize list`: what is known of delegations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from orchestrator.cli import words
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.reach import full_id, load_settings, reach
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from shared.delegation import Delegation
+    from shared.settings import Settings
+
+Part = Literal["events", "steps", "patch"]
+STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--events", "part", flag_value="events", help="Every event that was kept.")
+@click.option("--steps", "part", flag_value="steps", help="The tool calls and what came of them.")
+@click.option("--patch", "part", flag_value="patch", help="What changed in the workspace, as a diff.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_context
+def show(ctx: click.Context, id: str, part: Part | None, as_json: bool) -> Exit:
+    """Show one delegation: by default where it stands and its result.
+
+    ID may be shortened as long as only one delegation begins with it.
+    """
+    asyncio.run(_show(load_settings(ctx), id, part, as_json))
+    return Exit.SUCCEEDED
+
+
+async def _show(settings: Settings, id: str, part: Part | None, as_json: bool) -> None:
+    async with reach(settings) as service:
+        client = service.client
+        id = await full_id(client, id)
+        match part:
+            case "patch":
+                click.echo(await client.patch(id), nl=False)
+            case "events":
+                await _show_events(client, id, as_json)
+            case "steps":
+                await _show_steps(client, id, as_json)
+            case None:
+                delegation = await client.get(id)
+                click.echo(delegation.to_json() if as_json else "\n".join(_said(delegation)))
+
+
+async def _show_events(client: Client, id: str, as_json: bool) -> None:
+    for envelope in await client.events(id):
+        if as_json:
+            click.echo(envelope.to_json())
+        else:
+            said = words.event_line(envelope.event) or ""
+            click.echo(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {said}".rstrip())
+
+
+async def _show_steps(client: Client, id: str, as_json: bool) -> None:
+    for number, step in enumerate(await client.steps(id), 1):
+        if as_json:
+            click.echo(step.to_json())
+            continue
+        arguments = ", ".join(f"{name}={words.cut(str(value), 60)}" for name, value in step.arguments.items())
+        click.echo(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
+        if step.error:
+            click.echo(f"       {words.cut(step.error, 160)}")
+
+
+def _said(delegation: Delegation) -> list[str]:
+    """Facts first, the summary last: it may be long."""
+    lines = [
+        f"id         {delegation.id}",
+        f"task       {delegation.request.title}",
+        f"status     {delegation.status}",
+        f"created    {delegation.created_at:%Y-%m-%d %H:%M:%S} UTC",
+    ]
+    if delegation.worker:
+        lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
+    lines += [f"waits for  {permission}" for permission in delegation.pending_permissions]
+    result = delegation.result
+    if result is None:
+        progress = delegation.progress
+        lines.append(f"progress   turn {progress.turn}, {words.count(progress.tool_calls, 'tool call')}")
+        return lines
+    lines.append(f"outcome    {words.outcome(result)}")
+    lines += [f"changed    {words.change(changed)}" for changed in result.file_changes]
+    lines += [f"error      {error}" for error in result.errors]
+    return [*lines, "", result.summary]
+
+
+@click.command("list")
+@click.option("--status", type=click.Choice(STATUSES), help="Only these.")
+@click.option("--session", metavar="ID", help="Only those of this session of the parent.")
+@click.option("--label", "labels", multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+@click.pass_context
+def list_(
+    ctx: click.Context, status: str | None, session: str | None, labels: tuple[str, ...], limit: int, as_json: bool
+) -> Exit:
+    """List delegations, newest first."""
+    found = asyncio.run(_listed(load_settings(ctx), status, session, labels, limit))
+    for line in [item.to_json() for item in found] if as_json else _table(found):
+        click.echo(line)
+    return Exit.SUCCEEDED
+
+
+async def _listed(
+    settings: Settings, status: str | None, session: str | None, labels: tuple[str, ...], limit: int
+) -> list[Delegation]:
+    from shared.delegation import Status
+
+    found: list[Delegation] = []
+    cursor = None
+    async with reach(settings) as service:
+        while len(found) < limit:
+            page = await service.client.list(
+                status=Status(status) if status else None,
+                session=session,
+                labels=labels,
+                limit=min(limit - len(found), 500),
+                cursor=cursor,
+            )
+            found += page.items
+            if (cursor := page.next_cursor) is None:
+                break
+    return found
+
+
+def _table(found: Sequence[Delegation]) -> list[str]:
+    from shared.wire import now
+
+    moment = now()
+    return [
+        f"{item.id}  {item.status:9}  {words.ago(item.created_at, moment):>6} ago  {item.request.title}"
+        for item in found
+    ]

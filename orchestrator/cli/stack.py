@@ -1,0 +1,81 @@
+"""`deputize up`, `serve` and `worker`: the processes of a service, all or one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.reach import load_settings
+
+if TYPE_CHECKING:
+    from orchestrator.stack import StackInfo
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Worker processes.")
+@click.option("--concurrency", type=click.IntRange(1), metavar="N", help="Delegations at once in each worker.")
+@click.option("--flower", is_flag=True, help="Also run Flower, Celery's own page.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Where the API listens.")
+@click.pass_context
+def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, port: int | None) -> Exit:
+    """Run Redis, workers and the API on this machine, until Ctrl-C.
+
+    Commands on this machine find it by themselves.
+    """
+    settings = load_settings(ctx, port=port)
+    from orchestrator.keeper import run_foreground
+    from orchestrator.stack import Wanted
+    from shared.log import set_up
+
+    set_up("WARNING")
+
+    def say(info: StackInfo) -> None:
+        click.echo(f"API      {info.url}")
+        click.echo(f"Redis    {info.redis_url}")
+        click.echo(
+            f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"
+        )
+        click.echo(f"Flower   {info.flower_url or 'off; --flower runs it'}")
+        click.echo(f"Token    in {settings.home / 'stack.json'}, for programs that do not run as you")
+        click.echo("Stop     Ctrl-C; what is not finished goes on at the next start")
+
+    run_foreground(settings, Wanted(workers, concurrency, flower), say)
+    return Exit.SUCCEEDED
+
+
+@click.command()
+@click.option("--host", help="Where the API listens; beyond this machine it needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one; the log says which.")
+@click.pass_context
+def serve(ctx: click.Context, host: str | None, port: int | None) -> Exit:
+    """Run the API alone, over the Redis of DEPUTIZE_REDIS_URL."""
+    settings = load_settings(ctx, host=host, port=port)
+    from orchestrator import serve as api
+    from shared.log import set_up
+
+    set_up(settings.log_level)
+    api.serve(settings)
+    return Exit.SUCCEEDED
+
+
+@click.command()
+@click.option("--concurrency", type=click.IntRange(1), metavar="N", help="Delegations at once.")
+@click.option("--queues", metavar="A,B", help="Which queues to serve.")
+@click.option("--name", metavar="N", help="worker-N@host is how it is known.")
+@click.pass_context
+def worker(ctx: click.Context, **given: Any) -> None:
+    """Run one worker alone, over the Redis of DEPUTIZE_REDIS_URL or of this machine's stack."""
+    settings = load_settings(ctx)
+    if settings.redis_url is None:
+        from orchestrator.stack import running
+
+        if (stack := running(settings)) is not None:
+            settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    # The front never imports the worker: this process becomes one.
+    command = [sys.executable, "-P", "-m", "worker", *options]
+    os.execve(sys.executable, command, settings.child_environment())  # noqa: S606 - no shell is wanted

@@ -1,0 +1,120 @@
+"""`deputize watch`: come back to delegations, or look on at all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from orchestrator.cli.attend import Attention, interrupts, print_result
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.live import Display, display
+from orchestrator.cli.reach import full_id, load_settings, reach
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from shared.delegation import Delegation
+    from shared.events import Envelope
+    from shared.settings import Settings
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--wait", type=click.FloatRange(0), metavar="S", help="Watch for so many seconds, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
+@click.pass_context
+def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
+    """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
+
+    An ID may be shortened as long as only one delegation begins with it.
+    """
+    settings = load_settings(ctx)
+    return asyncio.run(_watch(settings, ids, wait, as_json) if ids else _watch_all(settings, wait, as_json))
+
+
+async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
+    async with reach(settings, stay=True) as service:
+        client = service.client
+        delegations = [await client.get(await full_id(client, id)) for id in ids]
+        with JsonLines() if as_json else display() as shown:
+            attended = await Attention(service, shown, wait, may_cancel=False).all(delegations)
+    if not as_json:
+        for delegation in delegations:
+            if (result := attended.results.get(delegation.id)) is not None:
+                print_result(result, json=False, outcome=not shown.tells_ends)
+    return attended.code
+
+
+async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> Exit:
+    async with reach(settings, stay=True) as service, interrupts() as presses:
+        with JsonLines() if as_json else display() as shown:
+            looking = asyncio.create_task(_look_on(service.client, shown))
+            pressed = asyncio.create_task(presses.get())
+            await asyncio.wait({looking, pressed}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            interrupted = pressed.done()
+            for task in (looking, pressed):
+                task.cancel()
+            ended = (await asyncio.gather(looking, pressed, return_exceptions=True))[0]
+    if isinstance(ended, Exception):
+        raise ended
+    return Exit.INTERRUPTED if interrupted else Exit.WAITED
+
+
+async def _look_on(client: Client, shown: Display) -> None:
+    """Those that are not finished, then whatever happens to anybody."""
+    known: set[str] = set()
+    # Streams first, then the list: what begins in between is seen twice, not missed.
+    async with aclosing(client.follow_all()) as events:
+        listening = asyncio.ensure_future(anext(events))
+        try:
+            async for delegation in unfinished(client):
+                known.add(delegation.id)
+                shown.add(delegation)
+            while True:
+                envelope = await listening
+                if envelope.delegation_id not in known:
+                    known.add(envelope.delegation_id)
+                    shown.add(await client.get(envelope.delegation_id))
+                shown.event(envelope)
+                listening = asyncio.ensure_future(anext(events))
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
+async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
+    """Every delegation that has no result yet."""
+    from shared.delegation import Status
+
+    for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
+        cursor = None
+        while True:
+            page = await client.list(status=status, limit=500, cursor=cursor)
+            for delegation in page.items:
+                yield delegation
+            if (cursor := page.next_cursor) is None:
+                break
+
+
+class JsonLines:
+    """Events for programs: on stdout, as they came."""
+
+    tells_ends = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def add(self, delegation: Delegation) -> None:
+        pass
+
+    def event(self, envelope: Envelope) -> None:
+        click.echo(envelope.to_json())
+
+    def note(self, text: str) -> None:
+        click.echo(text, err=True)

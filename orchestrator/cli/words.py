@@ -1,0 +1,111 @@
+"""How things are said to people: durations, costs, outcomes, and one line for each event."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shared.delegation import FileChange, Step, ToolAgentResult, Usage
+    from shared.events import (
+        AnyEvent,
+        ErrorSeen,
+        ModelRetried,
+        PermissionAnswered,
+        PermissionRequested,
+        ProgressMade,
+    )
+
+SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
+
+
+def seconds(value: float) -> str:
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    value = max(0, round((now - moment).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if value >= size:
+            return f"{value // size} {unit}"
+    return f"{value} s"
+
+
+def cost(usd: float | None) -> str:
+    """A dash where the price is not known: that is not the same as nothing."""
+    return "–" if usd is None else f"${usd:.4f}"
+
+
+def tokens(usage: Usage) -> str:
+    return f"{usage.total:,} tokens, {cost(usage.cost_usd)}"
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def cut(text: str, width: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def outcome(result: ToolAgentResult) -> str:
+    """`✓ succeeded (completed): 3 turns, 5 tool calls, 2.1 s, 1,204 tokens, $0.0031`."""
+    facts = (
+        count(result.turn_count, "turn"),
+        count(result.tool_call_count, "tool call"),
+        seconds(result.execution_time_ms / 1000),
+        tokens(result.usage),
+    )
+    return f"{SIGNS[result.status]} {result.status} ({result.termination_reason}): {', '.join(facts)}"
+
+
+def change(changed: FileChange) -> str:
+    """`modified pricing.py (+1 -1)`."""
+    where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path
+    return f"{changed.change} {where} (+{changed.added_lines} -{changed.removed_lines})"
+
+
+def step_line(step: Step) -> str:
+    sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
+    trouble = f": {cut(step.error, 160)}" if step.error else ""
+    return f"{sign} {cut(step.title or step.tool_name, 100)}{trouble}"
+
+
+def event_line(event: AnyEvent) -> str | None:
+    """What a person wants to read of an event as it happens; None for what is only of use to programs."""
+    match event.type:
+        case "run_queued":
+            return f"queued: {event.request.title}"
+        case "run_started":
+            return f"running on {event.worker} with {event.model}"
+        case "run_resumed":
+            return f"taken over by {event.worker} at turn {event.from_turn}: {event.reason}"
+        case "run_finished":
+            return outcome(event.result)
+        case "step_completed":
+            return f"turn {event.step.turn_index}  {step_line(event.step)}"
+        case "permission_requested" | "permission_answered" | "model_retried" | "progress" | "error":
+            return _news(event)
+        case "turn_started" | "text_delta" | "thinking_delta" | "replied":
+            return None
+        case "step_started" | "step_updated" | "step_summarized" | "heartbeat":
+            return None
+
+
+def _news(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
+    match event.type:
+        case "permission_requested":
+            return f"waits for permission {event.permission_id}: {event.step.title}"
+        case "permission_answered":
+            return f"permission {event.permission_id}: {event.outcome}"
+        case "model_retried":
+            return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
+        case "progress":
+            return event.message
+        case "error":
+            return f"{event.kind}: {event.message}"

@@ -1,0 +1,250 @@
+"""`deputize run`, as a process: what it sends, what it says where, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.run import APPROVAL_MODES
+from orchestrator.listening import free_port
+from shared.delegation import ApprovalMode, Step, StepStatus, TerminationReason, Usage
+from shared.events import Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
+from shared.wire import now
+from tests.orchestrator.command_line import Done, deputize, started
+from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.serving import served, settings
+from tests.waiting import until
+
+
+def step(status: StepStatus = StepStatus.COMPLETED) -> Step:
+    return Step(
+        id="s", type="read", title="read x.py", status=status, tool_name="read_file", turn_index=1, timestamp=now()
+    )
+
+
+async def run(
+    url: str, service: FakeService, *arguments: str, then: Callable[[str], Any] | None = None, **more: Any
+) -> Done:
+    """The command, and what happens to its delegation once it is followed."""
+    service.fleet = service.fleet or [worker_card()]
+    async with started("run", *arguments, DEPUTIZE_URL=url, **more) as command:
+        await until(lambda: service.following, 15)
+        (then or service.finish)(next(reversed(service.runs)))
+        return await command.done()
+
+
+async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, service: FakeService) -> None:
+    def work(id: str) -> None:
+        event = RunStarted(worker="w@1", model="claude", tools=[], limits=service.runs[id].effective_limits)
+        service.happen(id, event)
+        service.happen(id, StepCompleted(step=step()))
+        service.finish(id, summary="Forty-two.", file_changes=[{"path": "a.py", "change": "modified"}])
+
+    done = await run(url, service, "Count it", then=work)
+    assert (done.code, done.out) == (0, "Forty-two.\n")
+    (id,) = service.runs
+    assert done.err.splitlines() == [
+        id,
+        "queued: Count it",
+        "running on w@1 with claude",
+        "turn 1  ✓ read x.py",
+        "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000",
+        "  modified a.py (+0 -0)",
+    ]
+
+
+async def test_every_option_reaches_the_request(url: str, service: FakeService, tmp_path: Path) -> None:
+    tmp_path.joinpath("background.txt").write_text("zażółć")
+    tmp_path.joinpath("here").mkdir()
+    given = ["--context", "@background.txt", "--expect", "A number.", "--workspace", "here", "--tools", "read_*, grep"]
+    given += ["--approval", "readOnly", "--max-turns", "3", "--max-tool-calls", "0", "--timeout", "9.5"]
+    given += ["--max-cost", "0.25", "--model", "claude-x"]
+    await run(url, service, "Count it", *given, cwd=tmp_path)
+    (delegation,) = service.runs.values()
+    request = delegation.request
+    assert request.task == "Count it"
+    assert request.context == "zażółć"
+    assert request.expected_outcome == "A number."
+    assert request.workspace.to_dict() == {"kind": "directory", "path": str(tmp_path / "here"), "ignored": True}
+    assert request.tools == ["read_*", "grep"]
+    assert request.approval_mode is ApprovalMode.READ_ONLY
+    assert request.limits.model_dump(exclude_none=True) == {
+        "max_turns": 3,
+        "max_tool_calls": 0,
+        "timeout_seconds": 9.5,
+        "max_cost_usd": 0.25,
+    }
+    assert request.model == "claude-x"
+
+
+def test_the_approval_modes_are_those_of_the_contract() -> None:
+    assert set(APPROVAL_MODES) == {mode.value for mode in ApprovalMode}
+
+
+async def test_the_context_can_come_from_stdin(url: str, service: FakeService) -> None:
+    await run(url, service, "Count it", "--context", "-", stdin="from a pipe")
+    (delegation,) = service.runs.values()
+    assert delegation.request.context == "from a pipe"
+
+
+@pytest.mark.parametrize(("reason", "code"), [("error", 1), ("cancelled", 4), ("max_turns", 5)])
+async def test_the_exit_code_says_how_it_ended(url: str, service: FakeService, reason: str, code: int) -> None:
+    end = TerminationReason(reason)
+    done = await run(url, service, "x", then=lambda id: service.finish(id, end, summary="half of it"))
+    assert (done.code, done.out) == (code, "half of it\n")
+
+
+async def test_as_json_the_whole_result_is_one_line(url: str, service: FakeService) -> None:
+    done = await run(url, service, "x", "--json", then=lambda id: service.finish(id, summary="a\nb"))
+    (id,) = service.runs
+    assert done.out.count("\n") == 1
+    assert json.loads(done.out) == service.runs[id].to_dict()["result"]
+
+
+async def test_where_nobody_answers_it_ends_with_3_and_names_the_way_out(tmp_path: Path) -> None:
+    done = await deputize("run", "x", DEPUTIZE_URL=f"http://127.0.0.1:{free_port()}")
+    assert done.code == 3
+    assert "deputize up" in done.err
+    done = await deputize("list", DEPUTIZE_HOME=str(tmp_path))
+    assert done.code == 3
+    assert "deputize up" in done.err
+
+
+async def test_with_a_wrong_token_or_setting_it_ends_with_3() -> None:
+    async with served(FakeService(), settings(token="right")) as url:
+        done = await deputize("run", "x", DEPUTIZE_URL=url, DEPUTIZE_TOKEN="wrong")
+        assert done.code == 3
+        assert "DEPUTIZE_TOKEN" in done.err
+        assert (await deputize("list", DEPUTIZE_URL=url, DEPUTIZE_TOKEN="right")).code == 0
+    done = await deputize("list", DEPUTIZE_PORT="many")
+    assert done.code == 3
+    assert "port" in done.err
+
+
+async def test_a_refusal_lists_every_mistake(url: str, service: FakeService) -> None:
+    from shared.errors import Invalid
+
+    mistakes = [{"pointer": "/tools/0", "detail": "unknown"}, {"pointer": "/tools/1", "detail": "unknown too"}]
+    service.away = Invalid("2 mistakes", mistakes)
+    done = await deputize("run", "x", DEPUTIZE_URL=url)
+    assert done.code == 2
+    assert "/tools/0: unknown" in done.err
+    assert "/tools/1: unknown too" in done.err
+
+
+async def test_when_the_wait_is_over_the_work_goes_on(url: str, service: FakeService) -> None:
+    done = await deputize("run", "x", "--wait", "0.1", DEPUTIZE_URL=url)
+    (id,) = service.runs
+    assert (done.code, done.out) == (124, "")
+    assert f"deputize watch {id}" in done.err
+    assert not service.runs[id].status.finished
+
+
+async def test_the_first_interrupt_detaches_and_says_how_to_come_back(url: str, service: FakeService) -> None:
+    async with started("run", "x", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 15)
+        command.interrupt()
+        done = await command.done()
+    (id,) = service.runs
+    assert (done.code, done.out) == (130, "")
+    assert f"deputize watch {id}" in done.err
+    assert not service.runs[id].status.finished
+    assert "Traceback" not in done.err
+
+
+async def test_the_second_interrupt_cancels(url: str, service: FakeService) -> None:
+    async with started("run", "x", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 15)
+        command.interrupt()
+        await until(lambda: b"Ctrl-C again" in command.err)
+        command.interrupt()
+        done = await command.done()
+    (id,) = service.runs
+    assert done.code == 130
+    assert f"cancelled: {id}" in done.err
+    assert service.runs[id].status == "cancelled"
+
+
+async def test_detached_it_prints_the_id_and_leaves(url: str, service: FakeService) -> None:
+    done = await deputize("run", "x", "--detach", DEPUTIZE_URL=url)
+    (id,) = service.runs
+    assert (done.code, done.out) == (0, f"{id}\n")
+    done = await deputize("run", "x", "--detach", "--json", DEPUTIZE_URL=url)
+    assert json.loads(done.out)["status"] == "queued"
+
+
+async def test_it_says_at_once_when_nobody_works(url: str, service: FakeService) -> None:
+    done = await deputize("run", "x", "--detach", DEPUTIZE_URL=url)
+    assert "no worker is alive" in done.err
+    assert "deputize up" in done.err
+    service.fleet = [worker_card()]
+    assert "no worker" not in (await deputize("run", "x", "--detach", DEPUTIZE_URL=url)).err
+
+
+async def test_a_limit_above_the_cap_is_told(url: str, service: FakeService) -> None:
+    done = await run(url, service, "x", "--max-turns", "5000", "--timeout", "1000000")
+    assert "maxTurns 5000 is above the server's cap; 200 holds" in done.err
+    assert "timeoutSeconds 1e+06 is above" in done.err
+
+
+async def test_a_script_is_never_passed_off_as_a_model(url: str, service: FakeService) -> None:
+    def work(id: str) -> None:
+        event = RunStarted(worker="w", model="scripted", tools=[], limits=service.runs[id].effective_limits)
+        service.happen(id, event)
+        service.finish(id)
+
+    done = await run(url, service, "x", then=work)
+    assert "not a language model" in done.err
+
+
+async def in_a_terminal(url: str, service: FakeService, **variables: str) -> str:
+    """What a command draws on a terminal while something happens."""
+    ours, theirs = pty.openpty()
+    drawn = bytearray()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(ours, lambda: drawn.extend(os.read(ours, 65536)))
+    try:
+        async with started("run", "Count it", DEPUTIZE_URL=url, stderr=theirs, COLUMNS="100", **variables) as command:
+            await until(lambda: service.following, 15)
+            (id,) = service.runs
+            limits = service.runs[id].effective_limits
+            service.happen(id, RunStarted(worker="w", model="claude", tools=[], limits=limits))
+            service.happen(id, StepStarted(step=step(StepStatus.RUNNING)))
+            service.happen(id, Replied(turn=1, stop_reason="tool_use", usage=Usage(cost_usd=0.5)))
+            await until(lambda: b"read x.py" in drawn)
+            service.happen(id, Heartbeat(turn=7, tool_calls=1, elapsed_ms=61_000, cost_usd=0.5))
+            await until(lambda: b"1 min 0" in drawn)
+            service.finish(id, summary="Forty-two.", turn_count=8)
+            assert (await command.done()).out == "Forty-two.\n"
+        await until(lambda: b"succeeded" in drawn)
+    finally:
+        loop.remove_reader(ours)
+        os.close(ours)
+        os.close(theirs)
+    return drawn.decode()
+
+
+async def test_in_a_terminal_a_table_moves(url: str, service: FakeService) -> None:
+    drawn = await in_a_terminal(url, service, TERM="xterm-256color")
+    assert "\x1b[36m" in drawn  # running is cyan
+    assert "\x1b[1A" in drawn or "\x1b[2K" in drawn  # the cursor goes back up
+    for said in ("Count it", "running", "… read x.py", "$0.5000", "succeeded"):
+        assert said in drawn
+
+
+async def test_no_color_takes_the_colours_and_leaves_the_table(url: str, service: FakeService) -> None:
+    drawn = await in_a_terminal(url, service, TERM="xterm-256color", NO_COLOR="1")
+    assert "\x1b[36m" not in drawn
+    assert "running" in drawn
+
+
+async def test_without_a_terminal_nothing_is_coloured_or_redrawn(url: str, service: FakeService) -> None:
+    done = await run(url, service, "x", then=lambda id: service.finish(id, TerminationReason.ERROR), TERM="xterm")
+    assert "\x1b" not in done.out + done.err

@@ -1,0 +1,152 @@
+"""The command line itself: help, wrong use, and the one table of exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import COMMANDS, cli
+from orchestrator.cli.exits import Exit, of_error, of_result, of_results
+from shared import errors
+from shared.delegation import Status, TerminationReason, ToolAgentResult
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)  # type: ignore[attr-defined]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_name_in_the_table_is_a_command_of_that_name(name: str) -> None:
+    assert command(name).name == name
+    assert command(name).help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    silent = [each.name for each in command(name).params if isinstance(each, click.Option) and not each.help]
+    assert silent == []
+
+
+def test_help_loads_only_what_it_needs() -> None:
+    script = (
+        "import json, sys\n"
+        "from orchestrator.cli import main\n"
+        "sys.argv = ['deputize', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pydantic', 'rich', 'httpx2', 'celery', 'anthropic', 'redis', 'fastapi', 'asyncio', 'worker'}\n"
+        "print(json.dumps(sorted(heavy & {name.split('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+def test_no_module_of_the_command_line_loads_the_worker_or_the_models_sdk() -> None:
+    modules = sorted({f"orchestrator.cli.{target.partition(':')[0]}" for target, _ in COMMANDS.values()})
+    script = (
+        f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
+        "heavy = {'celery', 'anthropic', 'fastapi', 'worker', 'rich', 'httpx2', 'pydantic'}\n"
+        "print(json.dumps(sorted(heavy & {name.split('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+    assert all(importlib.import_module(name) for name in modules)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", " "],
+        ["run", "x", "--max-turns", "-1"],
+        ["run", "x", "--max-turns", "0"],
+        ["run", "x", "--timeout", "0"],
+        ["run", "x", "--max-cost", "-2"],
+        ["run", "x", "--approval", "yolo"],
+        ["run", "x", "--context", "@not-there"],
+        ["run", "x", "--no-such-option"],
+        ["no-such-command"],
+        ["show"],
+        ["list", "--limit", "0"],
+        ["list", "--status", "happy"],
+        ["cancel"],
+        ["cancel", "dlg_x", "--all"],
+        ["batch", "not-there.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_used_wrongly_ends_with_2(arguments: list[str]) -> None:
+    done = CliRunner().invoke(cli, arguments, env={"DEPUTIZE_URL": "http://127.0.0.1:1"})
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr
+
+
+def result(reason: TerminationReason, **fields: Any) -> ToolAgentResult:
+    status = {TerminationReason.COMPLETED: Status.SUCCEEDED, TerminationReason.CANCELLED: Status.CANCELLED}
+    return ToolAgentResult(
+        delegation_id="d", termination_reason=reason, **{"status": status.get(reason, Status.FAILED), **fields}
+    )
+
+
+def test_every_way_to_end_has_its_exit_code() -> None:
+    """Contract §5."""
+    assert {str(reason): int(of_result(result(reason))) for reason in TerminationReason} == {
+        "completed": 0,
+        "max_turns": 5,
+        "max_tool_calls": 5,
+        "timeout": 5,
+        "budget": 5,
+        "cancelled": 4,
+        "loop_detected": 1,
+        "refused": 1,
+        "model_unavailable": 1,
+        "worker_lost": 1,
+        "error": 1,
+    }
+
+
+def test_a_refuted_result_is_a_failure_though_it_completed() -> None:
+    refuted = result(TerminationReason.COMPLETED, status=Status.FAILED, verification={"verdict": "refuted"})
+    assert of_result(refuted) is Exit.FAILED
+
+
+def test_of_several_the_code_is_what_the_failed_ones_share() -> None:
+    done, limit = result(TerminationReason.COMPLETED), result(TerminationReason.BUDGET)
+    assert of_results([]) is Exit.SUCCEEDED
+    assert of_results([done, done]) is Exit.SUCCEEDED
+    assert of_results([done, limit]) is Exit.LIMIT
+    assert of_results([limit, result(TerminationReason.CANCELLED)]) is Exit.FAILED
+
+
+def test_every_error_has_its_exit_code() -> None:
+    assert {kind.__name__: int(of_error(kind("x"))) for kind in (*KINDS, errors.Refused)} == {
+        "Refused": 2,
+        "Invalid": 2,
+        "TooLarge": 2,
+        "NotFound": 2,
+        "Conflict": 2,
+        "KeyReused": 2,
+        "Unauthorized": 3,
+        "Unavailable": 3,
+        "Misconfigured": 3,
+    }
+
+
+KINDS = (
+    errors.Invalid,
+    errors.TooLarge,
+    errors.NotFound,
+    errors.Conflict,
+    errors.KeyReused,
+    errors.Unauthorized,
+    errors.Unavailable,
+    errors.Misconfigured,
+)

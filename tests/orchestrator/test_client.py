@@ -1,0 +1,213 @@
+"""The HTTP client: the service's verbs and errors, and streams that mend themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from orchestrator.client import Client
+from orchestrator.listening import free_port
+from shared.delegation import Delegation, DelegationRequest, Status, Step, StepStatus
+from shared.errors import Invalid, KeyReused, Misconfigured, NotFound, Refused, TooLarge, Unauthorized, Unavailable
+from shared.events import Envelope, Heartbeat, ProgressMade, StepCompleted
+from shared.ids import new_id
+from shared.wire import Wire, now
+from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
+from tests.orchestrator.serving import served, settings
+from tests.waiting import until
+
+TASK = DelegationRequest(task="t")
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Client]:
+    async with Client(url) as client:
+        yield client
+
+
+def json_of(values: Sequence[Wire]) -> list[str]:
+    """Values as they travel: times in milliseconds."""
+    return [value.to_json() for value in values]
+
+
+async def collected(client: Client, id: str, into: list[Envelope], after: int = 0) -> None:
+    async for envelope in client.follow(id, after):
+        into.append(envelope)
+
+
+async def test_every_verb_gives_what_the_service_gives(client: Client, service: FakeService) -> None:
+    one = await client.create(TASK)
+    two, three = await client.batch([DelegationRequest(task="two"), DelegationRequest(task="three")])
+    step = Step(
+        id="s", type="read", title="read x", status=StepStatus.COMPLETED, tool_name="r", turn_index=1, timestamp=now()
+    )
+    service.happen(one.id, StepCompleted(step=step))
+    service.patches[one.id] = "diff --git a/x b/x\n"
+    service.fleet = [worker_card()]
+    assert (await client.get(one.id)).to_json() == service.runs[one.id].to_json()
+    assert json_of(await client.events(one.id, 1)) == json_of(service.kept[one.id][1:])
+    assert json_of(await client.steps(one.id)) == json_of(await service.steps(one.id))
+    assert await client.patch(one.id) == "diff --git a/x b/x\n"
+    assert json_of(await client.workers()) == json_of(service.fleet)
+    assert await client.tools() == [READ_FILE]
+    assert (await client.cancel(two.id)).status is Status.CANCELLED
+    page = await client.list(limit=2)
+    assert [item.id for item in page.items] == [three.id, two.id]
+    assert [item.id for item in (await client.list(cursor=page.next_cursor)).items] == [one.id]
+    assert [item.id for item in (await client.list(status=Status.CANCELLED)).items] == [two.id]
+
+
+async def test_a_request_arrives_as_it_was_made(client: Client, service: FakeService) -> None:
+    request = DelegationRequest(task="zażółć 🙂", context="\u2028", tools=["read_*"], idempotency_key="k")
+    created = await client.create(request)
+    assert service.runs[created.id].request == request
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (NotFound("gone"), NotFound),
+        (Invalid("wrong", [{"pointer": "/task", "detail": "blank"}]), Invalid),
+        (KeyReused("another body"), KeyReused),
+        (TooLarge("over 1,048,576"), TooLarge),
+        (Refused("no"), Refused),
+        (Unavailable("Redis is away"), Unavailable),
+    ],
+)
+async def test_errors_come_out_as_they_went_in(
+    client: Client, service: FakeService, raised: Exception, expected: type[Exception]
+) -> None:
+    service.away = raised
+    with pytest.raises(expected) as caught:
+        await client.workers()
+    assert type(caught.value) is expected
+    assert str(caught.value) == str(raised)
+    assert getattr(caught.value, "errors", None) == getattr(raised, "errors", None)
+
+
+async def test_it_says_why_work_would_wait(client: Client, service: FakeService) -> None:
+    assert "no worker is alive" in (await client.not_ready() or "")
+    service.fleet = [worker_card()]
+    assert await client.not_ready() is None
+    service.away = Unavailable("Redis is away")
+    assert await client.not_ready() == "Redis is away"
+
+
+async def test_a_mistake_of_the_service_is_unavailable(client: Client, service: FakeService) -> None:
+    service.away = RuntimeError("bug")
+    with pytest.raises(Unavailable, match="request id"):
+        await client.workers()
+
+
+async def test_the_token_is_sent() -> None:
+    async with served(FakeService(), settings(token="sécret")) as url:
+        async with Client(url, "sécret") as client:
+            assert await client.workers() == []
+        async with Client(url, "other") as client:
+            with pytest.raises(Unauthorized, match="DEPUTIZE_TOKEN"):
+                await client.workers()
+
+
+async def test_where_nobody_answers_the_error_names_the_address_and_the_way_out() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    async with Client(url) as client:
+        with pytest.raises(Unavailable) as caught:
+            await client.get(new_id())
+    assert url in str(caught.value)
+    assert "deputize up" in str(caught.value)
+    assert "DEPUTIZE_URL" in str(caught.value)
+
+
+async def test_what_is_no_service_of_ours_is_said_to_be_none() -> None:
+    async def something(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\n<html>")
+        writer.close()
+
+    async with await asyncio.start_server(something, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Client(f"http://127.0.0.1:{port}") as client:
+            with pytest.raises(Unavailable, match="502 and is no service of ours"):
+                await client.workers()
+
+
+@pytest.mark.parametrize("url", ["localhost:8642", "ftp://localhost", "http://", "nonsense"])
+def test_an_address_that_is_none_is_a_wrong_setting(url: str) -> None:
+    with pytest.raises(Misconfigured, match="DEPUTIZE_URL"):
+        Client(url)
+
+
+async def test_following_ends_after_the_last_event(client: Client, service: FakeService) -> None:
+    id = (await client.create(TASK)).id
+    got: list[Envelope] = []
+    following = asyncio.create_task(collected(client, id, got))
+    await until(lambda: service.following)
+    service.happen(id, Heartbeat(turn=1, tool_calls=0, elapsed_ms=1))
+    service.finish(id)
+    await following
+    assert [envelope.event.type for envelope in got] == ["run_queued", "heartbeat", "run_finished"]
+
+
+@pytest.mark.requirement("P-13")
+async def test_a_stream_that_breaks_goes_on_where_it_broke(service: FakeService) -> None:
+    """The service stops and starts again at the same address, twice, and things happen meanwhile."""
+    port = free_port()
+    id = (await service.accept(TASK)).delegation.id
+    got: list[Envelope] = []
+    async with Client(f"http://127.0.0.1:{port}") as client:
+        following = asyncio.create_task(collected(client, id, got))
+        for round_ in range(3):
+            async with served(service, port=port):
+                await until(lambda: service.following)
+                service.happen(id, ProgressMade(message=f"while up {round_}"))
+                await until(lambda: len(got) == len(service.kept[id]))
+            service.happen(id, ProgressMade(message=f"while down {round_}"))
+        service.finish(id)
+        async with served(service, port=port):
+            await following
+    assert json_of(got) == json_of(service.kept[id])
+
+
+async def test_a_stream_that_stays_broken_is_given_up(url: str, service: FakeService) -> None:
+    async with Client(url, patience=0.3) as client:
+        id = (await client.create(TASK)).id
+        service.away = Unavailable("Redis is away")
+        with pytest.raises(Unavailable, match="Redis is away"):
+            await collected(client, id, [])
+
+
+async def test_following_what_is_not_there_is_refused_at_once(client: Client) -> None:
+    with pytest.raises(NotFound):
+        await collected(client, new_id(), [])
+
+
+async def test_all_delegations_can_be_followed(client: Client, service: FakeService) -> None:
+    created: list[Delegation] = []
+    got: list[str] = []
+
+    async def look() -> None:
+        async for envelope in client.follow_all():
+            got.append(envelope.delegation_id)
+
+    looking = asyncio.create_task(look())
+    await until(lambda: service.following)
+    created += await client.batch([TASK, TASK])
+    await until(lambda: len(got) == 2)
+    looking.cancel()
+    assert got == [delegation.id for delegation in created]
+
+
+async def test_an_event_of_a_newer_service_is_passed_over(client: Client, service: FakeService) -> None:
+    class Novelty(ProgressMade):
+        type: Any = "novelty"
+
+    id = (await client.create(TASK)).id
+    novelty = Envelope.model_construct(delegation_id=id, seq=2, at=now(), attempt=1, event=Novelty(message="x"))
+    service.kept[id].append(novelty)
+    service.finish(id)
+    got: list[Envelope] = []
+    await collected(client, id, got)
+    assert [envelope.seq for envelope in got] == [1, 3]
