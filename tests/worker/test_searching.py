@@ -1,0 +1,189 @@
+"""Glob patterns and .gitignore against slow, obvious oracles."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from threading import Event
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.toolbench import open_toolbench
+from worker.files import Files
+from worker.globbing import Pattern
+from worker.searching import searched
+
+names = st.text(alphabet="ab.c", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
+paths = st.lists(names, min_size=1, max_size=4).map("/".join)
+parts = st.one_of(
+    st.just("**"),
+    st.lists(st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]", "{a,bc}", "{,a}"]), min_size=1, max_size=4).map(
+        "".join
+    ),
+)
+patterns = st.lists(parts, min_size=1, max_size=4).map("/".join)
+
+
+def fits(pattern: str, path: str) -> bool:
+    """The oracle: one character after the other, trying everything."""
+    if "{" in pattern:
+        start, end = pattern.index("{"), pattern.index("}")
+        choices = pattern[start + 1 : end].split(",")
+        return any(fits(pattern[:start] + choice + pattern[end + 1 :], path) for choice in choices)
+    return fits_parts([part for part in pattern.split("/") if part not in ("", ".")], path.split("/"))
+
+
+def fits_parts(parts: list[str], names: list[str]) -> bool:
+    if not parts:
+        return not names
+    if parts == ["**"]:
+        return bool(names)
+    if parts[0] == "**":
+        return any(fits_parts(parts[1:], names[skip:]) for skip in range(len(names) + 1))
+    return bool(names) and fits_name(parts[0], names[0]) and fits_parts(parts[1:], names[1:])
+
+
+def fits_name(part: str, name: str) -> bool:
+    if not part:
+        return not name
+    if part[0] == "*":
+        return any(fits_name(part[1:], name[skip:]) for skip in range(len(name) + 1))
+    if part[0] == "[":
+        end = part.index("]")
+        inner = part[1:end]
+        inside = bool(name) and (name[0] not in inner[1:] if inner[0] == "!" else name[0] in inner)
+        return inside and fits_name(part[end + 1 :], name[1:])
+    return bool(name) and part[0] in ("?", name[0]) and fits_name(part[1:], name[1:])
+
+
+@settings(max_examples=500)
+@given(patterns, paths)
+def test_a_pattern_matches_what_the_oracle_says(pattern: str, path: str) -> None:
+    assert Pattern(pattern).matches(path) == fits(pattern, path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("**/*.ts", ["a.ts", "x/y/a.ts"], ["a.tsx", "a.ts/b"]),
+        ("src/**", ["src/a", "src/a/b"], ["srcs/a", "a/src/b"]),
+        ("**/test_?.py", ["test_1.py", "a/test_x.py"], ["test_12.py"]),
+        ("*.{js,jsx,{c,m}ts}", ["a.js", "a.jsx", "a.cts", "a.mts"], ["a.ts", "a.{js"]),
+        ("[a-c]x[^0-9]", ["axb"], ["dxb", "ax1"]),
+        ("a{b", ["a{b"], ["ab"]),
+        ("{x}", ["{x}"], ["x"]),
+        ("a//./b", ["a/b"], ["a/c/b"]),
+        ("*", [".hidden", "plain"], ["a/b"]),
+        ("[", ["["], ["a"]),
+        ("[[]a", ["[a"], ["a"]),
+    ],
+)
+def test_patterns_as_people_write_them(pattern: str, yes: list[str], no: list[str]) -> None:
+    wanted = Pattern(pattern)
+    assert [path for path in yes if not wanted.matches(path)] == []
+    assert [path for path in no if wanted.matches(path)] == []
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/" * 100 + "b", "**/*a*a*a*a*a*a*a*a*a*a*b/**/" * 5 + "x"])
+def test_hostile_patterns_take_no_hostile_time(pattern: str) -> None:
+    wanted = Pattern(pattern)
+    begun = time.process_time()
+    for _ in range(50):
+        assert not wanted.matches("/".join(["a" * 200] * 20))
+    assert time.process_time() - begun < 5
+
+
+rules = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "a",
+                "/a",
+                "a/",
+                "b*",
+                "!b",
+                "*.c",
+                "!*.c",
+                "a/b",
+                "**/c",
+                "a/**",
+                "/*",
+                "!/a/",
+                "!a",
+                "# a",
+                "",
+                "b/**/c",
+            ),
+            *(
+                "[ab]",
+                "[!a]*",
+                "**",
+                "/**",
+                "**/",
+                "**/a/",
+                "a/**/",
+                "a**",
+                "a/b**",
+                "\\a",
+                "\\!b",
+                "c  ",
+                "c\\ ",
+                "a\r",
+            ),
+            *("a.\\c", "?", "*/b", "/a/b/", "!a/**", "[z-a]", "!", "/", "//a", "a//b", "./a", "a\\", "[c", "*?*"),
+        ]
+    ),
+    max_size=5,
+).map("\n".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sets(
+        st.lists(st.sampled_from(["a", "b", "c", "a.c", "!b", "c ", "[c", "#"]), min_size=1, max_size=3).map(tuple)
+    ),
+    rules,
+    rules,
+)
+def test_gitignore_means_what_git_says(tree: set[tuple[str, ...]], top: str, below: str) -> None:
+    files = [path for path in tree if not any(other[: len(path)] == path and other != path for other in tree)]
+    with tempfile.TemporaryDirectory(prefix="pytest") as name, open_toolbench(Path(name) / "w") as desk:
+        for path in files:
+            desk.write("/".join(path))
+        desk.write(".gitignore", top)
+        if (desk.root / "a").is_dir():
+            desk.write("a/.gitignore", below)
+        got = {entry.path for entry in searched(desk.files, ".", gitignore=True, stop=Event())}
+        assert got == untracked(desk.root)
+
+
+def untracked(root: Path) -> set[str]:
+    """What git itself would add."""
+    git = ["git", "-c", "safe.directory=*", "-c", "core.excludesFile=/dev/null"]
+    subprocess.run([*git, "init", "-q", str(root)], check=True, capture_output=True)
+    command = [*git, "-C", str(root), "ls-files", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, check=True, capture_output=True).stdout
+    return {path for path in listed.decode().split("\0") if path}
+
+
+def test_a_search_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number}.txt").touch()
+    stop = Event()
+    with Files(tmp_path) as files:
+        seen = 0
+        for _ in searched(files, ".", gitignore=True, stop=stop):
+            seen += 1
+            stop.set()
+    assert seen == 1
+
+
+def test_a_broken_gitignore_ignores_nothing(tmp_path: Path) -> None:
+    with open_toolbench(tmp_path / "w") as desk:
+        desk.write(".gitignore", b"\xff\xfe[\n***[z-a]\n\\\n")
+        desk.write("a.txt")
+        assert "a.txt" in {entry.path for entry in searched(desk.files, ".", gitignore=True, stop=Event())}

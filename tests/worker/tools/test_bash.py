@@ -1,0 +1,159 @@
+"""bash: output, exit codes, time, and where it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from shared.errors import ErrorType
+from tests.toolbench import EVERYTHING, Toolbench
+from tests.waiting import until
+from worker.tools.bash import shell
+
+
+@pytest.mark.requirement("S001-037", "S001-039", "S001-043", "S004-019")
+@pytest.mark.parametrize(
+    ("command", "content"),
+    [
+        ("echo out", "out"),
+        ("echo err >&2", "[stderr]\nerr"),
+        ("echo out; echo err >&2", "out\n[stderr]\nerr"),
+        ("echo out; echo err >&2; exit 3", "out\n[stderr]\nerr\n[exit code: 3]"),
+        ("exit 1", "[exit code: 1]"),
+        ("printf 'a\\n\\n b \\n\\n'", "a\n\n b "),
+        ("nosuchprogram 2>/dev/null", "[exit code: 127]"),
+        ("kill -9 $$", "[exit code: 137]"),
+    ],
+)
+async def test_output_errors_and_exit_code_in_this_order(desk: Toolbench, command: str, content: str) -> None:
+    assert (await desk.call("bash", command=command)).content == content
+
+
+@pytest.mark.requirement("S001-040")
+async def test_no_output_is_said(desk: Toolbench) -> None:
+    assert (await desk.call("bash", command="true")).content == "(no output)"
+
+
+@pytest.mark.requirement("S000-108")
+async def test_a_failed_command_is_a_failure_whose_output_the_model_still_reads(desk: Toolbench) -> None:
+    result = await desk.call("bash", command="echo made; false")
+    assert (result.success, result.error_type) == (False, ErrorType.EXECUTION_FAILED)
+    assert result.for_model == "Error: the command ended with exit code 1\nmade\n[exit code: 1]"
+    assert result.metadata["exitCode"] == 1
+
+
+@pytest.mark.requirement("S000-073", "S001-038", "S001-044")
+async def test_a_command_out_of_time_is_killed_and_its_output_is_kept(desk: Toolbench) -> None:
+    result = await desk.call("bash", command="echo before; sleep 99 & sleep 99; echo after", timeout=1)
+    assert (result.success, result.error_type) == (False, ErrorType.TIMEOUT)
+    assert result.for_model == (
+        "Error: the command was stopped after 1 second, with all that it had started. If it waits for input, "
+        "give it its input, or give a longer timeout (at most 600). The output so far:\nbefore"
+    )
+    assert result.metadata["timedOut"] is True
+
+
+async def test_nothing_that_a_command_started_goes_on_after_it(desk: Toolbench) -> None:
+    """The fixture ``nothing_left_behind`` looks for the process; this test makes one."""
+    result = await desk.call("bash", command="setsid nohup sleep 99 >/dev/null 2>&1 & echo started")
+    assert result.content == "started"
+
+
+@pytest.mark.requirement("S000-062", "S000-063", "S001-011")
+async def test_a_timeout_in_milliseconds_is_clamped_and_said(desk: Toolbench) -> None:
+    result = await desk.call("bash", command="echo hi", timeout=30000)
+    assert result.content == "hi\n[timeout: 30000 is more than allowed; 600 seconds were used]"
+    assert (await desk.call("bash", command="echo hi", timeout=600)).content == "hi"
+    for timeout in (0, -5, None):
+        assert (await desk.call("bash", command="echo hi", timeout=timeout)).content == "hi"
+
+
+@pytest.mark.requirement("S000-062")
+def test_the_default_is_two_minutes() -> None:
+    from worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams
+
+    assert (BashParams(command="x").timeout, DEFAULT_TIMEOUT, MAX_TIMEOUT) == (120, 120, 600)
+
+
+@pytest.mark.requirement("S000-061")
+async def test_a_program_that_asks_gets_no_input(desk: Toolbench) -> None:
+    assert (await desk.call("bash", command="read -r line || echo nobody answers")).content == "nobody answers"
+
+
+async def test_it_runs_in_the_workspace_with_bash(desk: Toolbench) -> None:
+    desk.write("a.txt", "x")
+    result = await desk.call("bash", command='pwd; ls; [[ "$BASH_VERSION" ]] && echo bash; x=(1 2); echo ${x[1]}')
+    assert result.content == "/workspace\na.txt\nbash\n2"
+
+
+async def test_each_command_starts_anew(desk: Toolbench) -> None:
+    await desk.call("bash", command="cd /tmp; export X=1; echo kept > /workspace/kept.txt")
+    assert (await desk.call("bash", command="pwd; echo [$X]; cat kept.txt")).content == "/workspace\n[]\nkept"
+
+
+@pytest.mark.requirement("S000-059", "S000-060")
+def test_which_shell_runs_a_command() -> None:
+    assert shell("ls", has_bash=True, system="linux") == ["bash", "--noprofile", "--norc", "-c", "ls"]
+    assert shell("ls", has_bash=False, system="linux") == ["sh", "-c", "ls"]
+    assert shell("ls", has_bash=True, system="win32") == ["powershell.exe", "-NoProfile", "-Command", "ls"]
+
+
+@pytest.mark.requirement("S002-015")
+async def test_the_end_of_the_output_is_live_while_it_runs(desk: Toolbench) -> None:
+    running = asyncio.create_task(desk.call("bash", command="echo begun; while ! [ -e go ]; do sleep 0.01; done"))
+    await until(lambda: desk.news)
+    assert desk.news == [(None, {"output": "begun\n"})]
+    desk.write("go")
+    assert (await running).content == "begun"
+
+
+async def test_live_news_are_few_and_short(desk: Toolbench) -> None:
+    await desk.call("bash", command="yes | head -c 3000000")
+    assert len(desk.news) < 20
+    assert all(len(fields["output"]) <= 2000 for _, fields in desk.news)
+
+
+@pytest.mark.requirement("S001-041")
+async def test_long_output_keeps_both_ends(desk: Toolbench) -> None:
+    result = await desk.call("bash", command="echo first; seq 1 20000; echo last; exit 2")
+    assert result.content.startswith("first\n1\n2\n")
+    assert "\nlast\n[exit code: 2]\n<system_hint" in result.content
+
+
+async def test_a_flood_is_counted_and_not_kept(desk: Toolbench) -> None:
+    result = await desk.call("bash", command="yes | head -c 9000000")
+    assert len(result.content) < 9000
+    assert "bytes of output were too much and are lost]" in result.content
+
+
+async def test_what_is_no_utf8_is_shown_as_such(desk: Toolbench) -> None:
+    result = await desk.call("bash", command=r"printf 'caf\xe9'")
+    assert result.content == "caf\ufffd"
+    json.dumps(result.content).encode()
+
+
+async def test_a_cancelled_command_is_killed(desk: Toolbench) -> None:
+    running = asyncio.create_task(desk.call("bash", command="echo begun; sleep 99"))
+    await until(lambda: desk.news)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_without_a_sandbox_nothing_runs(bare_desk: Toolbench) -> None:
+    result = await bare_desk.call("bash", command="touch ran")
+    assert result.error_type is ErrorType.SANDBOX_UNAVAILABLE
+    assert not (bare_desk.root / "ran").exists()
+
+
+async def test_a_nul_character_is_refused(desk: Toolbench) -> None:
+    assert (await desk.call("bash", command="echo a\0b")).error_type is ErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("S001-010")
+def test_the_description_warns_of_dangerous_commands_and_long_output() -> None:
+    said = EVERYTHING["bash"].description
+    assert "Dangerous commands (such as rm -rf) may wait for a person's approval" in said
+    assert "Over-long output is cut" in said

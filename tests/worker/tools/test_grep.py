@@ -1,0 +1,234 @@
+"""grep: what is found, in which order and form, and what a pattern may be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shared.errors import ErrorType
+from tests.toolbench import EVERYTHING, Toolbench
+from worker.hits import Hit, parsed, shown
+
+SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
+
+
+@pytest.fixture(params=["ripgrep", "plain"])
+def either(request: pytest.FixtureRequest) -> Toolbench:
+    """The same questions to ripgrep and to the search that stands in for it."""
+    return request.getfixturevalue("desk" if request.param == "ripgrep" else "bare_desk")
+
+
+@pytest.mark.requirement("S002-028", "S004-017")
+async def test_matching_lines_stand_below_their_file_and_behind_their_number(either: Toolbench) -> None:
+    either.write("src/a.py", SOURCE, age=100)
+    either.write("src/new.py", "total = 1\n", age=1)
+    result = await either.call("grep", pattern=r"total\b")
+    assert (
+        result.content
+        == "src/new.py\n     1|total = 1\nsrc/a.py\n     4|def total(prices):\n     9|    return total(prices)"
+    )
+    assert result.title == "Found 3 matches"
+    assert result.metadata == {"pattern": r"total\b", "searchPath": ".", "count": 3, "total": 3, "truncated": False}
+
+
+async def test_context_lines_have_a_dash_and_gaps_are_marked(either: Toolbench) -> None:
+    either.write("a.py", SOURCE)
+    result = await either.call("grep", pattern="def", context=1)
+    assert result.content == (
+        "a.py\n     3-\n     4|def total(prices):\n     5-    return sum(prices)\n    --\n"
+        "     7-\n     8|def mean(prices):\n     9-    return total(prices)"
+    )
+    assert result.metadata["total"] == 2
+
+
+@pytest.mark.parametrize(("mode", "content"), [("files", "b.py\na.py"), ("count", "b.py: 1\na.py: 2")])
+async def test_only_the_files_or_their_counts(either: Toolbench, mode: str, content: str) -> None:
+    either.write("a.py", "x\nx x\n", age=9)
+    either.write("b.py", "x\n", age=1)
+    result = await either.call("grep", pattern="x", output_mode=mode)
+    assert (result.content, result.title) == (content, "Found 2 files")
+
+
+async def test_equally_old_files_come_by_path(either: Toolbench) -> None:
+    for name in ("c.txt", "a.txt", "b/a.txt"):
+        either.write(name, "x\n", age=5)
+    assert (await either.call("grep", pattern="x", output_mode="files")).content == "a.txt\nb/a.txt\nc.txt"
+
+
+async def test_what_is_not_shown_is_counted(either: Toolbench) -> None:
+    either.write("a.txt", "x\n" * 250)
+    result = await either.call("grep", pattern="x", max_results=100)
+    lines = result.content.splitlines()
+    assert (len(lines), lines[100]) == (102, "   100|x")
+    assert lines[101] == "(100 of 250 shown. Use a narrower pattern, path or glob to see the others.)"
+    assert result.metadata["truncated"] is True
+
+
+async def test_nothing_found_is_no_error(either: Toolbench) -> None:
+    either.write("a.txt", "x\n")
+    result = await either.call("grep", pattern="y+", path="a.txt")
+    assert result.success
+    assert (result.content, result.title) == ("Nothing matches 'y+' in a.txt.", "Found 0 matches")
+
+
+@pytest.mark.parametrize("pattern", ["foo(", "[z", "a{2,1}", "(?P<"])
+async def test_a_wrong_pattern_is_explained(either: Toolbench, pattern: str) -> None:
+    either.write("a.txt", "x\n")
+    result = await either.call("grep", pattern=pattern)
+    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
+    assert result.error is not None
+    assert result.error.startswith("grep: regex parse error:")
+    assert "PCRE2" not in result.error
+
+
+@pytest.mark.parametrize("pattern", ["-v", "--files", "-e", "--", "-"])
+async def test_a_pattern_that_looks_like_an_option_is_a_pattern(either: Toolbench, pattern: str) -> None:
+    either.write("a.txt", f"run {pattern} now\n")
+    either.write("-v.txt", "nothing here\n")
+    assert (await either.call("grep", pattern=pattern)).content == f"a.txt\n     1|run {pattern} now"
+
+
+async def test_a_path_that_looks_like_an_option_is_a_path(either: Toolbench) -> None:
+    either.write("--files", "x\n")
+    assert (await either.call("grep", pattern="x", path="--files")).content == "--files\n     1|x"
+
+
+async def test_only_files_of_a_glob(either: Toolbench) -> None:
+    for name in ("a.py", "src/b.py", "src/c.ts", "src/d.tsx", "e.md"):
+        either.write(name, "x\n", age=1)
+
+    async def files(glob: str) -> str:
+        return (await either.call("grep", pattern="x", output_mode="files", glob=glob)).content
+
+    assert await files("*.py") == "a.py\nsrc/b.py"
+    assert await files("src/**/*.{ts,tsx}") == "src/c.ts\nsrc/d.tsx"
+    assert await files("src/*.py") == "src/b.py"
+
+
+async def test_only_files_of_a_type(desk: Toolbench) -> None:
+    desk.write("a.py", "x\n")
+    desk.write("b.js", "x\n")
+    assert (await desk.call("grep", pattern="x", type="py", output_mode="files")).content == "a.py"
+    wrong = await desk.call("grep", pattern="x", type="nope")
+    assert wrong.error == "grep: unrecognized file type: nope"
+
+
+async def test_case_matters_unless_switched_off(either: Toolbench) -> None:
+    either.write("a.txt", "Total\n")
+    assert (await either.call("grep", pattern="total")).metadata["total"] == 0
+    assert (await either.call("grep", pattern="total", ignore_case=True)).metadata["total"] == 1
+
+
+async def test_looking_ahead_works(either: Toolbench) -> None:
+    either.write("a.txt", "foobar\nfoobaz\n")
+    assert (await either.call("grep", pattern="foo(?!bar)")).content == "a.txt\n     2|foobaz"
+
+
+async def test_hidden_files_are_searched_and_ignored_ones_are_not(either: Toolbench) -> None:
+    either.write(".gitignore", "*.log\n")
+    for name in (".github/ci.yml", "a.log", ".git/config", ".deputize/x", ".ignore"):
+        either.write(name, "needle\n", age=1)
+    assert (await either.call("grep", pattern="needle", output_mode="files")).content == ".github/ci.yml\n.ignore"
+    everything = await either.call("grep", pattern="needle", output_mode="files", respect_gitignore=False)
+    assert everything.content == ".github/ci.yml\n.ignore\na.log"
+    assert (await either.call("grep", pattern="needle", path="a.log")).content == "a.log\n     1|needle"
+    assert (await either.call("grep", pattern="needle", path=".deputize")).content == ".deputize/x\n     1|needle"
+
+
+async def test_even_a_glob_for_everything_leaves_git_and_our_directory_out(desk: Toolbench) -> None:
+    for name in (".git/config", ".deputize/x", "sub/.git/config", "a.txt"):
+        desk.write(name, "needle\n")
+    assert (await desk.call("grep", pattern="needle", glob="**", output_mode="files")).content == "a.txt"
+
+
+async def test_binary_files_are_left_out(either: Toolbench) -> None:
+    either.write("blob", b"needle\x00\n")
+    either.write("a.txt", "needle\n")
+    assert (await either.call("grep", pattern="needle", output_mode="files")).content == "a.txt"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"needle\r\n", "needle"),
+        ("nädel needle 針\n".encode(), "nädel needle 針"),
+        (b"caf\xe9 needle\n", "caf\ufffd needle"),
+        (b"needle:12:with colons - and dashes", "needle:12:with colons - and dashes"),
+        ("\ufeffneedle\n".encode("utf-16-le"), "needle"),
+    ],
+)
+async def test_lines_come_as_they_are_read(either: Toolbench, content: bytes, line: str) -> None:
+    either.write("a.txt", content)
+    assert (await either.call("grep", pattern="needle")).content == f"a.txt\n     1|{line}"
+
+
+async def test_an_overlong_line_is_cut(either: Toolbench) -> None:
+    either.write("min.js", "x" * 100_000 + "\n")
+    result = await either.call("grep", pattern="x")
+    assert len(result.content) < 600
+
+
+async def test_odd_file_names_are_found(either: Toolbench) -> None:
+    for name in ("with space.txt", "co:lon.txt", "ünï.txt", "-dash.txt", "12:34.txt"):
+        either.write(name, "needle\n", age=1)
+    result = await either.call("grep", pattern="needle", output_mode="files")
+    assert result.content.splitlines() == ["-dash.txt", "12:34.txt", "co:lon.txt", "with space.txt", "ünï.txt"]
+
+
+async def test_links_are_not_followed(either: Toolbench) -> None:
+    (either.root.parent / "outside.txt").write_text("needle\n")
+    (either.root / "link.txt").symlink_to("../outside.txt")
+    (either.root / "up").symlink_to("..")
+    assert (await either.call("grep", pattern="needle")).metadata["total"] == 0
+    for path in ("link.txt", "up", "up/outside.txt", "../outside.txt"):
+        assert (await either.call("grep", pattern="needle", path=path)).error_type is ErrorType.PATH_NOT_ALLOWED
+
+
+async def test_a_missing_path_is_an_error(either: Toolbench) -> None:
+    either.write("source.py")
+    result = await either.call("grep", pattern="x", path="sorce.py")
+    assert result.error == "File not found: sorce.py. Did you mean source.py?"
+
+
+async def test_a_pattern_that_takes_for_ever_is_stopped(bare_desk: Toolbench) -> None:
+    """Of the search in this process; ripgrep in its sandbox is stopped by the sandbox."""
+    from threading import Event
+
+    from shared.errors import ToolError
+    from worker.plain_grep import Question, search
+
+    bare_desk.write("a.txt", "a" * 60 + "!\n")
+    question = Question("(a|a)*$", ".", "content", seconds=0.2)
+    with pytest.raises(ToolError) as caught:
+        search(bare_desk.files, question, Event())
+    assert caught.value.type is ErrorType.TIMEOUT
+
+
+async def test_type_is_refused_where_ripgrep_is_missing(bare_desk: Toolbench) -> None:
+    result = await bare_desk.call("grep", pattern="x", type="py")
+    assert result.error == "type needs ripgrep, which is missing here; use glob instead"
+
+
+@pytest.mark.requirement("S004-018")
+async def test_ripgrep_runs_in_the_sandbox_over_the_workspace_alone(desk: Toolbench, tmp_path: Path) -> None:
+    desk.write("a.txt", "root needle\n")
+    assert os.path.exists("/etc/passwd")  # noqa: PTH110
+    assert (await desk.call("grep", pattern="root", path="/etc")).error_type is ErrorType.PATH_NOT_ALLOWED
+    (desk.root / "etc").symlink_to("/etc")
+    assert (await desk.call("grep", pattern="root")).content == "a.txt\n     1|root needle"
+
+
+def test_output_that_is_no_match_is_passed_over() -> None:
+    output = b'a.txt\x001:x\nblob: binary file matches (found "\\0" byte around offset 3)\nb.txt\x002-y\n'
+    assert parsed(output, "content") == [Hit("a.txt", 1, "x"), Hit("b.txt", 2, "y", is_match=False)]
+
+
+def test_context_after_the_last_shown_match_is_kept_and_before_the_next_is_not_needed() -> None:
+    hits = [Hit("a", 1, "x"), Hit("a", 2, "y", is_match=False), Hit("a", 9, "x")]
+    assert shown(hits, "content", 1) == ("a\n     1|x\n     2-y", 1, 2)
+
+
+def test_the_description_says_that_numbers_are_not_part_of_the_file() -> None:
+    assert "Number and bar are not part of the file" in EVERYTHING["grep"].description

@@ -1,0 +1,113 @@
+"""What .gitignore files leave out, as git itself decides it.
+
+Patterns in a workspace may be hostile, and they are matched in this process: libraries that turn a line into one
+regular expression take minutes for ``*a*a*a*a*a*b``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.errors import ToolError
+from worker.files import Files
+from worker.globbing import Parts, fits, name_pattern, over_names
+
+_MAX_BYTES = 1024 * 1024
+_ESCAPED = re.compile(r"\\(.)")
+_UNCLOSED = re.compile(r"\[(?![!^]?\]?[^\]]*\])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line; ``name`` for a pattern without a slash, ``path`` for one with."""
+
+    ignores: bool
+    only_directories: bool
+    name: re.Pattern[str] | None
+    path: Parts
+
+
+class GitIgnore:
+    """One .gitignore file. ``opinion`` is None where it says nothing."""
+
+    def __init__(self, text: str) -> None:
+        self._rules = [rule for line in text.removeprefix("\ufeff").split("\n") if (rule := _rule(line))]
+        self._paths = [(at, rule) for at, rule in enumerate(self._rules) if not rule.name]
+        self._by_name: dict[tuple[str, bool], int] = {}
+
+    def opinion(self, names: Sequence[str], *, directory: bool) -> bool | None:
+        """Whether the path, given by its names below the file's directory, is ignored: the last line that fits."""
+        best = self._last_by_name(names[-1], directory)
+        for at, rule in self._paths:
+            if at > best and (directory or not rule.only_directories) and fits(rule.path, names):
+                best = at
+        return self._rules[best].ignores if best >= 0 else None
+
+    def _last_by_name(self, name: str, directory: bool) -> int:
+        key = (name, directory)
+        if key not in self._by_name:
+            fitting = (
+                at
+                for at, rule in enumerate(self._rules)
+                if rule.name and (directory or not rule.only_directories) and rule.name.match(name)
+            )
+            self._by_name[key] = max(fitting, default=-1)
+        return self._by_name[key]
+
+
+def _rule(line: str) -> _Rule | None:
+    line = line.removesuffix("\r")
+    while line.endswith(" ") and not line.endswith("\\ "):
+        line = line[:-1]
+    if line.startswith("#"):
+        return None
+    ignores = not line.startswith("!")
+    pattern = line if ignores else line[1:]
+    only_directories = pattern.endswith("/")
+    pattern = pattern.removesuffix("/")
+    if not pattern or (pattern.endswith("\\") and not pattern.endswith("\\\\")):
+        return None
+    parts = [_unescaped(part) for part in pattern.removeprefix("/").split("/")]
+    if any(map(_UNCLOSED.search, parts)):
+        return None
+    if "/" not in pattern:
+        return _Rule(ignores, only_directories, name_pattern(parts[0]), ())
+    return _Rule(ignores, only_directories, None, over_names(parts))
+
+
+def _unescaped(part: str) -> str:
+    """The part with a class of one character for every escaped one, which is how fnmatch escapes."""
+    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
+
+
+class Ignoring:
+    """All .gitignore files of a workspace; the deepest one that has an opinion decides."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._read: dict[str, GitIgnore | None] = {}
+
+    def ignores(self, path: str, *, directory: bool) -> bool:
+        """Whether git ignores the path, given that it does not ignore the directory it is in."""
+        names = path.split("/")
+        for depth in range(len(names) - 1, -1, -1):
+            rules = self._of("/".join(names[:depth]))
+            if rules is not None and (opinion := rules.opinion(names[depth:], directory=directory)) is not None:
+                return opinion
+        return False
+
+    def ignores_or_above(self, path: str) -> bool:
+        """The same for a directory whose parents were not looked at."""
+        names = [name for name in path.split("/") if name not in ("", ".")]
+        return any(self.ignores("/".join(names[:end]), directory=True) for end in range(1, len(names) + 1))
+
+    def _of(self, folder: str) -> GitIgnore | None:
+        if folder not in self._read:
+            try:
+                data = self._files.read(f"{folder}/.gitignore" if folder else ".gitignore", _MAX_BYTES)
+                self._read[folder] = GitIgnore(data.decode("utf-8", "surrogateescape"))
+            except ToolError:
+                self._read[folder] = None
+        return self._read[folder]

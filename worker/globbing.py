@@ -1,0 +1,101 @@
+"""Glob patterns over paths, matched without backtracking: patterns come from models and from strangers' files."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from shared.errors import ErrorType, ToolError
+
+MAX_ALTERNATIVES = 256
+Parts = tuple[re.Pattern[str] | None, ...]
+"""One pattern a name; None stands for any number of names, also none."""
+
+
+class Pattern:
+    """``*`` and ``?`` stay inside a name, ``**`` goes through directories, ``{a,b}`` and ``[a-z]`` choose."""
+
+    def __init__(self, pattern: str) -> None:
+        self._alternatives = [_parts(alternative) for alternative in dict.fromkeys(_expanded(pattern))]
+
+    def matches(self, path: str) -> bool:
+        names = path.split("/")
+        return any(fits(parts, names) for parts in self._alternatives)
+
+
+def fits(parts: Parts, names: Sequence[str]) -> bool:
+    """Whether the names fit the parts as a whole. All ways are followed at once, name by name."""
+    reached = _through({0}, parts)
+    for name in names:
+        after: set[int] = set()
+        for at in reached:
+            part = parts[at] if at < len(parts) else _NOTHING
+            if part is None:
+                after.add(at)
+            elif part.match(name):
+                after.add(at + 1)
+        reached = _through(after, parts)
+    return len(parts) in reached
+
+
+@lru_cache(maxsize=4096)
+def name_pattern(part: str) -> re.Pattern[str]:
+    # fnmatch writes atomic groups, so that no name makes the match slow
+    return re.compile(fnmatch.translate(part.replace("[^", "[!")))
+
+
+_NOTHING = re.compile(r"(?!)")
+_ANYTHING = name_pattern("*")
+
+
+def over_names(parts: Sequence[str]) -> Parts:
+    """A ``**`` at the end stands for at least one name: what is inside, not the directory itself."""
+    ready = tuple(None if part == "**" else name_pattern(part) for part in parts)
+    return (*ready, _ANYTHING) if ready and ready[-1] is None else ready
+
+
+def _parts(pattern: str) -> Parts:
+    return over_names([part for part in pattern.split("/") if part not in ("", ".")])
+
+
+def _through(reached: set[int], parts: Parts) -> set[int]:
+    """``**`` may stand for nothing, so what comes after it is reached with it."""
+    for at in sorted(reached):
+        while at < len(parts) and parts[at] is None:
+            at += 1
+            reached.add(at)
+    return reached
+
+
+def _expanded(pattern: str) -> list[str]:
+    """The pattern without braces, once for each alternative."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        current = waiting.pop()
+        found = _innermost(current)
+        if found is None:
+            done.append(current)
+        else:
+            start, end = found
+            waiting += [current[:start] + choice + current[end + 1 :] for choice in current[start + 1 : end].split(",")]
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS, f"the pattern has more than {MAX_ALTERNATIVES} alternatives in braces"
+            )
+    return done
+
+
+def _innermost(pattern: str) -> tuple[int, int] | None:
+    """The first braces that hold a comma and no other braces."""
+    start = -1
+    for at, character in enumerate(pattern):
+        if character == "{":
+            start = at
+        elif character == "}" and start >= 0:
+            if "," in pattern[start:at]:
+                return start, at
+            start = -1
+    return None
