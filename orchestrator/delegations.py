@@ -59,7 +59,7 @@ class Delegations:
         self, settings: Settings, store: RunStore, follower: bus.Bus, catalog: Catalog, dispatcher: Dispatcher
     ) -> None:
         self._settings = settings
-        self._store = store
+        self.store = store
         self._bus = follower
         self._catalog = catalog
         self._dispatcher = dispatcher
@@ -81,14 +81,14 @@ class Delegations:
             for request in requests:
                 self._check(request, tools)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
-            answers = await self._store.accept(new, self._settings.claim_seconds)
+            answers = await self.store.accept(new, self._settings.claim_seconds)
             tickets = [
                 Ticket(id, request.title, request.priority)
                 for (id, request, _), answer in zip(new, answers, strict=True)
                 if not answer.replayed
             ]
             await self._dispatcher.send(tickets)
-            delegations = await self._store.many([answer.id for answer in answers])
+            delegations = await self.store.many([answer.id for answer in answers])
             return delegations, [answer.replayed for answer in answers]
 
     def _check(self, request: DelegationRequest, tools: Sequence[ToolCard]) -> None:
@@ -119,16 +119,16 @@ class Delegations:
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """The delegation, at once or when it is finished, but after ``wait`` seconds at the latest."""
         async with _redis_guard():
-            found = await self._store.get(id)
+            found = await self.store.get(id)
             if found.status.finished or wait <= 0:
                 return found
             try:
-                async with asyncio.timeout(wait), aclosing(bus.follow(self._bus, self._store, id)) as events:
+                async with asyncio.timeout(wait), aclosing(bus.follow(self._bus, self.store, id)) as events:
                     async for _ in events:
                         pass
             except TimeoutError:
                 pass
-            return await self._store.get(id)
+            return await self.store.get(id)
 
     async def list(
         self,
@@ -141,13 +141,13 @@ class Delegations:
     ) -> Page:
         """Newest first, filtered; ``cursor`` is what the page before named."""
         async with _redis_guard():
-            return await self._store.list(
+            return await self.store.list(
                 status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor
             )
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Every event after ``after``, then the live ones; ends after ``run_finished``."""
-        async with _redis_guard(), aclosing(bus.follow(self._bus, self._store, id, after)) as events:
+        async with _redis_guard(), aclosing(bus.follow(self._bus, self.store, id, after)) as events:
             async for envelope in events:
                 yield envelope
 
@@ -159,7 +159,7 @@ class Delegations:
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         async with _redis_guard():
-            return await self._store.events(id, after)
+            return await self.store.events(id, after)
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
         """The finished steps, in the order in which they ended."""
@@ -169,13 +169,13 @@ class Delegations:
     async def patch(self, id: str) -> str:
         """The unified diff of what the run changed in its workspace."""
         async with _redis_guard():
-            return await self._store.patch(id)
+            return await self.store.patch(id)
 
     async def cancel(self, id: str) -> Delegation:
         """Asks for the end; idempotent. A queued delegation is cancelled when this returns."""
         async with _redis_guard():
-            await self._store.cancel(id)
-            return await self._store.get(id)
+            await self.store.cancel(id)
+            return await self.store.get(id)
 
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard():

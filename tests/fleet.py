@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from shared.events import Envelope, RunFinished
 from shared.settings import Settings
 from tests.waiting import until
 
+WORKER = (sys.executable, "-m", "worker")
+
 
 class Fleet:
     """Workers that can be started, stopped, frozen and killed, and the service that feeds them."""
@@ -27,12 +29,14 @@ class Fleet:
         self.service = service
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
 
-    async def start(self, name: str = "1", *, wait: bool = True) -> subprocess.Popen[bytes]:
+    async def start(
+        self, name: str = "1", *arguments: str, program: Sequence[str] = WORKER, wait: bool = True
+    ) -> subprocess.Popen[bytes]:
         """A worker process that has announced itself."""
         log = (self.settings.home / f"worker-{name}.log").open("ab")
         with log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "worker", "--name", name],
+                [*program, "--name", name, *arguments],
                 env=self.settings.child_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -16,12 +16,15 @@ from shared.errors import DeputizeError, Misconfigured, Unavailable
 from shared.queue import create_app
 from shared.settings import Settings
 from worker import process, task
+from worker.tools import BUILTIN
+from worker.tools.base import AnyTool
 
 REDIS_SECONDS = 5.0
 PR_SET_DUMPABLE = 4
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN) -> int:
+    """Runs until it is told to stop; gives the exit code. ``tools`` are those that its runs may have."""
     options = _parse(arguments)
     keep_memory_private()
     try:
@@ -32,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reach(settings.redis_url)
         app = create_app(settings, settings.redis_url)
         name = process.full_name(options.name)
-        task.register(app, settings, settings.redis_url, name)
+        task.register(app, settings, settings.redis_url, name, tools)
     except DeputizeError as error:
         print(f"worker: {error}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED

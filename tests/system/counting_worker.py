@@ -1,0 +1,32 @@
+"""`python -m tests.system.counting_worker`: a worker whose runs can also ask an HTTP endpoint to count."""
+
+from __future__ import annotations
+
+import sys
+from urllib.request import urlopen
+
+from worker.__main__ import main
+from worker.threads import to_the_end
+from worker.tools import BUILTIN
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+
+
+class CountParams(Params):
+    url: str
+
+
+class Count(Tool[CountParams]):
+    """Adds one to a counter outside. It cannot be asked whether it has happened."""
+
+    name = "count"
+    kind = Kind.EDIT
+    effect = Effect.EFFECTFUL
+    params = CountParams
+
+    async def run(self, ctx: ToolContext, params: CountParams) -> ToolResult:
+        await to_the_end(lambda: urlopen(params.url, timeout=5).read())
+        return ToolResult(content="counted")
+
+
+if __name__ == "__main__":
+    sys.exit(main(tools=(*BUILTIN, Count())))

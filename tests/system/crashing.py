@@ -1,0 +1,149 @@
+"""A delegation whose every step has an effect that can be counted, and workers that are killed while they do it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from shared.delegation import DelegationRequest, ToolAgentResult
+from shared.ids import new_id
+from shared.keys import history_key
+from shared.queue import Ticket, create_app, send_tickets
+from shared.runs import RunStore
+from tests.fleet import Fleet
+from tests.running import call, say, script
+
+
+class Counting:
+    """An HTTP endpoint outside every workspace: what was asked of it cannot be taken back, only counted."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return self._server.sockets[0].getsockname()[1]
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
+        self.seen[line.split()[1].decode().lstrip("/")] += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> AsyncGenerator[Counting]:
+        counting = cls()
+        counting._server = await asyncio.start_server(counting._answer, "127.0.0.1", 0)
+        async with counting._server:
+            yield counting
+
+
+def append(number: int) -> dict[str, Any]:
+    return call("bash", command=f"echo line-{number} >> log.txt")
+
+
+def effects(folder: Path, counting: Counting, name: str) -> str:
+    """Twelve steps: appending through bash, writing, editing, counting; some of them in one turn."""
+
+    def count(number: int) -> dict[str, Any]:
+        return call("count", url=f"http://127.0.0.1:{counting.port}/{name}-{number}")
+
+    return script(
+        folder,
+        [say("I begin."), append(1)],
+        [call("write_file", path="a.txt", content="alpha\nbeta\n"), count(1)],
+        [append(2), call("edit_file", path="a.txt", old_string="alpha", new_string="alpha alpha")],
+        [call("read_file", path="a.txt"), count(2), append(3)],
+        [call("edit_file", path="a.txt", old_string="beta", new_string="beta beta")],
+        [call("write_file", path="b.txt", content="b\n"), append(4), count(3)],
+        [say("All is done.")],
+    )
+
+
+async def hand_to(fleet: Fleet, queue: str, **fields: Any) -> str:
+    """Accepts a delegation and sends its ticket to one queue only: its first worker is the one that serves it."""
+    store: RunStore = fleet.service.store
+    request = DelegationRequest(task="do it", **fields)
+    id = new_id()
+    await store.accept([(id, request, request.limits)], 30)
+    app = create_app(fleet.settings, str(fleet.settings.redis_url))
+    await asyncio.to_thread(send_tickets, app, [Ticket(id, request.title, queue=queue)])
+    app.close()
+    return id
+
+
+async def check(fleet: Fleet, counting: Counting, result: ToolAgentResult, name: str) -> list[str]:
+    """Every effect exactly once or reported in doubt, events without gap or double, a history the API takes.
+
+    Gives what is wrong, in words.
+    """
+    wrong: list[str] = []
+    if result.termination_reason != "completed":
+        wrong.append(f"ended as {result.termination_reason}: {result.summary}")
+    history = [
+        json.loads(entry) for entry in await fleet.service.store.redis.lrange(history_key(result.delegation_id), 0, -1)
+    ]
+    doubts = _doubts(history)
+    folder = fleet.settings.workspaces / result.delegation_id
+    lines = Counter(_text(folder, "log.txt").split())
+    for number in range(1, 5):
+        wrong += _counted(f"line-{number}", lines[f"line-{number}"], doubts, f"echo line-{number} ")
+    for number in range(1, 4):
+        wrong += _counted(f"count {number}", counting.seen[f"{name}-{number}"], doubts, f"/{name}-{number}")
+    if _text(folder, "a.txt") != "alpha alpha\nbeta beta\n" and not any("a.txt" in doubt for doubt in doubts):
+        wrong.append(f"a.txt is {_text(folder, 'a.txt')!r}")
+    numbers = [envelope.seq for envelope in await fleet.service.events(result.delegation_id)]
+    if numbers != list(range(1, len(numbers) + 1)):
+        wrong.append(f"events are numbered {numbers}")
+    return wrong + _unanswered(history)
+
+
+def _counted(what: str, times: int, doubts: list[str], mark: str) -> list[str]:
+    if times == 1 or (times == 0 and any(mark in doubt for doubt in doubts)):
+        return []
+    return [f"{what} happened {times} times; in doubt: {doubts}"]
+
+
+def _doubts(history: list[dict[str, Any]]) -> list[str]:
+    """The arguments of the calls whose outcome was reported as unknown."""
+    calls = {
+        block["id"]: json.dumps(block["input"])
+        for message in history
+        for block in message["content"]
+        if block["type"] == "tool_use"
+    }
+    return [
+        calls[block["tool_use_id"]]
+        for message in history
+        for block in message["content"]
+        if block["type"] == "tool_result" and "outcome unknown" in block["content"]
+    ]
+
+
+def _unanswered(history: list[dict[str, Any]]) -> list[str]:
+    wrong: list[str] = []
+    for asked, answer in zip(history, [*history[1:], {"content": []}], strict=True):
+        calls = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
+        answers = [block["tool_use_id"] for block in answer["content"] if block["type"] == "tool_result"]
+        if asked["role"] == "assistant" and calls != answers:
+            wrong.append(f"calls {calls} are answered by {answers}")
+    return wrong
+
+
+def _text(folder: Path, name: str) -> str:
+    files = sorted(folder.glob(f"files*/{name}"))
+    return files[-1].read_text() if files else ""
+
+
+WORKER = [sys.executable, "-m", "tests.system.counting_worker"]
+"""A worker with one more tool: ``count``."""

@@ -1,0 +1,51 @@
+"""Kill -9 at every event: the next worker finishes, and every effect has happened once or is reported in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.fleet import Fleet, open_fleet
+from tests.system.crashing import WORKER, Counting, check, effects, hand_to
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+LANES = 2
+
+
+async def crash_at(fleet: Fleet, counting: Counting, folder: Path, lane: int, seq: int) -> list[str]:
+    """Kills the worker as soon as the event is seen, and says what is wrong with the result."""
+    name = f"{lane}-{seq}"
+    await fleet.start(name, "--queues", f"victim-{lane}", program=WORKER)
+    id = await hand_to(fleet, f"victim-{lane}", model=effects(folder, counting, name), tools=["*"])
+    async with aclosing(fleet.service.follow(id)) as events:
+        async for envelope in events:
+            if envelope.seq == seq:
+                break
+    await fleet.kill(name)
+    result = await fleet.result(id, 30)
+    return [f"killed at event {seq}: {wrong}" for wrong in await check(fleet, counting, result, name)]
+
+
+@pytest.mark.requirement("P-16")
+async def test_a_worker_killed_at_any_event_loses_and_repeats_nothing(redis_url: str, tmp_path: Path) -> None:
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=1) as fleet, Counting.open() as counting:
+        await fleet.start("survivor", program=WORKER)
+        id = await fleet.hand_over(model=effects(tmp_path, counting, "whole"), tools=["*"])
+        whole = await fleet.result(id)
+        assert await check(fleet, counting, whole, "whole") == []
+        moments = range(2, len(await fleet.service.events(id)))
+
+        async def lane(number: int) -> list[str]:
+            return [
+                wrong
+                for seq in moments
+                if seq % LANES == number
+                for wrong in await crash_at(fleet, counting, tmp_path, number, seq)
+            ]
+
+        wrong = await asyncio.gather(*(lane(number) for number in range(LANES)))
+        assert [line for lines in wrong for line in lines] == []
