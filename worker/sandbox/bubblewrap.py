@@ -197,6 +197,8 @@ async def _end(process: Process) -> None:
     if not process.ended.done():
         process.kill_hard()
         await asyncio.wait([process.ended], timeout=_GRACE)
+    if not process.ended.done():
+        raise ToolError(ErrorType.EXECUTION_FAILED, "the command cannot be ended; the kernel holds it")
 
 
 def _not_started(failure: str, command: Command) -> ToolError:

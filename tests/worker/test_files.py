@@ -1,0 +1,345 @@
+"""Files: every row of the path corpus, links, races, and what errors say."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import ErrorType, ToolError
+from tests.worker.forked import in_child, need_root
+from worker.files import Entry, Files, Stat
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+ROWS = [json.loads(line) for line in (CORPUS / "paths.jsonl").read_text("utf-8").splitlines()]
+SECRET = b"SECRET"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+ROUNDS = 3000
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Path]:
+    """The corpus's tree: a workspace ``ws`` full of links, beside what must not be reached."""
+    sockets = []
+    for row in json.loads((CORPUS / "paths_fixture.json").read_text("utf-8")):
+        path, target = tmp_path / row["path"], row.get("target", "").replace("<base>", str(tmp_path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        match row["kind"]:
+            case "dir":
+                path.mkdir(parents=True, exist_ok=True)
+            case "file":
+                path.write_bytes(SECRET if "secret" in row["path"] else b"fine")
+            case "symlink":
+                path.symlink_to(target)
+            case "hardlink":
+                path.hardlink_to(tmp_path / target)
+            case "fifo":
+                os.mkfifo(path)
+            case _:
+                sockets.append(socket.socket(socket.AF_UNIX))
+                sockets[-1].bind(os.path.relpath(path))
+    yield tmp_path
+    for each in sockets:
+        each.close()
+
+
+@pytest.fixture
+def files(base: Path) -> Iterator[Files]:
+    with Files(base / "ws") as files:
+        yield files
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Files]:
+    """An empty workspace."""
+    (tmp_path / "ws").mkdir()
+    with Files(tmp_path / "ws") as files:
+        yield files
+
+
+def outside(base: Path) -> dict[str, bytes]:
+    """Everything around the workspace, and its content."""
+    paths = [path for path in base.rglob("*") if path.is_file() and not path.is_relative_to(base / "ws")]
+    return {str(path): path.read_bytes() for path in paths}
+
+
+def error_of(files: Files, method: str, path: str, *more: object) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        getattr(files, method)(path, *more)
+    return caught.value
+
+
+@pytest.mark.requirement("S001-014", "S001-021", "S001-025", "S000-036")
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS if row["op"] != "glob"])
+def test_every_row_of_the_path_corpus_comes_out_as_it_says(row: dict[str, str], base: Path, files: Files) -> None:
+    path = row["path"].replace("<base>", str(base))
+    before = outside(base)
+    try:
+        if row["op"] == "read":
+            assert files.read(path) != SECRET
+        else:
+            files.write(path, b"new")
+            assert files.read(path) == b"new"
+        verdict = "allow"
+    except ToolError:
+        verdict = "refuse"
+    assert (verdict, outside(base)) == (row["verdict"], before), row["reason"]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS if row["op"] == "glob"])
+def test_a_walk_shows_no_pattern_anything_outside(row: dict[str, str], files: Files) -> None:
+    found = [entry.path for entry in files.walk() if fnmatch(entry.path, row["path"])]
+    assert bool(found) == (row["verdict"] == "allow")
+    assert [path for path in found if "secret" in path or path.startswith(("/", ".."))] == []
+
+
+def test_a_walk_names_links_and_does_not_follow_them(files: Files) -> None:
+    entries = {entry.path: entry.stat.kind for entry in files.walk()}
+    assert entries["rel-dir"] == entries["abs-root"] == entries["in-dir"] == "symlink"
+    assert entries["a/b/c/f.txt"] == "file"
+    assert entries["fifo"] == entries["sock"] == "other"
+    assert not any(path.startswith(("rel-dir/", "abs-root/", "in-dir/")) for path in entries)
+
+
+@pytest.mark.requirement("S000-034", "S000-036", "S002-071")
+def test_relative_paths_start_at_the_workspace_wherever_the_process_is(
+    plain: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    assert plain.write("a/b.txt", b"here")
+    assert (plain.root / "a/b.txt").read_bytes() == b"here"
+    assert plain.root.is_absolute()
+
+
+def test_absolute_paths_count_from_the_mounts_name_and_from_the_real_root(plain: Files) -> None:
+    assert plain.relative("/workspace/x/./y//z") == "x/y/z"
+    assert plain.relative(f"{plain.root}/x") == "x"
+    assert plain.relative("/workspace") == plain.relative("/workspace/") == plain.relative(".") == "."
+    assert plain.full("x/y") == "/workspace/x/y"
+    assert plain.full("/workspace") == "/workspace"
+
+
+@pytest.mark.requirement("S002-072")
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("a/b/c/f.txt", True),
+        ("/workspace/not/yet/there", True),
+        ("in-dir/c/f.txt", True),
+        ("/workspace-other/x", False),
+        ("rel-dir/new.txt", False),
+        ("a/../../ws-other", False),
+        ("/etc/passwd", False),
+    ],
+)
+def test_containment_is_judged_on_where_the_links_lead(path: str, inside: bool, files: Files) -> None:
+    assert files.contains(path) is inside
+
+
+@pytest.mark.requirement("S000-037")
+def test_a_missing_file_is_named_as_the_caller_named_it(plain: Files) -> None:
+    error = error_of(plain, "read", "/workspace/./no/such.txt")
+    assert (error.type, error.message) == (ErrorType.FILE_NOT_FOUND, "File not found: /workspace/./no/such.txt")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "type"),
+    [
+        ("read", "../x", ErrorType.PATH_NOT_ALLOWED),
+        ("read", "abs-passwd", ErrorType.PATH_NOT_ALLOWED),
+        ("read", "a", ErrorType.NOT_A_FILE),
+        ("read", "fifo", ErrorType.NOT_A_FILE),
+        ("read", "top.txt/x", ErrorType.NOT_A_DIRECTORY),
+        ("scan", "top.txt", ErrorType.NOT_A_DIRECTORY),
+        ("scan", "nowhere", ErrorType.FILE_NOT_FOUND),
+        ("remove", "nowhere", ErrorType.FILE_NOT_FOUND),
+        ("remove", ".", ErrorType.NOT_A_FILE),
+        ("mkdir", "top.txt/x", ErrorType.NOT_A_DIRECTORY),
+        ("stat", "rel-file", ErrorType.PATH_NOT_ALLOWED),
+        ("read", "x" * 300, ErrorType.PATH_NOT_ALLOWED),
+        ("read", "\ud800", ErrorType.PATH_NOT_ALLOWED),
+    ],
+)
+def test_each_mistake_has_its_type(method: str, path: str, type: ErrorType, files: Files) -> None:
+    assert error_of(files, method, path).type is type
+
+
+@pytest.mark.requirement("S001-032")
+def test_a_refusal_says_what_is_allowed(plain: Files) -> None:
+    error = error_of(plain, "read", "/etc/passwd")
+    assert error.message == (
+        "Path not allowed: '/etc/passwd': it lies outside the workspace. "
+        "Use a path relative to the workspace, or one below /workspace."
+    )
+
+
+def test_a_file_over_the_limit_is_not_read(plain: Files) -> None:
+    plain.write("big", b"x" * 11)
+    assert plain.read("big", 11) == b"x" * 11
+    assert error_of(plain, "read", "big", 10).type is ErrorType.FILE_TOO_LARGE
+
+
+def test_what_a_path_is_is_said_without_opening_it(files: Files) -> None:
+    found = files.stat("top.txt")
+    assert found is not None
+    assert found == Stat("file", 4, (files.root / "top.txt").stat().st_mtime_ns, found.mode)
+    assert [each and each.kind for each in map(files.stat, ("a", "fifo", "in-file", "dangling", "top.txt/x"))] == [
+        "directory",
+        "other",
+        "file",
+        None,
+        None,
+    ]
+    link = files.stat("in-file", follow=False)
+    assert link is not None
+    assert link.kind == "symlink"
+
+
+@pytest.mark.requirement("S001-022")
+def test_writing_makes_the_directories_above(plain: Files) -> None:
+    assert plain.write("a/b/c.txt", b"1") is True
+    assert plain.write("a/b/c.txt", b"2") is False
+    assert [entry.path for entry in plain.walk()] == ["a", "a/b", "a/b/c.txt"]
+
+
+def test_a_file_keeps_its_mode_unless_told_otherwise(plain: Files) -> None:
+    plain.write("run.sh", b"1")
+    (plain.root / "run.sh").chmod(0o755)
+    plain.write("run.sh", b"2")
+    assert stat.S_IMODE((plain.root / "run.sh").stat().st_mode) == 0o755
+    plain.write("run.sh", b"3", keep_mode=False)
+    assert stat.S_IMODE((plain.root / "run.sh").stat().st_mode) == 0o644
+
+
+def test_a_link_that_stays_inside_is_written_through(files: Files) -> None:
+    assert files.write("in-file", b"through") is False
+    assert (files.root / "in-file").is_symlink()
+    assert files.read("a/b/c/f.txt") == b"through"
+
+
+def test_writing_one_name_of_a_file_leaves_its_other_name_alone(files: Files) -> None:
+    files.write("hard-in", b"mine")
+    assert files.read("top.txt") == b"fine"
+
+
+def test_a_reader_sees_the_old_or_the_new_file_and_never_a_part(plain: Files) -> None:
+    contents = (b"a" * 300_000, b"b" * 200_000)
+    plain.write("f", contents[0])
+
+    def write() -> None:
+        for number in range(60):
+            plain.write("f", contents[number % 2])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set[bytes]()
+    while writer.is_alive():
+        seen.add(plain.read("f"))
+    writer.join()
+    assert seen <= set(contents)
+
+
+def test_a_write_that_fails_leaves_no_temporary_file(plain: Files) -> None:
+    plain.mkdir("taken")
+    assert error_of(plain, "write", "taken", b"x").type is ErrorType.NOT_A_FILE
+    with pytest.raises(TypeError):
+        plain.write("typed", "not bytes")  # type: ignore[arg-type]
+    assert [entry.path for entry in plain.walk()] == ["taken"]
+
+
+def test_a_write_cut_short_by_the_system_leaves_the_old_file_and_nothing_else(plain: Files) -> None:
+    plain.write("f", b"old")
+
+    def write_too_much() -> str:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        return error_of(plain, "write", "f", b"x" * 200).message
+
+    assert in_child(write_too_much) == "f: File too large"
+    assert [entry.path for entry in plain.walk()] == ["f"]
+    assert plain.read("f") == b"old"
+
+
+def test_files_and_links_and_empty_directories_can_be_removed(files: Files) -> None:
+    files.remove("in-file")
+    files.remove("emptydir")
+    files.remove("rel-file")
+    assert files.read("a/b/c/f.txt") == b"fine"
+    assert files.stat("emptydir") is None
+    assert error_of(files, "remove", "a").type is ErrorType.EXECUTION_FAILED
+    assert error_of(files, "remove", "rel-dir/secret.txt").type is ErrorType.PATH_NOT_ALLOWED
+
+
+def test_a_directory_is_listed_by_name(plain: Files) -> None:
+    for name in ("b", "a/x", ".c"):
+        plain.write(name, b"12")
+    assert [(entry.path, entry.name, entry.stat.kind, entry.stat.size) for entry in plain.scan()][1:] == [
+        ("a", "a", "directory", plain.scan()[1].stat.size),
+        ("b", "b", "file", 2),
+    ]
+    assert [entry.path for entry in plain.scan("a")] == ["a/x"]
+    assert isinstance(plain.scan()[0], Entry)
+
+
+def test_files_belong_to_the_user_that_commands_run_as(tmp_path: Path) -> None:
+    need_root()
+    (tmp_path / "ws").mkdir()
+    with Files(tmp_path / "ws", owner=(60900, 60900)) as files:
+        files.write("new/deep/file", b"x")
+    assert {path.stat().st_uid for path in (tmp_path / "ws").rglob("*")} == {60900}
+
+
+@pytest.mark.requirement("S001-014", "S002-072")
+def test_a_link_swapped_in_while_we_look_never_leads_out(base: Path, files: Files) -> None:
+    """One thread swaps a directory with a link out of the workspace, as fast as it can."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    (base / "ws/swap").mkdir()
+    (base / "ws/swap/secret.txt").write_bytes(b"fine")
+    (base / "ws/link").symlink_to("../outside")
+    stop = threading.Event()
+    names = [os.fsencode(base / "ws" / name) for name in ("swap", "link")]
+
+    def swap() -> None:
+        while not stop.is_set():
+            assert libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    outcomes = set[bytes | ErrorType]()
+    try:
+        for number in range(ROUNDS):
+            try:
+                files.write("swap/new.txt", b"%d" % number)
+                outcomes.add(files.read("swap/secret.txt"))
+            except ToolError as error:
+                outcomes.add(error.type)
+    finally:
+        stop.set()
+        swapper.join()
+    assert outcomes == {b"fine", ErrorType.PATH_NOT_ALLOWED}
+    assert [path.name for path in (base / "outside").iterdir()] == ["secret.txt"]
+
+
+@given(st.text(st.sampled_from("./ab~%\\$ \0-\n"), max_size=20))
+def test_no_path_text_gets_out_or_raises_anything_but_a_tool_error(text: str) -> None:
+    with Files(CORPUS, mount="/workspace") as files:
+        try:
+            inner = files.relative(text)
+        except ToolError as error:
+            inner, fine = ".", error.type is ErrorType.PATH_NOT_ALLOWED
+        else:
+            fine = not inner.startswith("/") and "\0" not in inner
+        assert fine
+        assert (CORPUS / inner).resolve().is_relative_to(CORPUS.resolve())
