@@ -95,6 +95,7 @@ async def test_deltas_come_in_order_and_exactly_one_reply_last(model_that: Maker
     assert texts(parts, TextPart) == reply.text == says.words
 
 
+@pytest.mark.requirement("S000-105")
 async def test_a_reply_tells_its_calls_apart(model_that: Maker) -> None:
     reply = await reply_of(model_that(Says(calls=[{"path": "a"}, {"path": "a"}, {}])), "hello")
     assert [(call.name, call.arguments, call.problem) for call in reply.calls] == [

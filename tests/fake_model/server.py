@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -44,6 +45,7 @@ class FakeModel:
     turns: Sequence[Turn] = (Turn([text("Hello from the fake model.")]),)
     key: str = "sk-fake-key"
     port: int = 0
+    tls: ssl.SSLContext | None = None
     max_body: int = 32 * 1024 * 1024
     journal: list[Asked] = field(default_factory=list[Asked])
     connections: int = 0
@@ -60,9 +62,9 @@ class FakeModel:
         self._scripts.insert(0, Script(contains, turns))
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, backlog=4096)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from llmock.pytest_plugin import LLMock
 from llmock.scenarios import Reply as LlmockReply
 from llmock.scenarios import ToolCall
 from pydantic import SecretStr
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from shared.errors import ModelUnavailable
 from tests.waiting import until_sync
@@ -250,70 +244,3 @@ async def test_aimock_a_fault_is_borne(aimock: str, marker: str, words: str, sho
     assert isinstance(parts[-1], Reply)
     assert parts[-1].text == f"after {marker}"
     assert len(await journal(aimock, marker)) == 2
-
-
-# The stream that the API's documentation prints, overload inside it included; sent by uvicorn
-
-DOCUMENTED = b"""event: message_start
-data: {"type": "message_start", "message": {"id": "msg_1nZdL29xx5MUA1yADyHTEsnR8uuvGzszyY", "type": "message", "role": \
-"assistant", "content": [], "model": "claude-opus-4-6", "stop_reason": null, "stop_sequence": null, "usage": \
-{"input_tokens": 25, "output_tokens": 1}}}
-
-event: content_block_start
-data: {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-
-event: ping
-data: {"type": "ping"}
-
-event: content_block_delta
-data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}}
-
-"""
-OVERLOADED = b"""event: error
-data: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-
-"""
-THE_REST = b"""event: content_block_delta
-data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "!"}}
-
-event: content_block_stop
-data: {"type": "content_block_stop", "index": 0}
-
-event: message_delta
-data: {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence":null}, "usage": \
-{"output_tokens": 15}}
-
-event: message_stop
-data: {"type": "message_stop"}
-
-"""
-
-
-@pytest.fixture
-def documented() -> Iterator[str]:
-    """An endpoint whose first stream is overloaded and whose second is not."""
-    streams = iter([DOCUMENTED + OVERLOADED, DOCUMENTED + THE_REST])
-
-    async def messages(_: Request) -> Response:
-        return Response(next(streams), media_type="text/event-stream")
-
-    async def models(_: Request) -> Response:
-        return JSONResponse({"data": []})
-
-    app = Starlette(routes=[Route("/v1/messages", messages, methods=["POST"]), Route("/v1/models", models)])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until_sync(lambda: server.started, timeout=20)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
-
-
-async def test_the_documented_overload_inside_a_stream_is_borne(documented: str) -> None:
-    parts = await parts_of(at(documented), "hello")
-    (retry,) = [part for part in parts if isinstance(part, Retrying)]
-    assert "overloaded_error" in retry.error
-    assert retry.wasted.input_tokens == 25
-    assert isinstance(parts[-1], Reply)
-    assert (parts[-1].text, parts[-1].usage.output_tokens) == ("Hello!", 15)

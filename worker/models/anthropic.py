@@ -6,9 +6,8 @@ import asyncio
 import json
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from contextlib import suppress
-from typing import Any, Self, cast
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Self
 
 import anthropic
 import httpx2
@@ -18,7 +17,8 @@ from shared.errors import ModelUnavailable
 from shared.settings import Settings
 from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
-from worker.models.endpoint import Access, Endpoint, endpoint, trust_store
+from worker.models.endpoint import Access, Endpoint, endpoint
+from worker.models.lanes import trust_store
 from worker.models.prices import price_of
 from worker.models.retry import Failure, Patience, refused, silence
 from worker.models.stream import EventDecoder
@@ -27,8 +27,6 @@ ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but hide it unless asked; what they say between tool calls would be hidden too."""
 MAX_PREFIXES = 512
 """Encoded prefixes kept, one a run at work."""
-DRAIN_SECONDS = 1.0
-"""How long the end of the HTTP body is waited for after the message's end, so that the connection can be kept."""
 
 
 class AnthropicModel:
@@ -57,7 +55,7 @@ class AnthropicModel:
         """US dollars per million tokens as of today, or None for a model the price table does not know."""
         return price_of(self._name)
 
-    async def reply(self, prompt: Prompt) -> AsyncIterator[Part]:
+    async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """Deltas in order, then exactly one Reply. Passing failures are retried inside, each one a Retrying.
 
         Raises ModelUnavailable when trying again is of no use. Closing the iterator, or cancelling the task that
@@ -69,18 +67,15 @@ class AnthropicModel:
             assembly = Assembly(self.price())
             failure: Failure | None = None
             try:
-                response = await there.send(body)
-                try:
-                    await _check(response, self._name, there.url)
-                    decoder, chunks = EventDecoder(), _chunks(response)
-                    async for chunk in chunks:
+                async with there.ask(body) as answer:
+                    await _check(answer.response, self._name, there.url)
+                    decoder = EventDecoder()
+                    async for chunk in answer.chunks:
                         for part in assembly.take(decoder.feed(chunk)):
                             yield part
                         if assembly.done:
-                            await _drain(chunks)
+                            await answer.drain()
                             break
-                finally:
-                    await response.aclose()
             except (Failure, httpx2.HTTPError, anthropic.AnthropicError) as error:
                 failure = self._understood(error, there.url)
             if assembly.done:
@@ -169,18 +164,3 @@ async def _check(response: httpx2.Response, model: str, url: str) -> None:
         f"{url} answered with {kind} instead of an event stream, so it is no Messages API. Check ANTHROPIC_BASE_URL.",
         passing=False,
     )
-
-
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    """Reads to the end of the HTTP body, unless the server keeps it open."""
-    with suppress(TimeoutError, httpx2.HTTPError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in chunks:
-                pass
-
-
-def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
-    if "content-encoding" in response.headers:
-        return response.aiter_bytes()
-    # As they come from the connection: httpx2's own iterators decode, re-chunk and count.
-    return cast(AsyncIterable[bytes], response.stream).__aiter__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Self
 
@@ -42,7 +42,7 @@ class ScriptedModel:
         """The price the script gives, or None: a script costs nothing, but that is not a model's price."""
         return self._price
 
-    async def reply(self, prompt: Prompt) -> AsyncIterator[Part]:
+    async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """The script's turn for this conversation. Raises ModelUnavailable where the script says so."""
         task, replies, results = _conversation(prompt)
         rule = self._rule(task)

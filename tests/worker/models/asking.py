@@ -10,9 +10,10 @@ from pydantic import SecretStr
 from tests.fake_model import FakeModel
 from worker.history import History
 from worker.models.anthropic import AnthropicModel
-from worker.models.base import Model, Part, Prompt, Reply, ToolSpec
+from worker.models.base import Model, Part, Prompt, Reply, Retrying, ToolSpec
 from worker.models.retry import Patience
 
+MANY = "words " * 200
 IMPATIENT = Patience(first_delay=0.001, longest_delay=0.01)
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
@@ -38,3 +39,7 @@ async def reply_of(model: Model, prompt: Prompt | str) -> Reply:
     last = (await parts_of(model, prompt))[-1]
     assert isinstance(last, Reply)
     return last
+
+
+def retries(parts: Sequence[Part]) -> list[Retrying]:
+    return [part for part in parts if isinstance(part, Retrying)]
