@@ -11,6 +11,7 @@
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
     ├── ToolError                the model reads it as the tool's result and can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or does not let us in
+    ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   nobody: this worker lost its lease and must stop at once
 
 Every message says what was wrong and what to do next.
@@ -109,6 +110,10 @@ class ToolError(DeputizeError):
 
 class ModelUnavailable(DeputizeError):
     """The model cannot be used: down after all retries, wrong key, unknown model, spend limit."""
+
+
+class WorkspaceLost(DeputizeError):
+    """Work was done in files that this worker cannot see; going on without them would be a lie."""
 
 
 class Fenced(DeputizeError):

@@ -125,14 +125,15 @@ def _opened(root: int, path: str) -> FileIO:
 class Manifest:
     """Compares the directory ``files`` with its pristine copy ``base``; ``folder`` keeps what outlives the process.
 
+    ``start_file`` holds what ``files`` was at the run's start; it is written where it is missing.
+
     Methods may be called from any thread, one at a time takes effect.
     """
 
-    def __init__(self, folder: Path, files: int, base: int) -> None:
+    def __init__(self, folder: Path, start_file: Path, files: int, base: int) -> None:
         self._files, self._base = files, base
         self._order_file = folder / "changed.jsonl"
         self._lock = Lock()
-        start_file = folder / "start.json"
         if start_file.exists():
             read = json.loads(start_file.read_text("ascii"))
             self._start = {path: Seen(*seen) for path, seen in read.items()}

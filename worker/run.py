@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from shared import log as logs
 from shared.delegation import FinalStatus, Progress, Status, TerminationReason, ToolAgentResult
-from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused
+from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
 from shared.log import log
 from shared.runs import Claim
@@ -101,6 +101,8 @@ class Run:
                 return await self._watch(loop)
         except Refused as error:
             return Ending(TerminationReason.REFUSED, self._trouble(error.detail, "refused"))
+        except WorkspaceLost as error:
+            return Ending(TerminationReason.WORKER_LOST, self._trouble(str(error), "worker_lost"))
         except (ModelUnavailable, Misconfigured) as error:
             return Ending(TerminationReason.MODEL_UNAVAILABLE, self._trouble(str(error), "model_unavailable"))
         except (Fenced, asyncio.CancelledError):
@@ -121,7 +123,7 @@ class Run:
                 f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
             )
             raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
-        self.workspace = await services.workspace(self.claim.id, request.workspace)
+        self.workspace = await services.workspace(self.claim)
         history = History(self.claim.history, self.emit.keep)
         if not history.messages:
             history.ask(first_message(request))

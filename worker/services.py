@@ -13,7 +13,7 @@ from datetime import datetime
 from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
 from shared.connection import AWAY, Pipe, connect
-from shared.delegation import WorkspaceSpec
+from shared.errors import WorkspaceLost
 from shared.keys import LEASES, record_key
 from shared.queue import Ticket
 from shared.runs import RELEASE, WRITING, Claim, RunStore
@@ -73,11 +73,21 @@ class Services:
             self.models.pop(wanted, None)
             raise
 
-    async def workspace(self, id: str, spec: WorkspaceSpec) -> Workspace:
+    async def workspace(self, claim: Claim) -> Workspace:
+        """The run's own files; for a later attempt a copy of what the one before left.
+
+        Raises ``WorkspaceLost`` where calls were answered and their files are on another machine.
+        """
+        if len(claim.history) > 2 and not (self.settings.workspaces / claim.id).exists():
+            raise WorkspaceLost(
+                f"the files of attempt {claim.attempt - 1} are not on this machine ({self.name}). Put "
+                "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, and hand the task over again"
+            )
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        return await Workspace.create(spec, id, self.settings.workspaces, sources)
+        spec = claim.request.workspace
+        return await Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt)
 
     @contextmanager
     def sandbox(self, workspace: Workspace) -> Generator[Sandbox]:

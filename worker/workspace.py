@@ -16,6 +16,7 @@ from threading import Event
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
 from shared.errors import Invalid, Unavailable
 from worker.files import Files
+from worker.generation import Generation
 from worker.manifest import Difference, Manifest, content_of
 from worker.output import PRIVATE_DIR
 from worker.patch import FilePatch, file_patch, quoted
@@ -27,7 +28,6 @@ from worker.treecopy import TreeCopy, Unreadable
 MAX_PATCH_BYTES = 2 * 1024 * 1024
 _MAX_COMPARED_BYTES = 8 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_READY = "start.json"
 
 
 class Workspace:
@@ -37,29 +37,36 @@ class Workspace:
     worker enters; nobody else may put links where we look.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "files"
+    def __init__(self, generation: Generation) -> None:
+        self.path = generation.files
+        self.marks = generation.marks
         self.files = Files(self.path, MOUNT, owner())
-        self._folder = folder
-        self._fds = [os.open(folder / name, _FOLDER) for name in ("files", "base")]
-        self._manifest = Manifest(folder, *self._fds)
+        self._folder = generation.folder
+        self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
+        self._manifest = Manifest(self._folder, generation.start, *self._fds)
 
     @classmethod
     async def create(
-        cls, spec: WorkspaceSpec, delegation_id: str, root: Path, sources: Sequence[Path] | None = None
+        cls,
+        spec: WorkspaceSpec,
+        delegation_id: str,
+        root: Path,
+        sources: Sequence[Path] | None = None,
+        attempt: int = 1,
     ) -> Workspace:
-        """The delegation's workspace below ``root``: as an earlier attempt left it, or made as ``spec`` says.
+        """The delegation's workspace below ``root``: a copy of what an earlier attempt left, or made as ``spec`` says.
 
         ``sources`` are the directories from which copies may be made; None means any that can be read. Raises
         Invalid for a source that is not allowed, missing or unreadable, Unavailable when the disk is full.
         """
         folder = root / delegation_id
-        return await to_the_end(_make, cls, folder, spec, sources, Event())
+        return await to_the_end(_make, cls, Generation(folder, attempt), spec, sources, Event())
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
         """The workspace an earlier attempt made. Raises FileNotFoundError where there is none."""
-        return await to_the_end(cls, root / delegation_id)
+        folder = root / delegation_id
+        return await to_the_end(cls, Generation.latest(folder) or Generation(folder, 1))
 
     def close(self) -> None:
         """Frees the descriptors; the files stay."""
@@ -135,18 +142,19 @@ def _shown(path: str) -> str:
 
 
 def _make(
-    cls: type[Workspace], folder: Path, spec: WorkspaceSpec, sources: Sequence[Path] | None, stop: Event
+    cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, sources: Sequence[Path] | None, stop: Event
 ) -> Workspace:
-    if (folder / _READY).exists():
-        return cls(folder)
+    folder = wanted.folder
+    if latest := Generation.latest(folder):
+        return cls(latest if latest.number >= wanted.number else latest.next(wanted.number))
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     making = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")  # whole or not at all: workers die at any time
     try:
-        for name in ("files", "base"):
+        for name in ("files", "base", "marks"):
             (making / name).mkdir(mode=0o700, parents=True)
         making.chmod(0o700)
         _fill(making, spec, sources, stop)
-        cls(making).close()
+        cls(Generation(making, 1)).close()
         making.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -155,7 +163,7 @@ def _make(
     finally:
         if making.exists():
             _delete(making)
-    return cls(folder)
+    return cls(Generation(folder, 1))
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, sources: Sequence[Path] | None, stop: Event) -> None:
