@@ -46,9 +46,16 @@ class Child:
         self._log = home / "logs" / f"{program.name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
 
     async def keep(self) -> None:
         """Returns after ``stop``. Raises Misconfigured when the program says that another start will not help."""
+        try:
+            await self._keep()
+        finally:
+            self._ended.set()
+
+    async def _keep(self) -> None:
         keep_last_log(self._log)
         delay = FIRST_DELAY_SECONDS
         while not self._stopping.is_set():
@@ -80,19 +87,20 @@ class Child:
                 pass_fds=self.program.pass_fds,
                 preexec_fn=_die_with(os.getpid()),
             )
+        if self._stopping.is_set():  # it was asked for while this one was being started
+            self._signal(signal.SIGTERM)
         return await self._process.wait()
 
     async def stop(self) -> None:
+        """Returns when ``keep`` has. Only for a child that is kept."""
         self._stopping.set()
-        if self._process is None or self._process.returncode is not None:
-            return
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(asyncio.shield(self._process.wait()), self.program.stop_seconds)
+            await asyncio.wait_for(self._ended.wait(), self.program.stop_seconds)
         except TimeoutError:
             log.warning("%s did not stop within %.0f s", self.program.name, self.program.stop_seconds)
             self.kill()
-            await self._process.wait()
+            await self._ended.wait()
 
     def kill(self) -> None:
         self._stopping.set()
@@ -102,6 +110,11 @@ class Child:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """A command that runs one of our modules, whatever lies in the folder where it runs."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def _die_with(parent: int) -> Callable[[], None]:

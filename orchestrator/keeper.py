@@ -14,16 +14,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.child import EXIT_MISCONFIGURED, Child, Program
-from orchestrator.listening import free_port, listen, url_of
+from orchestrator.child import EXIT_MISCONFIGURED, Child, Program, python
+from orchestrator.flower import Flower
+from orchestrator.listening import listen, url_of
 from orchestrator.redis_server import prepare
 from orchestrator.stack import StackInfo, Wanted, read_info, try_lock, until_ready, write_info
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
-from shared.settings import MODEL_VARIABLES, Settings
+from shared.settings import Settings
 
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
@@ -46,7 +46,7 @@ class Keeper:
             redis_url = embedded.url
             self._redis = Child(Program("redis", embedded.command, environment={}), home)
         self._listening = listen(settings.host, port)
-        flower = _Flower() if wanted.flower else None
+        flower = Flower() if wanted.flower else None
         self.info = StackInfo(
             pid=os.getpid(),
             url=url_of(self._listening),
@@ -66,7 +66,7 @@ class Keeper:
 
     def _api(self, environment: Mapping[str, str]) -> Program:
         socket = self._listening.fileno()
-        return Program("api", _python("orchestrator.serve", "--fd", str(socket)), environment, pass_fds=[socket])
+        return Program("api", python("orchestrator.serve", "--fd", str(socket)), environment, pass_fds=[socket])
 
     async def run(self, until: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Keeps everything alive ``until`` something, or a signal to stop. Raises Misconfigured."""
@@ -103,50 +103,12 @@ class Keeper:
         asked.set()
 
 
-def _python(module: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-m", module, *arguments]
-
-
 def _workers(count: int, environment: Mapping[str, str], shutdown_seconds: float) -> list[Program]:
     stop_seconds = shutdown_seconds + CLEANUP_SECONDS
     return [
-        Program(f"worker-{n}", _python("worker", "--name", str(n)), environment, stop_seconds)
+        Program(f"worker-{n}", python("worker", "--name", str(n)), environment, stop_seconds)
         for n in range(1, count + 1)
     ]
-
-
-class _Flower:
-    """Celery's own page: read-only, on loopback, and with a password.
-
-    Without one its API has to be opened to everybody, and then it tells browsers that any web page may read it.
-    """
-
-    def __init__(self) -> None:
-        self._port = free_port()
-        self._user = f"deputize:{secrets.token_urlsafe(16)}"
-        self.url = f"http://{self._user}@127.0.0.1:{self._port}"
-
-    def program(self, environment: Mapping[str, str], home: Path) -> Program:
-        options = {
-            "address": "127.0.0.1",
-            "port": self._port,
-            "read-only": "true",
-            "persistent": "true",
-            "db": home / "flower.db",
-            "state-save-interval": 10_000,
-            "tasks-columns": "name,uuid,state,args,result,received,started,runtime,worker",
-            "natural-time": "true",
-            "purge-offline-workers": 600,
-            # Delegations take minutes: Prometheus' own buckets end at ten seconds.
-            "task-runtime-metric-buckets": "1,5,15,60,300,900,3600,14400",
-        }
-        command = _python("celery", "--app", "shared.queue:app", "flower")
-        keyless = {name: text for name, text in environment.items() if name not in MODEL_VARIABLES}
-        return Program(
-            "flower",
-            [*command, *(f"--{name}={value}" for name, value in options.items())],
-            keyless | {"FLOWER_BASIC_AUTH": self._user},  # an argument could be read by everybody on this machine
-        )
 
 
 def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:

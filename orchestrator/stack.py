@@ -15,19 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
-
-import httpx2
+from urllib.parse import urlsplit
 
 from orchestrator.child import keep_last_log, last_line
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 
 READY_SECONDS = 15.0
-TICK_SECONDS = 0.02
+TICK_SECONDS = 0.03
+ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -85,19 +85,18 @@ async def stack_in_use(
 async def _ready(settings: Settings, wanted: Wanted, deadline: float) -> StackInfo:
     home = settings.home
     started: subprocess.Popen[bytes] | None = None
-    async with httpx2.AsyncClient(trust_env=False, timeout=1) as http:
-        while True:
-            if started is not None and started.poll() is not None:
-                raise Misconfigured(f"this machine's stack did not start: {last_line(_log(home))}")
-            # Nobody holds the lock: there is no keeper, or the last one was killed. Several users may see that;
-            # one gets the lock, hands it to the keeper it starts, and the others find it held.
-            with _opened(home / "keeper.lock", "ab") as lock:
-                if try_lock(lock, fcntl.LOCK_EX):
-                    started = _start_keeper(settings, wanted, lock)
-            info = read_info(home)
-            if info is not None and await _answers(http, info):
-                return info
-            await _pause(home, deadline)
+    while True:
+        if started is not None and started.poll() is not None:
+            raise Misconfigured(f"this machine's stack did not start: {last_line(_log(home))}")
+        # Nobody holds the lock: there is no keeper, or the last one was killed. Several users may see that;
+        # one gets the lock, hands it to the keeper it starts, and the others find it held.
+        with _opened(home / "keeper.lock", "ab") as lock:
+            if try_lock(lock, fcntl.LOCK_EX):
+                started = _start_keeper(settings, wanted, lock)
+        info = read_info(home)
+        if info is not None and await _is_ready(info):
+            return info
+        await _pause(home, deadline)
 
 
 def _start_keeper(settings: Settings, wanted: Wanted, lock: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -121,16 +120,22 @@ def _start_keeper(settings: Settings, wanted: Wanted, lock: IO[bytes]) -> subpro
 
 
 async def until_ready(info: StackInfo) -> None:
-    async with httpx2.AsyncClient(trust_env=False, timeout=1) as http:
-        while not await _answers(http, info):  # noqa: ASYNC110 - another process becomes ready, no event tells
-            await asyncio.sleep(TICK_SECONDS)
+    while not await _is_ready(info):  # noqa: ASYNC110 - another process becomes ready, no event tells
+        await asyncio.sleep(TICK_SECONDS)
 
 
-async def _answers(http: httpx2.AsyncClient, info: StackInfo) -> bool:
+async def _is_ready(info: StackInfo) -> bool:
+    """Asks ``/readyz``: Redis answers and a worker is there. By hand, because an HTTP library would load longer."""
+    address = urlsplit(info.url)
     try:
-        return (await http.get(f"{info.url}/readyz")).is_success
-    except httpx2.HTTPError:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            with closing(writer):
+                writer.write(f"GET /readyz HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
+                status = await reader.readline()
+    except (OSError, TimeoutError):
         return False
+    return b" 200 " in status
 
 
 async def _pause(home: Path, deadline: float) -> None:

@@ -17,7 +17,6 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery import Celery, Task, _state
 from celery.exceptions import SoftTimeLimitExceeded
-from celery.worker import state
 from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
@@ -64,12 +63,6 @@ class AsyncTask(Task):
                 # Celery would take it for a lost worker; it is an error of the task like any other.
                 raise RuntimeError("the task ended in a cancellation that nobody asked for") from None
             raise
-
-    def send_event(self, type_: str, retry: bool = False, retry_policy: Any = None, **fields: Any) -> None:
-        """Sends a ``task-…`` event to whoever watches (Flower). Celery's own version blocks on Redis."""
-        job = self.job
-        if (request := state.requests.get(self.request.id)) is not None:
-            job.pool.tell(partial(request.send_event, type_, **fields))
 
 
 class _Tracer(greenlet):

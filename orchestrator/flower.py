@@ -1,0 +1,45 @@
+"""Celery's own page beside the stack: what runs, where, for how long."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.child import Program, python
+from orchestrator.listening import free_port
+from shared.settings import MODEL_VARIABLES
+
+
+class Flower:
+    """Read-only, on loopback, and with a password.
+
+    Without one its API has to be opened to everybody, and then it tells browsers that any web page may read it.
+    """
+
+    def __init__(self) -> None:
+        self._port = free_port()
+        self._user = f"deputize:{secrets.token_urlsafe(16)}"
+        self.url = f"http://{self._user}@127.0.0.1:{self._port}"
+
+    def program(self, environment: Mapping[str, str], home: Path) -> Program:
+        options = {
+            "address": "127.0.0.1",
+            "port": self._port,
+            "read-only": "true",
+            "persistent": "true",
+            "db": home / "flower.db",
+            "state-save-interval": 10_000,
+            "tasks-columns": "name,uuid,state,args,result,received,started,runtime,worker",
+            "natural-time": "true",
+            "purge-offline-workers": 600,
+            # Delegations take minutes: Prometheus' own buckets end at ten seconds.
+            "task-runtime-metric-buckets": "1,5,15,60,300,900,3600,14400",
+        }
+        command = python("celery", "--app", "shared.queue:app", "flower")
+        keyless = {name: text for name, text in environment.items() if name not in MODEL_VARIABLES}
+        return Program(
+            "flower",
+            [*command, *(f"--{name}={value}" for name, value in options.items())],
+            keyless | {"FLOWER_BASIC_AUTH": self._user},  # an argument could be read by everybody on this machine
+        )

