@@ -13,7 +13,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator import openapi, problems
-from orchestrator.auth import authorized, check_binding
+from orchestrator.auth import authorized
+from orchestrator.binding import check_binding
 from orchestrator.delegations import Delegations
 from orchestrator.routes import OPEN, ROUTERS
 from shared.ids import new_id

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from typing import Annotated
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 
-from shared.errors import Misconfigured, Unauthorized
+from orchestrator.binding import is_loopback
+from shared.errors import Unauthorized
 from shared.settings import Settings
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
-
-
-def check_binding(settings: Settings) -> None:
-    """Refuses to start where anybody could hand over work."""
-    if settings.token is None and not is_loopback(settings.host):
-        raise Misconfigured(
-            f"without a token the service answers on a loopback address only, not on {settings.host!r}; "
-            "set DEPUTIZE_TOKEN or DEPUTIZE_TOKEN_FILE, or DEPUTIZE_HOST=127.0.0.1"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +81,7 @@ def _lines(file: TextIO) -> Iterator[Line]:
             yield Line(number, DelegationRequest.model_validate_json(text))
         except ValidationError as error:
             mistakes = explain(error, DelegationRequest)
-            first = " ".join(part for part in (mistakes[0]["pointer"], mistakes[0]["detail"]) if part)
+            first = ": ".join(part for part in (mistakes[0]["pointer"], mistakes[0]["detail"]) if part)
             raise Invalid(f"{file.name}, line {number}: {first}") from None
 
 
@@ -128,7 +128,7 @@ async def _run(
     if not lines:
         return None, []
     async with reach(settings, start=True) as service:
-        delegations = await _accepted(service.client, lines)
+        delegations = await accepted(service.client, [line.request for line in lines])
         numbers = {delegation.id: line.number for delegation, line in zip(delegations, lines, strict=True)}
         with display() as shown, out.open("a", encoding="utf-8") if out else nullcontext() as written:
 
@@ -146,11 +146,10 @@ async def _run(
     return attended.cut, list(attended.results.values())
 
 
-async def _accepted(client: Client, lines: list[Line]) -> list[Delegation]:
-    accepted: list[Delegation] = []
-    for start in range(0, len(lines), AT_ONCE):
-        accepted += await client.batch([line.request for line in lines[start : start + AT_ONCE]])
-    return accepted
+async def accepted(client: Client, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+    """In their order; in pieces of the size that the service takes."""
+    pieces = [requests[start : start + AT_ONCE] for start in range(0, len(requests), AT_ONCE)]
+    return [delegation for piece in pieces for delegation in await client.batch(piece)]
 
 
 def _print(result: ToolAgentResult, number: int, as_json: bool) -> None:

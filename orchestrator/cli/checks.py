@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from orchestrator.cli.reach import stack_here
 from shared.errors import DeputizeError, Misconfigured
 
 if TYPE_CHECKING:
@@ -41,11 +42,10 @@ class Row:
 
 async def checked(settings: Settings) -> AsyncGenerator[Row]:
     """Every row, as soon as it is known."""
-    from orchestrator.stack import running
-
-    stack = running(settings)
-    for row in (_python(), _home(settings), _disk(settings), _token(settings), _model(settings)):
+    home = _home(settings)
+    for row in (_python(), home, _disk(settings), _token(settings), _model(settings)):
         yield row
+    stack = stack_here(settings) if home.state == "✓" else None
     async for row in _redis(settings, stack):
         yield row
     async for row in _service(settings, stack):
@@ -75,7 +75,7 @@ def _disk(settings: Settings) -> Row:
 
 
 def _token(settings: Settings) -> Row:
-    from orchestrator.auth import check_binding
+    from orchestrator.binding import check_binding
 
     try:
         check_binding(settings)

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shared.errors import Invalid, NotFound, Unavailable
+from shared.errors import Invalid, Misconfigured, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.stack import StackInfo
     from shared.settings import Settings
 
 ID_LENGTH = 30
+START_SECONDS = 60.0
+"""For a busy machine; an idle one takes a few seconds."""
 SEARCHED = 5000
 """A short id is looked for among that many of the newest delegations."""
 
@@ -35,6 +38,17 @@ def load_settings(ctx: click.Context, **override: Any) -> Settings:
     return Settings.load(config, **override)
 
 
+def stack_here(settings: Settings) -> StackInfo | None:
+    """The stack that runs on this machine. Raises Misconfigured where its home cannot be one."""
+    from orchestrator.stack import running
+
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return running(settings)
+    except OSError as error:
+        raise Misconfigured(f"{settings.home} cannot be used ({error.strerror}); set DEPUTIZE_HOME") from None
+
+
 @asynccontextmanager
 async def reach(
     settings: Settings, *, start: bool = False, stay: bool = False, workers: int = 1
@@ -46,13 +60,18 @@ async def reach(
         async with Client(settings.url, settings.token.get_secret_value() if settings.token else None) as client:
             yield Service(client)
         return
-    from orchestrator.stack import running, stack_in_use
+    from orchestrator.stack import stack_in_use
 
-    there = running(settings)
+    there = stack_here(settings)
     if there is None and not start:
         raise Unavailable("no service runs on this machine; start one with `deputize up` or set DEPUTIZE_URL")
     if there is None or start or stay:
-        async with stack_in_use(settings, workers=workers) as stack, Client(stack.url, stack.token) as client:
+        if there is None:
+            click.echo("no service runs here; starting one for this command", err=True)
+        async with (
+            stack_in_use(settings, workers=workers, wait=START_SECONDS) as stack,
+            Client(stack.url, stack.token) as client,
+        ):
             yield Service(client, own=there is None)
     else:
         async with Client(there.url, there.token) as client:

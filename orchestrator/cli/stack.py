@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.exits import Exit
-from orchestrator.cli.reach import load_settings
+from orchestrator.cli.reach import load_settings, stack_here
 
 if TYPE_CHECKING:
     from orchestrator.stack import StackInfo
@@ -70,11 +70,8 @@ def serve(ctx: click.Context, host: str | None, port: int | None) -> Exit:
 def worker(ctx: click.Context, **given: Any) -> None:
     """Run one worker alone, over the Redis of DEPUTIZE_REDIS_URL or of this machine's stack."""
     settings = load_settings(ctx)
-    if settings.redis_url is None:
-        from orchestrator.stack import running
-
-        if (stack := running(settings)) is not None:
-            settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
+    if settings.redis_url is None and (stack := stack_here(settings)) is not None:
+        settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     # The front never imports the worker: this process becomes one.
     command = [sys.executable, "-P", "-m", "worker", *options]

@@ -52,7 +52,7 @@ class Running:
         """Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
-    async def done(self, timeout: float = 30) -> Done:
+    async def done(self, timeout: float = 100) -> Done:
         async with asyncio.timeout(timeout):
             await self._whole
             code = await self._process.wait()

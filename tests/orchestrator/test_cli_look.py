@@ -1,0 +1,197 @@
+"""`deputize show`, `list`, `watch`, `cancel`, `tools` and `workers`: looking at what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestrator.cli import cli
+from shared.delegation import DelegationRequest, Step, StepStatus, TerminationReason
+from shared.events import Heartbeat, ProgressMade, RunResumed, StepCompleted
+from shared.wire import now
+from tests.orchestrator.command_line import started
+from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
+from tests.waiting import until
+
+
+async def deputize(url: str, *arguments: str) -> Result:
+    """Beside the service's own loop, in this process: most commands are over in a moment."""
+    runner = CliRunner(env={"DEPUTIZE_URL": url, "DEPUTIZE_TOKEN": None})
+    return await asyncio.to_thread(runner.invoke, cli, list(arguments), catch_exceptions=False)
+
+
+async def accepted(service: FakeService, **fields: Any) -> str:
+    return (await service.accept(DelegationRequest(**{"task": "Count the files\nall of them", **fields}))).delegation.id
+
+
+def step(**fields: Any) -> Step:
+    base = {"id": "s", "type": "read", "title": "read x.py", "status": StepStatus.COMPLETED, "tool_name": "read_file"}
+    return Step(**base | {"turn_index": 1, "timestamp": now(), "arguments": {"path": "x.py"}} | fields)
+
+
+async def test_show_gives_facts_and_then_the_summary(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    service.finish(
+        id,
+        TerminationReason.BUDGET,
+        summary="Half of it.",
+        errors=["the budget is used up"],
+        file_changes=[{"path": "b.py", "change": "renamed", "from": "a.py", "addedLines": 2}],
+    )
+    done = await deputize(url, "show", id)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"id         {id}",
+        "task       Count the files",
+        "status     failed",
+        f"created    {service.runs[id].created_at:%Y-%m-%d %H:%M:%S} UTC",
+        "outcome    ✗ failed (budget): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000",
+        "changed    renamed a.py → b.py (+2 -0)",
+        "error      the budget is used up",
+        "",
+        "Half of it.",
+    ]
+    assert (await deputize(url, "show", id, "--json")).stdout == service.runs[id].to_json() + "\n"
+
+
+async def test_show_tells_how_far_an_unfinished_one_is(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    assert "progress   turn 0, 0 tool calls" in (await deputize(url, "show", id)).stdout
+
+
+async def test_show_gives_events_steps_and_patch(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    failed = step(status=StepStatus.FAILED, error="there is no x.py")
+    for event in (RunResumed(worker="w2", from_turn=3, reason="w1 is gone"), StepCompleted(step=step())):
+        service.happen(id, event)
+    service.happen(id, StepCompleted(step=failed))
+    service.patches[id] = "diff --git a/x b/x\n"
+    said = [line.split(maxsplit=3)[2:] for line in (await deputize(url, "show", id, "--events")).stdout.splitlines()]
+    assert said == [
+        ["run_queued", "queued: Count the files"],
+        ["run_resumed", "taken over by w2 at turn 3: w1 is gone"],
+        ["step_completed", "turn 1  ✓ read x.py"],
+        ["step_completed", "turn 1  ✗ read x.py: there is no x.py"],
+    ]
+    lines = (await deputize(url, "show", id, "--events", "--json")).stdout.splitlines()
+    assert lines == [envelope.to_json() for envelope in service.kept[id]]
+    assert (await deputize(url, "show", id, "--steps")).stdout.splitlines() == [
+        "  1  ✓ read_file(path=x.py)",
+        "  2  ✗ read_file(path=x.py)",
+        "       there is no x.py",
+    ]
+    steps = [json.loads(line) for line in (await deputize(url, "show", id, "--steps", "--json")).stdout.splitlines()]
+    assert [step["status"] for step in steps] == ["success", "failed"]
+    assert (await deputize(url, "show", id, "--patch")).stdout == "diff --git a/x b/x\n"
+
+
+async def test_an_id_may_be_shortened_as_long_as_it_is_one(url: str, service: FakeService) -> None:
+    one, two = await accepted(service), await accepted(service)
+    length = next(n for n in range(30) if one[: n + 1] != two[: n + 1]) + 1
+    assert f"id         {one}" in (await deputize(url, "show", one[:length])).stdout
+    assert f"id         {one}" in (await deputize(url, "show", one.removeprefix("dlg_")[: length - 4])).stdout
+    done = await deputize(url, "show", one[:8])
+    assert done.exit_code == 2
+    assert one in done.stderr
+    assert two in done.stderr
+    done = await deputize(url, "show", "dlg_zzz")
+    assert done.exit_code == 2
+    assert "deputize list" in done.stderr
+
+
+async def test_list_is_newest_first_and_filtered(url: str, service: FakeService) -> None:
+    old = await accepted(service, task="old", session_id="s", labels={"team": "a"})
+    new = await accepted(service, task="new")
+    service.finish(new)
+    lines = (await deputize(url, "list")).stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [[new, "succeeded"], [old, "queued"]]
+    assert lines[1].endswith("ago  old")
+    for given in (["--status", "queued"], ["--session", "s"], ["--label", "team:a"]):
+        assert [line.split()[0] for line in (await deputize(url, "list", *given)).stdout.splitlines()] == [old]
+    assert (await deputize(url, "list", "--limit", "1", "--json")).stdout == service.runs[new].to_json() + "\n"
+
+
+async def test_list_goes_on_over_pages(url: str, service: FakeService) -> None:
+    for _ in range(501):
+        await accepted(service, task="t")
+    assert len((await deputize(url, "list", "--limit", "501")).stdout.splitlines()) == 501
+
+
+async def test_cancel_stops_one_several_or_all(url: str, service: FakeService) -> None:
+    ids = [await accepted(service) for _ in range(4)]
+    done = await deputize(url, "cancel", ids[0], ids[1])
+    assert (done.exit_code, done.stdout) == (0, f"{ids[0]}  cancelled\n{ids[1]}  cancelled\n")
+    done = await deputize(url, "cancel", "--all", "--json")
+    assert {json.loads(line)["id"] for line in done.stdout.splitlines()} == {*ids[2:]}
+    assert {run.status for run in service.runs.values()} == {"cancelled"}
+    assert (await deputize(url, "cancel", "--all")).stdout == ""
+
+
+async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> None:
+    assert "deputize up" in (await deputize(url, "workers")).stderr
+    assert "deputize up" in (await deputize(url, "tools")).stderr
+    service.fleet = [worker_card(), worker_card(name="worker@two", sandbox="no user namespaces", running=3)]
+    assert (await deputize(url, "tools")).stdout == "read_file  read      Reads a file.\n"
+    assert (await deputize(url, "tools", "--json")).stdout == READ_FILE.to_json() + "\n"
+    assert (await deputize(url, "workers")).stdout.splitlines() == [
+        "worker@one  0/200 running  scripted  sandbox works",
+        "worker@two  3/200 running  scripted  no sandbox: no user namespaces",
+    ]
+    assert len((await deputize(url, "workers", "--json")).stdout.splitlines()) == 2
+
+
+async def test_watching_ids_ends_with_their_results_and_codes(url: str, service: FakeService) -> None:
+    one, two = await accepted(service, task="one"), await accepted(service, task="two")
+    async with started("watch", one, two, DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following == 2, 15)
+        service.finish(one, summary="First.")
+        service.finish(two, TerminationReason.MAX_TURNS, summary="Second.")
+        done = await command.done()
+    assert (done.code, done.out) == (5, "First.\nSecond.\n")
+    assert "[one] ✓ succeeded" in done.err
+    assert "[two] ✗ failed (max_turns)" in done.err
+
+
+async def test_watching_everything_shows_what_happens_to_anybody(url: str, service: FakeService) -> None:
+    old = await accepted(service, task="old")
+    async with started("watch", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 15)
+        new = await accepted(service, task="new")
+        service.happen(old, ProgressMade(message="still here"))
+        service.finish(new)
+        await until(lambda: b"succeeded" in command.err)
+        command.interrupt()
+        done = await command.done()
+    assert (done.code, done.out) == (130, "")
+    assert done.err.splitlines()[:2] == ["[new] queued: new", "[old] still here"]
+    assert not service.runs[old].status.finished
+
+
+async def test_watching_as_json_gives_every_event_on_stdout(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    async with started("watch", id, "--json", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 15)
+        live = service.happen(id, Heartbeat(turn=1, tool_calls=0, elapsed_ms=1))
+        service.finish(id)
+        done = await command.done()
+    first, last = service.kept[id]
+    assert done.out.splitlines() == [envelope.to_json() for envelope in (first, live, last)]
+
+
+async def test_leaving_a_watch_cancels_nothing(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    async with started("watch", id, DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 15)
+        command.interrupt()
+        done = await command.done()
+    assert done.code == 130
+    assert not service.runs[id].status.finished
+
+
+@pytest.mark.parametrize("ids", [["dlg_" + "0" * 26], ["dlg_0"]], ids=["whole", "short"])
+async def test_watching_what_is_not_there_ends_with_2(url: str, ids: list[str]) -> None:
+    assert (await deputize(url, "watch", *ids)).exit_code == 2
