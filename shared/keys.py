@@ -6,6 +6,8 @@ EVENTS = "deputize:events"
 """Channel of every durable event; with ``:<id>`` behind it, of everything of one delegation."""
 CANCEL = "deputize:cancel"
 """Channel of requests to cancel: ids."""
+PRUNE = "deputize:prune"
+"""Channel of requests to remove files: how old in seconds the ended delegations must be."""
 INDEX = "deputize:runs"
 LEASES = "deputize:leases"
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, Literal
 
 from redis.asyncio import Redis
@@ -20,13 +19,12 @@ from shared.delegation import (
     Delegation,
     DelegationRequest,
     Limits,
-    Progress,
     Status,
     TerminationReason,
     ToolAgentResult,
 )
 from shared.errors import KeyReused, NotFound
-from shared.events import Envelope, RunFinished, RunQueued
+from shared.events import Envelope, RunFinished
 from shared.keys import (
     CANCEL,
     EVENTS,
@@ -39,6 +37,7 @@ from shared.keys import (
     ledger_key,
     record_key,
 )
+from shared.record import acceptance, matches, not_found, resource
 from shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -133,7 +132,7 @@ class RunStore:
         for id, request, limits in new:
             key = f"deputize:idempotency:{request.idempotency_key}" if request.idempotency_key else ""
             keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
-            args += _acceptance(id, request, limits)
+            args += acceptance(id, request, limits)
         answers = await ACCEPT.run(self.redis, keys, args)
         if answers and answers[0] == -1:
             raise KeyReused(
@@ -172,7 +171,7 @@ class RunStore:
         fields = await self.redis.hgetall(record_key(id))
         if not fields:
             raise not_found(id)
-        return _resource(id, fields)
+        return resource(id, fields)
 
     async def list(
         self, *, status: Status | None, session: str | None, labels: Mapping[str, str], limit: int, cursor: str | None
@@ -185,7 +184,7 @@ class RunStore:
             if not ids:
                 break
             top = f"({ids[-1]}"
-            items += [found for found in await self.many(ids) if _matches(found, status, session, labels)]
+            items += [found for found in await self.many(ids) if matches(found, status, session, labels)]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
 
@@ -197,7 +196,19 @@ class RunStore:
             records = await pipeline.execute()
         if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
             await self.redis.zrem(INDEX, *expired)
-        return [_resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
+        return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
+
+    async def ended(self, ids: Sequence[str]) -> dict[str, str]:
+        """Of those ids that are finished or unknown: when they ended (ISO time), or "" where nobody knows any more."""
+        async with self.redis.pipeline(transaction=False) as pipeline:
+            for id in ids:
+                pipeline.hmget(record_key(id), ["status", "finished"])
+            records = await pipeline.execute()
+        return {
+            id: finished or ""
+            for id, (status, finished) in zip(ids, records, strict=True)
+            if status is None or Status(status).finished
+        }
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         """The kept events with a number above ``after``. Raises ``NotFound``."""
@@ -247,51 +258,3 @@ class RunStore:
         flat = await REAP.run(self.redis, [LEASES], [int(claim_seconds * 1000), at_most, head, tail])
         rows = [flat[i : i + 6] for i in range(0, len(flat), 6)]
         return [Reaped(r[0], r[1], int(r[2]), r[3] or "", int(r[4] or 5), int(r[5])) for r in rows]
-
-
-def not_found(id: str) -> NotFound:
-    return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
-
-
-def _acceptance(id: str, request: DelegationRequest, limits: Limits) -> list[Any]:
-    body = request.to_json()
-    event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
-    fields = {
-        "request": body,
-        "limits": limits.to_json(),
-        "created": now().isoformat(),
-        "title": request.title,
-        "priority": request.priority,
-    }
-    flat = [part for pair in fields.items() for part in pair]
-    first = event.to_json()
-    if len(first) > 60_000:
-        clipped = request.model_copy(update={"task": request.task[:4000], "context": request.context[:4000]})
-        first = event.model_copy(update={"event": RunQueued(request=clipped)}).to_json()
-    return [id, sha256(body.encode()).hexdigest(), first, EVENTS, len(fields), *flat]
-
-
-def _resource(id: str, fields: Mapping[str, str]) -> Delegation:
-    return Delegation.model_validate(
-        {
-            "id": id,
-            "status": fields["status"],
-            "createdAt": fields["created"],
-            "startedAt": fields.get("started"),
-            "finishedAt": fields.get("finished"),
-            "attempt": fields["attempt"],
-            "worker": fields.get("worker") or None,
-            "request": json.loads(fields["request"]),
-            "effectiveLimits": json.loads(fields["limits"]),
-            "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
-            "result": json.loads(fields["result"]) if "result" in fields else None,
-        }
-    )
-
-
-def _matches(found: Delegation, status: Status | None, session: str | None, labels: Mapping[str, str]) -> bool:
-    return (
-        (status is None or found.status == status)
-        and (session is None or found.request.session_id == session)
-        and labels.items() <= found.request.labels.items()
-    )

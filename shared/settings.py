@@ -56,6 +56,8 @@ class Settings(BaseModel):
     claim_seconds: float = Field(default=30, gt=0)
     """How long an accepted delegation may wait for its first claim before another ticket is sent."""
     retention_seconds: int = Field(default=7 * 24 * 3600, ge=1)
+    workspace_retention_seconds: int = Field(default=24 * 3600, ge=0)
+    """How long the files of a finished delegation are kept; its patch lives as long as its record."""
     shutdown_seconds: float = Field(default=10, ge=0)
     """How long a worker lets running delegations go on after SIGTERM before it hands them over."""
     caps: Limits = CAPS

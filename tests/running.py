@@ -13,7 +13,7 @@ import pytest
 from shared.delegation import DelegationRequest, Limits, ToolAgentResult
 from shared.events import Envelope
 from shared.ids import new_id
-from shared.queue import create_app
+from shared.queue import Ticket, create_app
 from shared.runs import RunStore
 from shared.settings import Settings
 from worker.progress import ProgressEvents
@@ -43,8 +43,11 @@ def say(text: str) -> dict[str, Any]:
 class Bench:
     """One worker's services, and delegations carried out by them, one by one."""
 
-    def __init__(self, services: Services, settings: Settings) -> None:
+    def __init__(self, services: Services, settings: Settings, sent: list[Ticket]) -> None:
         self.services = services
+        self.bus = services.leases.bus
+        self.sent = sent
+        """Tickets that this worker's janitor has sent."""
         self.settings = settings
         self.store: RunStore = services.store
 
@@ -74,16 +77,17 @@ async def open_bench(redis_url: str, home: Path, *, name: str = "worker-1", **se
     """A worker's services with its files below ``home``."""
     chosen = Settings.load(environ={}, **({"redis_url": redis_url, "home": home, "local": True} | settings))
     app = create_app(chosen, redis_url)
+    sent: list[Ticket] = []
     async with open_services(
         chosen,
         redis_url,
         name=name,
         concurrency=10,
-        send=lambda tickets: None,
+        send=sent.extend,
         progress=ProgressEvents(app, name),
         sandbox_problem=await Bubblewrap.selftest(),
     ) as services:
-        yield Bench(services, chosen)
+        yield Bench(services, chosen, sent)
     app.close()
 
 

@@ -1,40 +1,94 @@
-"""The janitor: finds delegations whose worker fell silent or that nobody took, and sends another ticket for them."""
+"""The janitor: finds delegations whose worker fell silent or that nobody took, and files that nobody needs any more."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
 
+from shared.bus import Bus
 from shared.connection import AWAY
 from shared.errors import Unavailable
+from shared.keys import PRUNE
 from shared.log import log
 from shared.queue import Ticket
 from shared.runs import RunStore
+from shared.settings import Settings
+from worker.threads import to_the_end
+from worker.workspace import delete
 
 TICK_SECONDS = 0.5
+SWEEP_SECONDS = 300.0
+UNKNOWN_SECONDS = 3600.0
+"""Files whose delegation nobody knows are kept this long: their record may be on its way, or its Redis another one."""
 
 
 class Janitor:
     """One in every worker process; each sees what any worker left behind."""
 
-    def __init__(self, store: RunStore, send: Callable[[Sequence[Ticket]], None], claim_seconds: float) -> None:
+    def __init__(self, settings: Settings, store: RunStore, bus: Bus, send: Callable[[Sequence[Ticket]], None]) -> None:
+        self._settings = settings
         self._store = store
+        self._bus = bus
         self._send = send
-        self._claim_seconds = claim_seconds
 
-    async def sweep_forever(self) -> None:
+    async def requeue_forever(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                await self.sweep()
+                await self.requeue()
             except (*AWAY, Unavailable) as error:
                 log.debug("janitor waits for redis: %s", error)
 
-    async def sweep(self) -> int:
-        """One round; gives the number of tickets sent."""
-        found = await self._store.reap(self._claim_seconds)
+    async def requeue(self) -> int:
+        """Fences off what lapsed and sends tickets for what waits; gives their number."""
+        found = await self._store.reap(self._settings.claim_seconds)
         for one in found:
             log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)
         if found:
             await asyncio.to_thread(self._send, [Ticket(one.id, one.title, one.priority) for one in found])
         return len(found)
+
+    async def sweep_forever(self) -> None:
+        """Sweeps every few minutes, and whenever somebody asks for it."""
+        async with self._bus.listen(PRUNE) as asked:
+            while True:
+                older_than = float(self._settings.workspace_retention_seconds)
+                try:
+                    message = await asyncio.wait_for(asked.get(), SWEEP_SECONDS)
+                    older_than = float(message) if message else older_than
+                except TimeoutError:
+                    pass
+                try:
+                    await self.sweep(older_than)
+                except AWAY as error:
+                    log.debug("janitor waits for redis: %s", error)
+
+    async def sweep(self, older_than: float) -> int:
+        """Deletes the files of delegations that ended more than ``older_than`` seconds ago; gives their number."""
+        folders = await asyncio.to_thread(_folders, self._settings.workspaces)
+        ended = await self._store.ended(list({id for id, _ in folders})) if folders else {}
+        gone = [folder for id, folder in folders if id in ended and _age(ended[id], folder) > older_than]
+        for folder in gone:
+            await to_the_end(delete, folder)
+        if gone:
+            log.info("%d workspaces removed", len(gone))
+        return len(gone)
+
+
+def _folders(root: Path) -> list[tuple[str, Path]]:
+    """Workspaces and unfinished ones (``<id>.<random>``) with the ids they are for."""
+    found = [(path.name.partition(".")[0], path) for path in root.glob("dlg_*")]
+    return [(id, path) for id, path in found if "." not in path.name or _age("", path) > 0]
+
+
+def _age(ended: str, folder: Path) -> float:
+    """Seconds since the delegation ended; where nobody knows, since its files were made, less a time of grace."""
+    if ended:
+        return time.time() - datetime.fromisoformat(ended).timestamp()
+    try:
+        return time.time() - folder.stat().st_mtime - UNKNOWN_SECONDS
+    except FileNotFoundError:
+        return 0.0

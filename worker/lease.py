@@ -46,7 +46,7 @@ class Leases:
 
     def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float) -> None:
         self._pipe = pipe
-        self._bus = bus
+        self.bus = bus
         self._seconds = lease_seconds
         self._held: dict[str, tuple[str, StopSignal]] = {}
         self._renewed: dict[str, float] = {}
@@ -97,7 +97,7 @@ class Leases:
 
     async def hear_cancels(self) -> None:
         """Listens for requests to cancel. One that is missed is seen at the next renewal."""
-        async with self._bus.listen(CANCEL) as inbox:
+        async with self.bus.listen(CANCEL) as inbox:
             while True:
                 id = await inbox.get()
                 if id is not None and id in self._held:

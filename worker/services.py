@@ -142,13 +142,14 @@ async def open_services(
         leases = Leases(pipe, bus, settings.lease_seconds)
         catalog = Catalog(redis)
         services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem, tools)
-        janitor = Janitor(store, send, settings.claim_seconds)
+        janitor = Janitor(settings, store, bus, send)
         async with asyncio.TaskGroup() as background:
             tasks = [
                 background.create_task(work, name=work.__qualname__)
                 for work in (
                     leases.renew_forever(),
                     leases.hear_cancels(),
+                    janitor.requeue_forever(),
                     janitor.sweep_forever(),
                     services.announce_forever(),
                     progress.send_forever(),

@@ -77,7 +77,7 @@ class Workspace:
     async def remove(self) -> None:
         """Closes it and deletes all its files."""
         self.close()
-        await to_the_end(_delete, self._folder)
+        await to_the_end(delete, self._folder)
 
     async def note_changes(self) -> None:
         """To be called after each step with effects: remembers which files differ for the first time."""
@@ -162,7 +162,7 @@ def _make(
         raise
     finally:
         if making.exists():
-            _delete(making)
+            delete(making)
     return cls(Generation(folder, 1))
 
 
@@ -232,7 +232,7 @@ def _invalid(pointer: str, detail: str) -> Invalid:
     return Invalid(detail, [{"pointer": pointer, "detail": detail}])
 
 
-def _delete(folder: Path) -> None:
+def delete(folder: Path) -> None:
     """Deletes a tree however deep it is and whatever modes a command gave its directories."""
     for _ in range(2):
         if subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0:

@@ -1,0 +1,64 @@
+"""Between a record's fields in Redis and the models of the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from shared.delegation import Delegation, DelegationRequest, Limits, Progress, Status
+from shared.errors import NotFound
+from shared.events import Envelope, RunQueued
+from shared.keys import EVENTS
+from shared.wire import now
+
+
+def not_found(id: str) -> NotFound:
+    return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
+
+
+def acceptance(id: str, request: DelegationRequest, limits: Limits) -> list[Any]:
+    """The arguments of one delegation for the accept script."""
+    body = request.to_json()
+    event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
+    fields = {
+        "request": body,
+        "limits": limits.to_json(),
+        "created": now().isoformat(),
+        "title": request.title,
+        "priority": request.priority,
+    }
+    flat = [part for pair in fields.items() for part in pair]
+    first = event.to_json()
+    if len(first) > 60_000:
+        clipped = request.model_copy(update={"task": request.task[:4000], "context": request.context[:4000]})
+        first = event.model_copy(update={"event": RunQueued(request=clipped)}).to_json()
+    return [id, sha256(body.encode()).hexdigest(), first, EVENTS, len(fields), *flat]
+
+
+def resource(id: str, fields: Mapping[str, str]) -> Delegation:
+    """The delegation that a record's fields say."""
+    return Delegation.model_validate(
+        {
+            "id": id,
+            "status": fields["status"],
+            "createdAt": fields["created"],
+            "startedAt": fields.get("started"),
+            "finishedAt": fields.get("finished"),
+            "attempt": fields["attempt"],
+            "worker": fields.get("worker") or None,
+            "request": json.loads(fields["request"]),
+            "effectiveLimits": json.loads(fields["limits"]),
+            "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
+            "result": json.loads(fields["result"]) if "result" in fields else None,
+        }
+    )
+
+
+def matches(found: Delegation, status: Status | None, session: str | None, labels: Mapping[str, str]) -> bool:
+    return (
+        (status is None or found.status == status)
+        and (session is None or found.request.session_id == session)
+        and labels.items() <= found.request.labels.items()
+    )

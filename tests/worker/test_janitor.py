@@ -1,0 +1,47 @@
+"""What the janitor finds, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.connection import connect
+from shared.delegation import DelegationRequest
+from shared.keys import LEASES, PRUNE
+from shared.queue import Ticket
+from tests.running import Bench, call, say, script
+from tests.waiting import until
+from worker.janitor import Janitor
+
+WRITE = call("write_file", path="a.txt", content="x")
+
+
+def janitor(bench: Bench, sent: list[Ticket]) -> Janitor:
+    return Janitor(bench.settings, bench.store, bench.bus, sent.extend)
+
+
+async def test_a_delegation_that_nobody_claimed_gets_another_ticket(bench: Bench) -> None:
+    id = await bench.accept(DelegationRequest(task="wait", priority=7))
+    sent: list[Ticket] = []
+    assert await janitor(bench, sent).requeue() == 0
+    await bench.store.redis.zadd(LEASES, {id: 1})
+    await until(lambda: bench.sent)
+    assert [(ticket.id, ticket.title, ticket.priority) for ticket in bench.sent] == [(id, "wait", 7)]
+
+
+async def test_files_go_when_their_time_is_over_and_not_before(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    active = await bench.accept(DelegationRequest(task="wait"))
+    folders = {id: bench.settings.workspaces / id for id in (result.delegation_id, active, "dlg_unknown")}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    sweeping = janitor(bench, [])
+    assert await sweeping.sweep(older_than=3600) == 0
+    assert await sweeping.sweep(older_than=0) == 1
+    assert [id for id, folder in folders.items() if folder.exists()] == [active, "dlg_unknown"]
+
+
+async def test_a_sweep_can_be_asked_for(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    async with connect(bench.settings.redis_url or "") as redis:
+        await until(lambda: redis.publish(PRUNE, "0"))
+    await until(lambda: not (bench.settings.workspaces / result.delegation_id).exists())
