@@ -17,6 +17,8 @@ from worker.files import TEMPORARY
 from worker.openat2 import beneath
 from worker.output import PRIVATE_DIR
 
+LINK = "120000"
+"""git's mode of a symbolic link."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -31,7 +33,7 @@ class Seen(NamedTuple):
     @property
     def git_mode(self) -> str:
         if modes.S_ISLNK(self.mode):
-            return "120000"
+            return LINK
         return "100755" if self.mode & modes.S_IXUSR else "100644"
 
 
@@ -195,10 +197,13 @@ class Manifest:
 
 
 def _renamed(found: list[Difference]) -> list[Difference]:
-    """The same with each deleted file joined to a created one of the same content, if there is one."""
+    """The same with each deleted file joined to a created one of the same content, if there is one.
+
+    Not links: git cannot apply a patch that renames a link and puts a directory in its place.
+    """
     deleted: dict[Content, list[Difference]] = {}
     for each in sorted(found):
-        if each.new is None and each.old and each.old.sha256:
+        if each.new is None and each.old and each.old.sha256 and each.old.git_mode != LINK:
             deleted.setdefault(each.old, []).append(each)
     renamed: dict[str, Difference] = {}
     for each in sorted(found):

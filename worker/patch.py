@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 
 from worker.diff import unified
-from worker.manifest import Difference
+from worker.manifest import LINK, Difference
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40
@@ -31,7 +31,7 @@ class FilePatch:
 def file_patch(difference: Difference, old: bytes, new: bytes) -> FilePatch:
     """The part for one path. ``old`` and ``new`` are its bytes (a link's: its target), empty where there are none."""
     before, after = difference.old, difference.new
-    if before and after and (before.git_mode == "120000") != (after.git_mode == "120000"):
+    if before and after and (before.git_mode == LINK) != (after.git_mode == LINK):
         # git has no change from file to link: it deletes the one and creates the other
         gone = file_patch(difference._replace(new=None), old, b"")
         made = file_patch(difference._replace(old=None), b"", new)

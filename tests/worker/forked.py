@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import signal
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +45,17 @@ def in_child(work: Callable[[], Any], uid: int | None = None) -> Any:
     if "error" in found:
         pytest.fail(found["error"])
     return found["value"]
+
+
+@contextmanager
+def home_of_an_ordinary_user() -> Generator[Path]:
+    """A directory that user can reach, which those of pytest are not; the test must be root."""
+    home = Path(tempfile.mkdtemp(dir="/tmp"))
+    os.chown(home, ORDINARY_UID, ORDINARY_UID)
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home)
 
 
 def need_root() -> None:

@@ -30,7 +30,7 @@ ROUNDS = 3000
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Iterator[Path]:
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The corpus's tree: a workspace ``ws`` full of links, beside what must not be reached."""
     sockets = []
     for row in json.loads((CORPUS / "paths_fixture.json").read_text("utf-8")):
@@ -49,7 +49,8 @@ def base(tmp_path: Path) -> Iterator[Path]:
                 os.mkfifo(path)
             case _:
                 sockets.append(socket.socket(socket.AF_UNIX))
-                sockets[-1].bind(os.path.relpath(path))
+                monkeypatch.chdir(path.parent)  # a socket's whole name must be short
+                sockets[-1].bind(path.name)
     yield tmp_path
     for each in sockets:
         each.close()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import uvloop
 
 from shared.errors import ErrorType, ToolError
 from tests.waiting import until, until_sync
-from tests.worker.forked import ORDINARY_UID, in_child, need_root
+from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
 from worker.sandbox import environment
 from worker.sandbox.base import Command
@@ -423,24 +421,19 @@ def test_it_works_the_same_on_uvloop(place: Path) -> None:
 def test_an_ordinary_user_keeps_the_same_promises() -> None:
     """The test is root here; elsewhere every other test is this one."""
     need_root()
-    home = Path(tempfile.mkdtemp(dir="/tmp"))
-    os.chown(home, ORDINARY_UID, ORDINARY_UID)
+    programs = [each.program for each in environment.bubblewraps()]
+    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
+        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
 
-    async def work() -> list[object]:
+    async def work(home: Path) -> list[object]:
         proof = await prove(Bubblewrap, home, environment.bubblewraps())
         with sandbox_over(home / "ws", bwrap=proof.bwrap, shown=()) as sandbox:
             done = await sandbox.run(bash(f"{DAEMON}; id -u; touch f"))
         return [proof.reason, done.stdout.decode(), (home / "ws/f").stat().st_uid, anyone_alive(home / "ws")]
 
-    try:
-        reachable = in_child(
-            lambda: [os.access(each.program, os.X_OK) for each in environment.bubblewraps()], ORDINARY_UID
-        )
-        if not any(reachable):
-            pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
-        assert in_child(lambda: asyncio.run(work()), ORDINARY_UID) == [None, "1000\n", ORDINARY_UID, False]
-    finally:
-        shutil.rmtree(home)
+    with home_of_an_ordinary_user() as home:
+        found = in_child(lambda: asyncio.run(work(home)), ORDINARY_UID)
+    assert found == [None, "1000\n", ORDINARY_UID, False]
 
 
 async def test_root_runs_no_process_of_a_sandbox_as_root(sandbox: Bubblewrap) -> None:
