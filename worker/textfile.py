@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from shared.errors import ErrorType, ToolError
 
@@ -37,7 +38,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TextFile:
     """``text`` has the file's own line ends; bytes that are no valid text are kept as surrogates."""
 
@@ -45,13 +46,13 @@ class TextFile:
     mark: bytes = b""
     encoding: str = "utf-8"
 
-    @property
+    @cached_property
     def newline(self) -> str:
         """The line end that most lines have."""
         crlf = self.text.count("\r\n")
         return "\r\n" if crlf > self.text.count("\n") - crlf else "\n"
 
-    @property
+    @cached_property
     def readable(self) -> str:
         """The text with everything that is not valid shown as U+FFFD."""
         return _INVALID.sub("\ufffd", self.text)

@@ -141,14 +141,12 @@ rules = st.lists(
 ).map("\n".join)
 
 
+odd_names = st.sampled_from(["a", "b", "c", "a.c", "!b", "c ", "[c", "#"])
+trees = st.sets(st.lists(odd_names, min_size=1, max_size=3).map(tuple))
+
+
 @settings(max_examples=40, deadline=None)
-@given(
-    st.sets(
-        st.lists(st.sampled_from(["a", "b", "c", "a.c", "!b", "c ", "[c", "#"]), min_size=1, max_size=3).map(tuple)
-    ),
-    rules,
-    rules,
-)
+@given(trees, rules, rules)
 def test_gitignore_means_what_git_says(tree: set[tuple[str, ...]], top: str, below: str) -> None:
     files = [path for path in tree if not any(other[: len(path)] == path and other != path for other in tree)]
     with tempfile.TemporaryDirectory(prefix="pytest") as name, open_toolbench(Path(name) / "w") as desk:

@@ -88,8 +88,8 @@ def _too_slow(seconds: int) -> ToolError:
     longer = "" if seconds == MAX_TIMEOUT else f", or give a longer timeout (at most {MAX_TIMEOUT})"
     return ToolError(
         ErrorType.TIMEOUT,
-        f"the command was stopped after {seconds} second{'s' * (seconds != 1)}, with all that it had started. If it waits for input, "
-        f"give it its input{longer}. The output so far:",
+        f"the command was stopped after {seconds} second{'s' * (seconds != 1)}, with all that it had started. "
+        f"If it waits for input, give it its input{longer}. The output so far:",
     )
 
 

@@ -25,9 +25,8 @@ async def test_matching_lines_stand_below_their_file_and_behind_their_number(eit
     either.write("src/a.py", SOURCE, age=100)
     either.write("src/new.py", "total = 1\n", age=1)
     result = await either.call("grep", pattern=r"total\b")
-    assert (
-        result.content
-        == "src/new.py\n     1|total = 1\nsrc/a.py\n     4|def total(prices):\n     9|    return total(prices)"
+    assert result.content == (
+        "src/new.py\n     1|total = 1\nsrc/a.py\n     4|def total(prices):\n     9|    return total(prices)"
     )
     assert result.title == "Found 3 matches"
     assert result.metadata == {"pattern": r"total\b", "searchPath": ".", "count": 3, "total": 3, "truncated": False}

@@ -1,0 +1,146 @@
+"""The policy: rules in order, the first opinion counts, silence denies, and what the mode makes of a question."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from shared.delegation import ApprovalMode
+from shared.errors import ErrorType
+from worker.policy import RULES, judgement, verdict_on
+from worker.policy.base import CallView, Decision, Rule, Situation, Verdict, decide, when_nobody_can_answer
+from worker.tools import BUILTIN
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+
+MODES = list(ApprovalMode)
+INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]
+LOOKING = [Kind.READ, Kind.SEARCH, Kind.THINK]
+LEAVING = [Kind.FETCH, Kind.OTHER]
+
+
+class NoParams(Params):
+    pass
+
+
+def tool_of(kind: Kind, *, needs_sandbox: bool = False) -> AnyTool:
+    class Sample(Tool[NoParams]):
+        """A tool of one kind."""
+
+        name = f"some_{kind}"
+        effect = Effect.EFFECTFUL
+        params = NoParams
+
+        async def run(self, ctx: ToolContext, params: NoParams) -> ToolResult:
+            return ToolResult("done")
+
+    Sample.kind = kind
+    Sample.needs_sandbox = needs_sandbox
+    return Sample()
+
+
+def call_of(kind: Kind, *, hosts: tuple[str, ...] = (), needs_sandbox: bool = False) -> CallView:
+    return CallView(tool_of(kind, needs_sandbox=needs_sandbox), Touches(hosts=hosts))
+
+
+@pytest.mark.requirement("S004-009")
+@pytest.mark.parametrize(("kind", "mode"), itertools.product(LOOKING, MODES))
+@pytest.mark.parametrize("broken", [None, "no bubblewrap"])
+def test_looking_is_allowed_in_every_mode(kind: Kind, mode: ApprovalMode, broken: str | None) -> None:
+    assert verdict_on(call_of(kind), mode, broken).decision is Decision.ALLOW
+
+
+@pytest.mark.requirement("S002-054", "S002-081", "S004-009", "S004-010")
+@pytest.mark.parametrize("kind", INSIDE)
+def test_a_change_inside_is_judged_by_the_mode(kind: Kind) -> None:
+    assert {mode: verdict_on(call_of(kind), mode).decision for mode in MODES} == {
+        ApprovalMode.READ_ONLY: Decision.DENY,
+        ApprovalMode.ASK: Decision.ASK,
+        ApprovalMode.SANDBOXED: Decision.ALLOW,
+        ApprovalMode.AUTO: Decision.ALLOW,
+    }
+
+
+@pytest.mark.parametrize("call", [*map(call_of, LEAVING), call_of(Kind.READ, hosts=("a.example",))])
+def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: CallView) -> None:
+    assert {mode: verdict_on(call, mode).decision for mode in MODES} == {
+        ApprovalMode.READ_ONLY: Decision.DENY,
+        ApprovalMode.ASK: Decision.ASK,
+        ApprovalMode.SANDBOXED: Decision.ASK,
+        ApprovalMode.AUTO: Decision.ALLOW,
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: ApprovalMode) -> None:
+    verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), mode, "no bubblewrap")
+    assert verdict == Verdict(
+        Decision.DENY,
+        "some_execute needs the sandbox, which does not work on this worker: no bubblewrap",
+        "sandbox_works",
+        ErrorType.SANDBOX_UNAVAILABLE,
+    )
+
+
+def test_without_the_sandbox_edits_are_asked_about_by_default() -> None:
+    assert verdict_on(call_of(Kind.EDIT), ApprovalMode.SANDBOXED, "no bubblewrap").decision is Decision.ASK
+
+
+@pytest.mark.requirement("S004-010")
+def test_what_mutates_and_what_looks() -> None:
+    assert [kind for kind in Kind if kind.mutates] == INSIDE
+    assert {kind for kind in Kind if kind.looks} == set(LOOKING)
+
+
+def opinion(decision: Decision | None, name: str) -> Rule:
+    def rule(call: CallView, situation: Situation) -> Verdict | None:
+        return decision and Verdict(decision, f"because of {name}", name)
+
+    return rule
+
+
+@pytest.mark.parametrize("opinions", itertools.product([None, *Decision], repeat=3))
+def test_the_first_opinion_counts_and_silence_denies(opinions: tuple[Decision | None, ...]) -> None:
+    rules = [opinion(each, f"rule {number}") for number, each in enumerate(opinions)]
+    verdict = decide(rules, call_of(Kind.EDIT), Situation(ApprovalMode.ASK))
+    spoken = [(each, f"rule {number}") for number, each in enumerate(opinions) if each]
+    assert (verdict.decision, verdict.rule) == (spoken[0] if spoken else (Decision.DENY, "silence"))
+
+
+@pytest.mark.parametrize(("decision", "mode"), itertools.product([Decision.ALLOW, Decision.DENY], MODES))
+def test_no_mode_touches_allow_and_deny(decision: Decision, mode: ApprovalMode) -> None:
+    verdict = decide([opinion(decision, "sure")], call_of(Kind.EXECUTE), Situation(mode))
+    assert verdict == Verdict(decision, "because of sure", "sure")
+
+
+def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
+    error = judgement(call_of(Kind.EDIT), ApprovalMode.ASK)
+    assert error is not None
+    assert error.type is ErrorType.PERMISSION_DENIED
+    assert error.message == (
+        "denied: some_edit changes something (edit). This needs a person's approval, and nobody can be asked in this "
+        "version; a delegation with approvalMode sandboxed or auto may do it.",
+    )
+    for decision in (Decision.ALLOW, Decision.DENY):
+        verdict = Verdict(decision, "because", "rule")
+        assert when_nobody_can_answer(verdict) == verdict
+
+
+def test_a_read_only_run_is_told_so() -> None:
+    error = judgement(call_of(Kind.EXECUTE), ApprovalMode.READ_ONLY)
+    assert error is not None
+    assert error.message.startswith("denied: this delegation is read-only (approvalMode readOnly)")
+
+
+@pytest.mark.parametrize("tool", BUILTIN, ids=lambda tool: tool.name)
+def test_every_builtin_tool_may_do_its_work_in_the_sandbox(tool: AnyTool) -> None:
+    assert judgement(CallView(tool, Touches()), ApprovalMode.SANDBOXED) is None
+    denied = judgement(CallView(tool, Touches()), ApprovalMode.READ_ONLY)
+    assert (denied is None) == tool.kind.looks
+
+
+def test_every_rule_says_its_own_name() -> None:
+    calls = [call_of(kind, needs_sandbox=True) for kind in Kind]
+    for rule in RULES:
+        verdicts = [rule(call, Situation(ApprovalMode.ASK, broken)) for call in calls for broken in (None, "broken")]
+        assert {verdict.rule for verdict in verdicts if verdict} == {rule.__name__}

@@ -1,0 +1,170 @@
+"""Which tools a run gets, by which names they are called, and what a tool is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from shared.errors import ErrorType, Invalid, ToolError
+from tests.toolbench import EVERYTHING
+from worker.tools import BUILTIN, DEFAULT_KIT, cards, find, toolkit
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+
+
+@pytest.mark.requirement("S000-001", "S001-001", "S001-002")
+def test_the_default_kit_is_small() -> None:
+    assert tuple(toolkit(None)) == DEFAULT_KIT
+    assert len(DEFAULT_KIT) <= 9
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["read_file"], ["read_file"]),
+        (["bash", "read_file", "read_file"], ["read_file", "bash"]),
+        (["*_file"], ["read_file", "write_file", "edit_file"]),
+        (["ls", "run_shell_command"], ["bash", "list_directory"]),
+        (["g[lr]*"], ["glob", "grep"]),
+        (["*"], list(EVERYTHING)),
+        ([], []),
+    ],
+)
+def test_names_aliases_and_patterns_choose_tools_in_the_order_of_the_list(
+    patterns: list[str], names: list[str]
+) -> None:
+    assert list(toolkit(patterns)) == names
+
+
+@pytest.mark.requirement("S001-032")
+def test_each_unknown_name_is_refused_at_its_place_with_close_ones() -> None:
+    with pytest.raises(Invalid) as caught:
+        toolkit(["read_file", "bsh", "glob", "quux*"])
+    assert caught.value.errors == [
+        {"pointer": "/tools/1", "detail": "no tool is called 'bsh'; did you mean bash?"},
+        {
+            "pointer": "/tools/3",
+            "detail": f"no tool is called 'quux*'; there are {', '.join(EVERYTHING)}",
+        },
+    ]
+
+
+def test_a_tool_answers_to_its_name_and_its_aliases() -> None:
+    kit = toolkit(["*"])
+    for tool in BUILTIN:
+        for name in (tool.name, *tool.aliases):
+            assert find(kit, name) is tool
+    names = [name for tool in BUILTIN for name in (tool.name, *tool.aliases)]
+    assert len(names) == len(set(names))
+    assert {"read", "write", "edit", "replace", "run_shell_command", "ls"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("read_fil", "Did you mean read_file?"), ("quux", "Available tools: read_file, bash.")],
+)
+def test_an_unknown_tool_is_answered_with_what_there_is(name: str, hint: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        find(toolkit(["read_file", "bash"]), name)
+    assert caught.value.type is ErrorType.UNKNOWN_TOOL
+    assert caught.value.message == f"there is no tool '{name}' in this run. {hint}"
+
+
+def test_a_tool_left_out_of_the_kit_is_unknown_by_its_alias_too() -> None:
+    with pytest.raises(ToolError):
+        find(toolkit(["bash"]), "read")
+
+
+@pytest.mark.requirement("S000-004", "S001-003")
+def test_the_cards_say_what_the_fleet_announces() -> None:
+    announced = {card.name: card for card in cards()}
+    assert list(announced) == list(EVERYTHING)
+    card = announced["read_file"]
+    assert (card.kind, card.effect, card.source) == ("read", "pure", "builtin")
+    assert card.parameters == EVERYTHING["read_file"].schema
+    assert "read" in card.aliases
+
+
+@pytest.mark.requirement("S000-002", "S000-033", "S003-006", "S004-036")
+def test_one_result_has_a_face_for_the_model_one_for_people_and_one_for_programs() -> None:
+    good = ToolResult("text", title="did it", display="<diff>", data={"n": 1}, metadata={"k": "v"})
+    assert (good.success, good.error, good.for_model) == (True, None, "text")
+    assert (good.title, good.display, good.data, good.metadata) == ("did it", "<diff>", {"n": 1}, {"k": "v"})
+    bad = ToolResult.failed(ToolError(ErrorType.TIMEOUT, "too slow"), "so far")
+    assert (bad.success, bad.error, bad.error_type) == (False, "too slow", ErrorType.TIMEOUT)
+    assert bad.for_model == "Error: too slow\nso far"
+    assert ToolResult().for_model == "(no output)"
+
+
+@pytest.mark.requirement("S000-108")
+def test_a_failure_towards_the_model_begins_with_error() -> None:
+    assert ToolResult.failed(ToolError(ErrorType.NOT_TEXT, "no text")).for_model == "Error: no text"
+
+
+@pytest.mark.requirement("S004-038")
+def test_values_of_error_types_are_their_names() -> None:
+    assert all(each.value == each.name for each in ErrorType)
+    named = "FILE_NOT_FOUND PERMISSION_DENIED INVALID_TOOL_PARAMS EXECUTION_FAILED DISCOVERED_TOOL_EXECUTION_ERROR"
+    assert set(named.split()) <= {each.name for each in ErrorType}
+
+
+class Inner(Params):
+    deep: int = Field(description="A number in a model in a model.")
+
+
+class EchoParams(Params):
+    input: str = Field(description="What to say.")
+    inner: Inner | None = Field(default=None, description="More.")
+
+
+class Echo(Tool[EchoParams]):
+    """Says what it is told: the smallest tool there can be."""
+
+    name = "echo"
+    kind = Kind.THINK
+    effect = Effect.PURE
+    params = EchoParams
+
+    async def run(self, ctx: ToolContext, params: EchoParams) -> ToolResult:
+        return ToolResult(f"Processed: {params.input}")
+
+
+@pytest.mark.requirement("S000-026", "S001-013")
+def test_a_tool_of_ones_own_is_a_name_a_docstring_a_params_model_a_kind_and_run() -> None:
+    echo: Tool[Any] = Echo()
+    assert list(toolkit(["echo"], [*BUILTIN, echo])) == ["echo"]
+    assert echo.description == "Says what it is told: the smallest tool there can be."
+    assert echo.schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "input": {"type": "string", "description": "What to say."},
+            "inner": {
+                "anyOf": [
+                    {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "properties": {"deep": {"type": "integer", "description": "A number in a model in a model."}},
+                        "required": ["deep"],
+                    },
+                    {"type": "null"},
+                ],
+                "default": None,
+                "description": "More.",
+            },
+        },
+        "required": ["input"],
+    }
+
+
+@pytest.mark.requirement("S003-011")
+def test_missing_unknown_and_wrong_arguments_are_all_named_at_once() -> None:
+    with pytest.raises(ToolError) as caught:
+        Echo().parse({"imput": "x", "inner": {"deep": "three"}})
+    said = caught.value.message
+    assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
+    assert "input: Field required" in said
+    assert "unknown key 'imput'; did you mean 'input'?" in said
+    assert "inner/deep: Input should be a valid integer" in said
+    assert said.endswith("Known parameters: input, inner.")
