@@ -13,6 +13,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from shared.errors import Invalid, Refused, Unauthorized, Unavailable
 from shared.wire import Wire
@@ -89,12 +90,21 @@ def summed_up(mistakes: list[dict[str, str]]) -> str:
     return first if len(mistakes) == 1 else f"{len(mistakes)} mistakes, the first is {first}"
 
 
-async def _http(_: Request, error: HTTPException) -> Response:
+async def _http(request: Request, error: HTTPException) -> Response:
     """What the router itself refuses: an unknown path, a method that is not there."""
     status = HTTPStatus(error.status_code)
-    return answer(
-        Problem(type="about:blank", title=status.phrase, status=status, detail=_next_step(status)), error.headers
-    )
+    headers = {"Allow": ", ".join(_allowed(request))} if status is HTTPStatus.METHOD_NOT_ALLOWED else error.headers
+    return answer(Problem(type="about:blank", title=status.phrase, status=status, detail=_next_step(status)), headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """All methods of the path. The router names only those of the first of its routes."""
+
+    def known(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if known(method)]
 
 
 def _next_step(status: HTTPStatus) -> str:

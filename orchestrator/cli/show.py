@@ -99,7 +99,7 @@ def _said(delegation: Delegation) -> list[str]:
 @click.option("--status", type=click.Choice(STATUSES), help="Only these.")
 @click.option("--session", metavar="ID", help="Only those of this session of the parent.")
 @click.option("--label", "labels", multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, at most.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @click.pass_context
 def list_(

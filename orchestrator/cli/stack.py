@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Worker processes.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Worker processes.")
 @click.option("--concurrency", type=click.IntRange(1), metavar="N", help="Delegations at once in each worker.")
 @click.option("--flower", is_flag=True, help="Also run Flower, Celery's own page.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Where the API listens.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Where the API listens.")
 @click.pass_context
 def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, port: int | None) -> Exit:
     """Run Redis, workers and the API on this machine, until Ctrl-C.
@@ -49,7 +49,7 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
 
 @click.command()
 @click.option("--host", help="Where the API listens; beyond this machine it needs a token.")
-@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one; the log says which.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="0 takes a free one; the log says which.")
 @click.pass_context
 def serve(ctx: click.Context, host: str | None, port: int | None) -> Exit:
     """Run the API alone, over the Redis of DEPUTIZE_REDIS_URL."""

@@ -1,0 +1,183 @@
+"""One value of everything that travels, with every field set, the same at every run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.delegation import Delegation, DelegationRequest, Step, ToolAgentResult
+from shared.events import Envelope
+
+AT = datetime(2026, 11, 21, 9, 30, 15, 250_000, tzinfo=UTC)
+ID = "dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"
+
+REQUEST = DelegationRequest.model_validate(
+    {
+        "task": "Find out why the discount is wrong, and mend it.\nZażółć gęślą jaźń 🙂",
+        "context": "Orders of exactly 100 euros get none.",
+        "expectedOutcome": "The tests pass.",
+        "sessionId": "session-7",
+        "messageId": "message-3",
+        "limits": {
+            "maxTurns": 12,
+            "maxToolCalls": 20,
+            "timeoutSeconds": 90.5,
+            "maxTokens": 50000,
+            "maxCostUsd": 0.25,
+        },
+        "tools": ["read_*", "edit_file", "bash"],
+        "approvalMode": "readOnly",
+        "model": "claude-sonnet-5-5",
+        "toolCallStyle": "xml",
+        "workspace": {"kind": "directory", "path": "/srv/shop", "ignored": False},
+        "outputSchema": {"type": "object", "properties": {"fixed": {"type": "boolean"}}},
+        "verify": [
+            {"kind": "command", "run": "python3 -m unittest -q", "timeoutSeconds": 30},
+            {"kind": "file", "path": "pricing.py", "exists": True, "matches": ">=", "sha256": "0" * 64},
+            {"kind": "unchanged", "paths": ["test_pricing.py"]},
+            {"kind": "changed", "paths": ["pricing.py"]},
+        ],
+        "maxVerifyRounds": 1,
+        "labels": {"team": "shop"},
+        "priority": 7,
+        "parentId": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t0",
+        "idempotencyKey": "order-17",
+    }
+)
+
+RESULT = ToolAgentResult.model_validate(
+    {
+        "delegationId": ID,
+        "status": "failed",
+        "terminationReason": "max_tool_calls",
+        "summary": "The comparison leaves out the sum itself; I changed it.",
+        "details": "1 ✓ read_file pricing.py\n2 ✓ edit_file pricing.py",
+        "filesModified": ["pricing.py", "notes/new.md"],
+        "fileChanges": [
+            {
+                "path": "pricing.py",
+                "change": "modified",
+                "baseHash": "a" * 64,
+                "newHash": "b" * 64,
+                "addedLines": 1,
+                "removedLines": 1,
+            },
+            {"path": "notes/new.md", "change": "renamed", "from": "notes/old.md"},
+        ],
+        "errors": ["bash: the command ended with exit code 1"],
+        "toolCallCount": 20,
+        "turnCount": 9,
+        "executionTimeMs": 61234,
+        "attempts": 2,
+        "usage": {
+            "inputTokens": 1200,
+            "outputTokens": 340,
+            "cacheReadTokens": 800,
+            "cacheWriteTokens": 60,
+            "costUsd": 0.0125,
+        },
+        "output": {"fixed": True},
+        "verification": {
+            "verdict": "verified",
+            "checks": [
+                {
+                    "item": {"kind": "command", "run": "python3 -m unittest -q", "timeoutSeconds": 30},
+                    "ok": True,
+                    "exitCode": 0,
+                    "outputTail": "OK",
+                }
+            ],
+            "claims": [{"claim": "the tests pass", "supported": True}],
+        },
+        "artifacts": [{"name": "report.md", "version": 2, "size": 512}],
+        "reaped": ["sleep 1000"],
+    }
+)
+
+STEP = Step.model_validate(
+    {
+        "id": "call_1",
+        "type": "edit",
+        "title": "edit pricing.py",
+        "description": "Changes one comparison",
+        "status": "completed",
+        "toolName": "edit_file",
+        "arguments": {"path": "pricing.py", "old_string": ">", "new_string": ">="},
+        "turnIndex": 3,
+        "timestamp": AT,
+        "thinking": "The sum itself is left out.",
+        "result": "Changed 1 place.",
+        "summary": "one comparison changed",
+        "error": None,
+        "toolAgentResult": {"success": True, "summary": "done", "toolCallCount": 1},
+    }
+)
+
+_USAGE = RESULT.usage.to_dict()
+_STEP = STEP.to_dict()
+_EVENTS: list[dict[str, Any]] = [
+    {"type": "run_queued", "request": REQUEST.to_dict()},
+    {
+        "type": "run_started",
+        "worker": "worker-1@host",
+        "model": "claude-sonnet-5-5",
+        "tools": ["bash", "edit_file", "read_file"],
+        "limits": REQUEST.limits.to_dict(),
+    },
+    {"type": "run_resumed", "worker": "worker-2@host", "fromTurn": 4, "reason": "the lease of worker-1 lapsed"},
+    {"type": "run_finished", "result": RESULT.to_dict()},
+    {"type": "turn_started", "turn": 3},
+    {"type": "text_delta", "turn": 3, "text": "I change "},
+    {"type": "thinking_delta", "turn": 3, "text": "The sum "},
+    {
+        "type": "replied",
+        "turn": 3,
+        "text": "I change the comparison.",
+        "thinking": "The sum itself is left out.",
+        "stopReason": "tool_use",
+        "usage": _USAGE,
+        "toolCalls": [{"id": "call_1", "name": "edit_file", "arguments": {"path": "pricing.py"}}],
+    },
+    {"type": "model_retried", "turn": 3, "error": "overloaded", "delaySeconds": 1.5},
+    {"type": "step_started", "step": _STEP | {"status": "running", "result": None, "summary": None}},
+    {"type": "step_updated", "stepId": "call_1", "title": "edit pricing.py", "metadata": {"lines": 1}},
+    {
+        "type": "permission_requested",
+        "permissionId": "prm_1",
+        "step": _STEP | {"status": "awaiting-confirmation"},
+        "details": {"type": "edit", "path": "pricing.py", "diff": "-a\n+b"},
+        "expiresAt": AT,
+    },
+    {"type": "permission_answered", "permissionId": "prm_1", "outcome": "cancel", "reason": "no", "by": "ada"},
+    {"type": "step_completed", "step": _STEP},
+    {"type": "step_summarized", "stepId": "call_1", "summary": "one comparison changed"},
+    {"type": "progress", "message": "compacting the conversation"},
+    {"type": "error", "message": "the endpoint does not answer", "kind": "model_unavailable"},
+    {"type": "heartbeat", "turn": 3, "toolCalls": 5, "lastTool": "edit_file", "elapsedMs": 20000, "costUsd": None},
+]
+TRANSIENT = {"text_delta", "thinking_delta", "step_updated", "heartbeat"}
+
+
+def _envelope(number: int, event: dict[str, Any]) -> Envelope:
+    seq = None if event["type"] in TRANSIENT else number
+    return Envelope(delegation_id=ID, seq=seq, at=AT, attempt=1, event=event)  # type: ignore[arg-type]
+
+
+EVENTS = {event["type"]: _envelope(number, event) for number, event in enumerate(_EVENTS, 1)}
+
+DELEGATION = Delegation.model_validate(
+    {
+        "id": ID,
+        "status": "failed",
+        "createdAt": AT,
+        "startedAt": AT,
+        "finishedAt": AT,
+        "attempt": 2,
+        "worker": "worker-1@host",
+        "request": REQUEST,
+        "effectiveLimits": REQUEST.limits,
+        "progress": {"turn": 9, "toolCalls": 20, "lastTool": "bash", "elapsedMs": 61234, "costUsd": 0.0125},
+        "pendingPermissions": ["prm_1"],
+        "result": RESULT,
+    }
+)

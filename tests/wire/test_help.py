@@ -1,0 +1,17 @@
+"""`--help` of every command, word for word."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import COMMANDS, cli
+from tests.wire.conftest import Golden
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_the_help_of_a_command(name: str, golden: Golden) -> None:
+    arguments = [name, "--help"] if name else ["--help"]
+    done = CliRunner().invoke(cli, arguments, prog_name="deputize", terminal_width=100)
+    assert done.exit_code == 0
+    golden(f"help/{name or 'deputize'}.txt", done.output)

@@ -1,0 +1,105 @@
+"""The OpenAPI document: what it says, and that it is true."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+from fastapi.openapi.models import OpenAPI
+from fastapi.routing import APIRoute
+from jsonschema import Draft202012Validator
+
+from orchestrator.app import create_app
+from orchestrator.problems import Problem
+from orchestrator.routes import OPEN, ROUTERS
+from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.serving import settings
+from tests.wire.conftest import Golden
+from tests.wire.samples import DELEGATION, EVENTS, REQUEST, STEP
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return json.loads(json.dumps(create_app(FakeService, settings()).openapi()))
+
+
+def routes(routers: list[APIRouter]) -> Iterator[APIRoute]:
+    for router in routers:
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            yield route
+
+
+def test_the_document(document: dict[str, Any], golden: Golden) -> None:
+    golden("openapi.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def test_it_is_openapi_3_1_and_refers_only_to_what_it_holds(document: dict[str, Any]) -> None:
+    assert OpenAPI.model_validate(document).openapi.startswith("3.1")
+    named = set(re.findall(r"#/components/schemas/([^\"]+)\"", json.dumps(document)))
+    assert named == set(document["components"]["schemas"])
+
+
+def test_every_route_is_in_it(document: dict[str, Any]) -> None:
+    said = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+    assert said == {(method, route.path) for route in routes(ROUTERS) for method in route.methods}
+
+
+def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(names) == len(set(names)) == len(list(routes(ROUTERS)))
+
+
+def test_what_is_behind_the_token_says_so(document: dict[str, Any]) -> None:
+    open_paths = {route.path for route in routes(OPEN)}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation.get("security") == (None if path in open_paths else [{"token": []}])
+
+
+def test_every_refusal_is_a_problem_document(document: dict[str, Any]) -> None:
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, response in operation["responses"].items():
+                assert (response["content"] == problem) is not status.startswith("2")
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_every_key_is_camel_case(document: dict[str, Any]) -> None:
+    for name, schema in document["components"]["schemas"].items():
+        if name == "ToolCard":  # its parameters are the tool's own
+            continue
+        assert [key for key in schema.get("properties", {}) if not re.fullmatch(r"[a-z][a-zA-Z0-9]*", key)] == []
+
+
+PROBLEM = Problem(type="about:blank", title="Not Found", status=404, detail="gone")
+SENT: list[tuple[str, dict[str, Any]]] = [
+    ("DelegationRequest", REQUEST.to_dict()),
+    ("Delegation", DELEGATION.to_dict()),
+    ("ToolAgentResult", DELEGATION.to_dict()["result"]),
+    ("Step", STEP.to_dict()),
+    ("WorkerCard", worker_card().to_dict()),
+    ("Problem", PROBLEM.to_dict()),
+    ("Batch", {"requests": [REQUEST.to_dict()], "sharedContext": "x"}),
+    *(("Event", envelope.to_dict()) for envelope in EVENTS.values()),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), SENT, ids=[f"{name}-{value.get('type', '')}" for name, value in SENT])
+def test_what_is_sent_is_as_the_document_says(document: dict[str, Any], schema: str, value: dict[str, Any]) -> None:
+    whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
+    assert [error.message for error in Draft202012Validator(whole).iter_errors(value)] == []
+    known = _properties(document, schema, value)
+    assert set(value) <= known
+
+
+def _properties(document: dict[str, Any], name: str, value: dict[str, Any]) -> set[str]:
+    schema = document["components"]["schemas"][name]
+    if mapping := schema.get("discriminator", {}).get("mapping"):
+        return _properties(document, mapping[value["type"]].rsplit("/", 1)[-1], value)
+    return set(schema["properties"])
