@@ -32,7 +32,7 @@ def main() -> None:
     given = dict(pair.split("=", 1) for pair in said)
     workers, foreground = int(given.pop("workers", "1")), given.pop("foreground", "")
     try:
-        settings = Settings.load(environ={}, home=home, model="scripted", log_level="INFO", **given)
+        settings = Settings.load(environ={}, home=home, **({"model": "scripted"} | given))
         if foreground:
             keep(settings, workers)
         else:

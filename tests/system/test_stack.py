@@ -20,6 +20,7 @@ import redis
 from orchestrator.stack import running
 from shared.settings import Settings
 from tests.leaks import kept
+from tests.running import call, script
 from tests.waiting import until_sync
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -183,6 +184,22 @@ def test_nothing_outlives_a_killed_keeper_and_the_next_user_starts_anew(use: Cal
     next_one = use()
     assert next_one.stack["pid"] != user.stack["pid"]
     assert ready(next_one.stack)
+
+
+@pytest.mark.requirement("P-16")
+def test_no_command_of_a_delegation_outlives_a_killed_keeper(use: Callable[..., User], tmp_path: Path) -> None:
+    stack = use(f"model={script(tmp_path, [call('bash', command='exec sleep 987')])}").stack
+    request = urllib.request.Request(
+        f"{stack['url']}/v1/delegations",
+        data=json.dumps({"task": "sleep"}).encode(),
+        headers={"Authorization": f"Bearer {stack['token']}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as accepted:
+        assert accepted.status == 202
+    until_sync(lambda: child(stack["pid"], "sleep 987"), timeout=20)
+    members = family(stack["pid"])
+    os.kill(stack["pid"], signal.SIGKILL)
+    gone(members)
 
 
 @pytest.mark.parametrize("killed", ["-m worker", "orchestrator.serve"])
