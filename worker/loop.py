@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from shared.delegation import ApprovalMode, TerminationReason
 from shared.errors import ErrorType, Fenced, ToolError
-from shared.events import AskedCall, ModelRetried, Replied, TextDelta, ThinkingDelta, TurnStarted
+from shared.events import ModelRetried, TextDelta, ThinkingDelta, TurnStarted
 from shared.log import log
 from worker.emit import Emitter
 from worker.history import History
@@ -20,7 +21,7 @@ from worker.models.base import Call, Model, Prompt, Reply, Retrying, TextPart, T
 from worker.output import bounded
 from worker.policy import CallView, judgement
 from worker.prompt import last_turn, reply_was_cut
-from worker.steps import StepLog, in_doubt, not_executed
+from worker.steps import StepLog, in_doubt, not_executed, said
 from worker.tools import find
 from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
 
@@ -90,17 +91,18 @@ class Loop:
         allowance = self.meter.output_allowance(self.bound.of(prompt), self.max_output_tokens)
         self.steps.turn = turn
         self.emit.emit(TurnStarted(turn=turn))
-        async for part in self.model.reply(replace(prompt, max_output_tokens=allowance)):
-            match part:
-                case TextPart(text):
-                    self.emit.delta(TextDelta, turn, text)
-                case ThinkingPart(text):
-                    self.emit.delta(ThinkingDelta, turn, text)
-                case Retrying(error, delay, wasted):
-                    self.meter.spend(wasted, wasted=True)
-                    self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
-                case Reply():
-                    return self.keep(turn, part if allow_tools else part.without_calls())
+        async with aclosing(self.model.reply(replace(prompt, max_output_tokens=allowance))) as parts:
+            async for part in parts:
+                match part:
+                    case TextPart(text):
+                        self.emit.delta(TextDelta, turn, text)
+                    case ThinkingPart(text):
+                        self.emit.delta(ThinkingDelta, turn, text)
+                    case Retrying(error, delay, wasted):
+                        self.meter.spend(wasted, wasted=True)
+                        self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
+                    case Reply():
+                        return self.keep(turn, part if allow_tools else part.without_calls())
         raise AssertionError("a model's stream ends with a Reply or an error")
 
     def keep(self, turn: int, reply: Reply) -> Reply:
@@ -111,16 +113,7 @@ class Loop:
         if reply.content:
             self.history.add(reply)
         self.bound.learn(reply.usage, len(self.history.messages))
-        self.emit.emit(
-            Replied(
-                turn=turn,
-                text=reply.text,
-                thinking=reply.thinking,
-                stop_reason=reply.stop_reason,
-                usage=usage,
-                tool_calls=[AskedCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls],
-            )
-        )
+        self.emit.emit(said(turn, reply, usage))
         self.checkpoint()
         return reply
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shared import log as logs
+from shared.connection import AWAY
 from shared.delegation import FinalStatus, Progress, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
@@ -23,7 +24,7 @@ from worker.lease import Stop, StopSignal
 from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.loop import Loop
-from worker.models.base import ToolSpec
+from worker.models.base import Model, ToolSpec
 from worker.output import clip
 from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
@@ -136,23 +137,28 @@ class Run:
                 session_id=request.session_id,
                 message_id=request.message_id,
             )
-            yield Loop(
-                model=model,
-                system=system_prompt(MOUNT),
-                specs=_specs(kit),
-                kit=kit,
-                mode=request.approval_mode,
-                context=context,
-                history=history,
-                meter=self.meter,
-                bound=PromptBound(self.claim.limits),
-                emit=self.emit,
-                steps=self.steps,
-                ledger=Ledger(self.emit, self.claim.ledger),
-                repetition=Repetition() if services.settings.loop_detection else None,
-                after_effects=self.workspace.note_changes,
-                checkpoint=self._checkpoint,
-            )
+            yield self._loop(model, kit, context, history, self.workspace)
+
+    def _loop(
+        self, model: Model, kit: dict[str, AnyTool], context: ToolContext, history: History, workspace: Workspace
+    ) -> Loop:
+        return Loop(
+            model=model,
+            system=system_prompt(MOUNT),
+            specs=_specs(kit),
+            kit=kit,
+            mode=self.claim.request.approval_mode,
+            context=context,
+            history=history,
+            meter=self.meter,
+            bound=PromptBound(self.claim.limits),
+            emit=self.emit,
+            steps=self.steps,
+            ledger=Ledger(self.emit, self.claim.ledger),
+            repetition=Repetition() if self.services.settings.loop_detection else None,
+            after_effects=workspace.note_changes,
+            checkpoint=self._checkpoint,
+        )
 
     async def _announce(self, loop: Loop) -> None:
         claim = self.claim
@@ -161,9 +167,11 @@ class Run:
                 worker=self.services.name, model=loop.model.name, tools=list(loop.kit), limits=claim.limits
             )
         else:
-            for envelope in await self.services.store.events(claim.id):
-                if isinstance(envelope.event, StepCompleted):
-                    self.steps.ended.append(envelope.event.step)
+            try:
+                kept = await self.services.store.events(claim.id)
+            except AWAY as error:
+                raise Fenced from error  # the lease lapses, and the next attempt begins where this one did
+            self.steps.ended += [e.event.step for e in kept if isinstance(e.event, StepCompleted)]
             event = RunResumed(
                 worker=self.services.name, from_turn=self.meter.turns, reason="the attempt before lost its worker"
             )

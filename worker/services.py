@@ -143,21 +143,28 @@ async def open_services(
         catalog = Catalog(redis)
         services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem, tools)
         janitor = Janitor(settings, store, bus, send)
-        async with asyncio.TaskGroup() as background:
-            tasks = [
-                background.create_task(work, name=work.__qualname__)
-                for work in (
-                    leases.renew_forever(),
-                    leases.hear_cancels(),
-                    janitor.requeue_forever(),
-                    janitor.sweep_forever(),
-                    services.announce_forever(),
-                    progress.send_forever(),
-                )
-            ]
+        async with _kept_up(services, janitor):
             yield services
-            for task in tasks:
-                task.cancel()
         await close_models()
         with suppress(*AWAY):
             await asyncio.wait_for(catalog.leave(name), 1)
+
+
+@asynccontextmanager
+async def _kept_up(services: Services, janitor: Janitor) -> AsyncGenerator[None]:
+    """The background work of a worker process. One piece that fails ends the block, and with it the worker."""
+    async with asyncio.TaskGroup() as background:
+        tasks = [
+            background.create_task(work, name=work.__qualname__)
+            for work in (
+                services.leases.renew_forever(),
+                services.leases.hear_cancels(),
+                janitor.requeue_forever(),
+                janitor.sweep_forever(),
+                services.announce_forever(),
+                services.progress.send_forever(),
+            )
+        ]
+        yield
+        for task in tasks:
+            task.cancel()

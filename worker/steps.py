@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.delegation import Step, StepStatus
+from shared.delegation import Step, StepStatus, Usage
 from shared.errors import ErrorType
-from shared.events import StepCompleted, StepStarted, StepUpdated
+from shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
 from shared.wire import now
 from worker.emit import Emitter
-from worker.models.base import Call
+from worker.models.base import Call, Reply
 from worker.tools.base import AnyTool, ToolResult
 
 
@@ -82,6 +82,18 @@ class StepLog:
         """The failed steps' errors, first lines only."""
         failed = [f"{step.title}: {step.error.splitlines()[0]}" for step in self.ended if step.error]
         return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
+
+
+def said(turn: int, reply: Reply, usage: Usage) -> Replied:
+    """The event of a reply."""
+    return Replied(
+        turn=turn,
+        text=reply.text,
+        thinking=reply.thinking,
+        stop_reason=reply.stop_reason,
+        usage=usage,
+        tool_calls=[AskedCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls],
+    )
 
 
 def not_executed(why: str) -> ToolResult:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shared.events import Envelope
 from tests.running import Bench, call, say, script
 
 
+@pytest.mark.requirement("S002-006", "S002-046")
 async def test_a_delegation_is_a_task_and_comes_back_as_a_result(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run(task="Say hello.", model=script(tmp_path, [say("Hello.")]))
     assert result.success

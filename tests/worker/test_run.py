@@ -63,6 +63,20 @@ async def test_each_step_starts_and_ends_under_the_same_id(bench: Bench, tmp_pat
     ]
 
 
+@pytest.mark.requirement("S000-106")
+async def test_calls_that_change_something_run_in_the_order_of_asking(bench: Bench, tmp_path: Path) -> None:
+    asked = [call("bash", command=f"echo {n} >> log.txt; cat log.txt") for n in range(3)]
+    result = await bench.run(model=script(tmp_path, asked, [say("done")]))
+    answers = (await history_of(bench, result))[2]["content"]
+    assert [block["content"].split() for block in answers] == [["0"], ["0", "1"], ["0", "1", "2"]]
+
+
+@pytest.mark.requirement("S002-058")
+async def test_a_run_whose_steps_failed_can_still_be_done(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run(model=script(tmp_path, [call("read_file", path="none")], [say("It is not there.")]))
+    assert (result.success, len(result.errors)) == (True, 1)
+
+
 @pytest.mark.requirement("P-13")
 async def test_the_events_of_a_run_are_numbered_without_gaps_and_end_with_its_result(
     bench: Bench, tmp_path: Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -103,7 +103,7 @@ class Model(Protocol):
         """What its tokens cost, or None where that is not known: then cost is null, never 0."""
         ...
 
-    def reply(self, prompt: Prompt) -> AsyncIterator[Part]:
+    def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
         """Deltas in order, then exactly one Reply, last. Retries of passing failures happen inside.
 
         Raises ``ModelUnavailable`` when trying again is of no use. Cancelling closes the stream at once.
