@@ -77,6 +77,7 @@ class Job:
         self.number = number
         self.limits: tuple[float | None, float | None] = (options.get("soft_timeout"), options.get("timeout"))
         self.cancelled = False
+        self.ended = False
         self.soft_limit_hit = False
         self._trace = trace
         self._options = options
@@ -122,6 +123,7 @@ class Job:
             self._outcome = partial(self._options["error_callback"], ExceptionInfo())
 
     def _finished(self, _: asyncio.Task[None]) -> None:
+        self.ended = True
         for timer in self._timers:
             timer.cancel()
         self.pool.tell(self.report)

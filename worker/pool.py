@@ -136,9 +136,12 @@ class AsyncPool(BasePool):
             self.hear(0.1)
         self.on_terminate()
 
-    def on_terminate(self) -> None:
+    def cancel_all(self) -> None:
         for number in list(self._jobs):
             self.terminate_job(number)
+
+    def on_terminate(self) -> None:
+        self.cancel_all()
         # Twice: whoever swallowed the first cancellation gets a second one.
         if not self.drain(2 * CLEANUP_SECONDS):
             logger.error("%d jobs did not end when cancelled", len(self._jobs))
@@ -166,7 +169,8 @@ class AsyncPool(BasePool):
 
     @property
     def running(self) -> int:
-        return len(self._jobs)
+        """Jobs that have not ended, also while Celery cannot hear of their end because Redis is away."""
+        return sum(not job.ended for job in list(self._jobs.values()))
 
     def _get_info(self) -> dict[str, Any]:
         return super()._get_info() | {

@@ -14,11 +14,13 @@ import select
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery, signals
 from celery.apps.worker import Worker, install_cry_handler
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.utils.nodenames import default_nodename, host_format
 from celery.worker import state
 from kombu.common import ignore_errors
@@ -41,6 +43,10 @@ def full_name(name: str) -> str:
 
 def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log_level: str) -> int:
     """Works until it is told to stop. Returns the process's exit code."""
+    # Celery warns whoever is root of pickled messages, which this app does not accept, and of a default of Celery 6
+    # that shared/queue.py sets.
+    warnings.simplefilter("ignore", SecurityWarning)
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)
     # Logging is ours: a receiver of this signal keeps Celery from setting up its own.
     signals.setup_logging.connect(_leave_logging_alone)
     worker = WorkerProcess(
@@ -99,7 +105,9 @@ class Stopper(threading.Thread):
             pass
         logger.info("asked to stop; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
         if not self._jobs_end_within(self._soft_seconds):
+            # Celery announces what becomes of them; it hears of this only while it is connected to Redis.
             self._pool.tell(self._worker.consumer.cancel_active_requests)
+            self._pool.cancel_all()
             self._jobs_end_within(2 * CLEANUP_SECONDS)
         state.should_terminate = 0  # not None: that is the exit code
         self._pool.tell(_nothing_more)

@@ -1,0 +1,54 @@
+"""The worker's command: what it refuses, and what it keeps from other processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+ROOT = Path(__file__).parents[2]
+MEMORY = """
+import ctypes
+from worker.__main__ import keep_memory_private
+keep_memory_private()
+print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
+"""
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("DEPUTIZE_")}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=30
+    )
+
+
+def test_a_worker_without_redis_says_what_to_set() -> None:
+    ended = run("-m", "worker")
+    assert ended.returncode == 3
+    assert "DEPUTIZE_REDIS_URL" in ended.stderr
+
+
+def test_a_worker_that_cannot_reach_redis_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    ended = run("-m", "worker", DEPUTIZE_REDIS_URL=f"redis://127.0.0.1:{port}")
+    assert ended.returncode == 3
+    assert "Redis does not answer" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_wrong_setting_is_named() -> None:
+    ended = run("-m", "worker", "--concurrency", "0", DEPUTIZE_REDIS_URL="redis://127.0.0.1")
+    assert ended.returncode == 3
+    assert "concurrency" in ended.stderr
+
+
+@pytest.mark.requirement("P-17")
+@pytest.mark.skipif(sys.platform != "linux", reason="a promise of Linux")
+def test_a_workers_memory_is_closed_to_other_processes() -> None:
+    assert run("-c", MEMORY).stdout.strip() == "0"
