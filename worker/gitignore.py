@@ -16,17 +16,22 @@ from worker.globbing import Parts, fits, name_pattern, over_names
 
 _MAX_BYTES = 1024 * 1024
 _ESCAPED = re.compile(r"\\(.)")
+_WILD = re.compile(r"[*?\[]")
 _UNCLOSED = re.compile(r"\[(?![!^]?\]?[^\]]*\])")
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line; ``name`` for a pattern without a slash, ``path`` for one with."""
+    """One line; ``name`` for a pattern without a slash, ``path`` for one with.
+
+    ``first`` is the first name of a path where it is spelt out: most lines are then never compared.
+    """
 
     ignores: bool
     only_directories: bool
     name: re.Pattern[str] | None
-    path: Parts
+    path: Parts = ()
+    first: str | None = None
 
 
 class GitIgnore:
@@ -34,13 +39,16 @@ class GitIgnore:
 
     def __init__(self, text: str) -> None:
         self._rules = [rule for line in text.removeprefix("\ufeff").split("\n") if (rule := _rule(line))]
-        self._paths = [(at, rule) for at, rule in enumerate(self._rules) if not rule.name]
+        self._by_first: dict[str | None, list[tuple[int, _Rule]]] = {}
+        for at, rule in enumerate(self._rules):
+            if not rule.name:
+                self._by_first.setdefault(rule.first, []).append((at, rule))
         self._by_name: dict[tuple[str, bool], int] = {}
 
     def opinion(self, names: Sequence[str], *, directory: bool) -> bool | None:
         """Whether the path, given by its names below the file's directory, is ignored: the last line that fits."""
         best = self._last_by_name(names[-1], directory)
-        for at, rule in self._paths:
+        for at, rule in (*self._by_first.get(names[0], ()), *self._by_first.get(None, ())):
             if at > best and (directory or not rule.only_directories) and fits(rule.path, names):
                 best = at
         return self._rules[best].ignores if best >= 0 else None
@@ -73,8 +81,9 @@ def _rule(line: str) -> _Rule | None:
     if any(map(_UNCLOSED.search, parts)):
         return None
     if "/" not in pattern:
-        return _Rule(ignores, only_directories, name_pattern(parts[0]), ())
-    return _Rule(ignores, only_directories, None, over_names(parts))
+        return _Rule(ignores, only_directories, name_pattern(parts[0]))
+    first = None if _WILD.search(parts[0]) else parts[0]
+    return _Rule(ignores, only_directories, None, over_names(parts), first)
 
 
 def _unescaped(part: str) -> str:

@@ -27,6 +27,9 @@ class Pattern:
 
 def fits(parts: Parts, names: Sequence[str]) -> bool:
     """Whether the names fit the parts as a whole. All ways are followed at once, name by name."""
+    last = parts[-1] if parts else _NOTHING
+    if last is not None and not last.match(names[-1]):
+        return False
     reached = _through({0}, parts)
     for name in names:
         after: set[int] = set()

@@ -57,7 +57,7 @@ async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate:
         display=clip(valid(result.display), MAX_DISPLAY_CHARS),
         error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
     )
-    if len(result.content) <= tool.output.max_chars and _few_tokens(result.content, tool.output):
+    if len(result.content) <= tool.output.max_chars and few_tokens(result.content, tool.output.max_tokens):
         return result
     return await to_the_end(_bounded_content, result, tool, ctx, estimate)
 
@@ -72,9 +72,9 @@ def one_line(name: str) -> str:
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], valid(name))
 
 
-def _few_tokens(text: str, limit: OutputLimit) -> bool:
-    """Whether the text is so short that it cannot have too many tokens: no byte is more than two."""
-    return limit.max_tokens is None or len(text) * 8 <= limit.max_tokens
+def few_tokens(text: str, most: int | None) -> bool:
+    """Whether the text is so short that it cannot have more tokens: a character has four bytes, a byte two tokens."""
+    return most is None or len(text) * 8 <= most
 
 
 def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:

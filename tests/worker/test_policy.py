@@ -44,7 +44,7 @@ def call_of(kind: Kind, *, hosts: tuple[str, ...] = (), needs_sandbox: bool = Fa
 
 
 @pytest.mark.requirement("S004-009")
-@pytest.mark.parametrize(("kind", "mode"), itertools.product(LOOKING, MODES))
+@pytest.mark.parametrize(("kind", "mode"), list(itertools.product(LOOKING, MODES)))
 @pytest.mark.parametrize("broken", [None, "no bubblewrap"])
 def test_looking_is_allowed_in_every_mode(kind: Kind, mode: ApprovalMode, broken: str | None) -> None:
     assert verdict_on(call_of(kind), mode, broken).decision is Decision.ALLOW
@@ -99,7 +99,7 @@ def opinion(decision: Decision | None, name: str) -> Rule:
     return rule
 
 
-@pytest.mark.parametrize("opinions", itertools.product([None, *Decision], repeat=3))
+@pytest.mark.parametrize("opinions", list(itertools.product([None, *Decision], repeat=3)))
 def test_the_first_opinion_counts_and_silence_denies(opinions: tuple[Decision | None, ...]) -> None:
     rules = [opinion(each, f"rule {number}") for number, each in enumerate(opinions)]
     verdict = decide(rules, call_of(Kind.EDIT), Situation(ApprovalMode.ASK))
@@ -107,7 +107,7 @@ def test_the_first_opinion_counts_and_silence_denies(opinions: tuple[Decision | 
     assert (verdict.decision, verdict.rule) == (spoken[0] if spoken else (Decision.DENY, "silence"))
 
 
-@pytest.mark.parametrize(("decision", "mode"), itertools.product([Decision.ALLOW, Decision.DENY], MODES))
+@pytest.mark.parametrize(("decision", "mode"), list(itertools.product([Decision.ALLOW, Decision.DENY], MODES)))
 def test_no_mode_touches_allow_and_deny(decision: Decision, mode: ApprovalMode) -> None:
     verdict = decide([opinion(decision, "sure")], call_of(Kind.EXECUTE), Situation(mode))
     assert verdict == Verdict(decision, "because of sure", "sure")
@@ -119,7 +119,7 @@ def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
     assert error.type is ErrorType.PERMISSION_DENIED
     assert error.message == (
         "denied: some_edit changes something (edit). This needs a person's approval, and nobody can be asked in this "
-        "version; a delegation with approvalMode sandboxed or auto may do it.",
+        "version; a delegation with approvalMode sandboxed or auto may do it."
     )
     for decision in (Decision.ALLOW, Decision.DENY):
         verdict = Verdict(decision, "because", "rule")

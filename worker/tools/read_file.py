@@ -11,7 +11,7 @@ from shared.errors import ErrorType, ToolError
 from shared.tokens import estimate
 from worker.not_found import no_such_file
 from worker.numbered import numbered
-from worker.output import clip, hint_of
+from worker.output import clip, few_tokens, hint_of
 from worker.textfile import TextFile, decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
@@ -116,7 +116,7 @@ def _page(lines: list[str], first: int, most: int) -> tuple[str, int]:
             kept.pop()
             break
     text = numbered(kept, first)
-    while len(kept) > 1 and (tokens := estimate(text)) > PAGE_TOKENS:
+    while len(kept) > 1 and not few_tokens(text, PAGE_TOKENS) and (tokens := estimate(text)) > PAGE_TOKENS:
         kept = kept[: max(1, int(len(kept) * PAGE_TOKENS / tokens * 0.95))]
         text = numbered(kept, first)
     return text, len(kept)

@@ -40,9 +40,9 @@ def test_names_aliases_and_patterns_choose_tools_in_the_order_of_the_list(
 @pytest.mark.requirement("S001-032")
 def test_each_unknown_name_is_refused_at_its_place_with_close_ones() -> None:
     with pytest.raises(Invalid) as caught:
-        toolkit(["read_file", "bsh", "glob", "quux*"])
+        toolkit(["read_file", "grpe", "glob", "quux*"])
     assert caught.value.errors == [
-        {"pointer": "/tools/1", "detail": "no tool is called 'bsh'; did you mean bash?"},
+        {"pointer": "/tools/1", "detail": "no tool is called 'grpe'; did you mean grep or ripgrep or read?"},
         {
             "pointer": "/tools/3",
             "detail": f"no tool is called 'quux*'; there are {', '.join(EVERYTHING)}",
