@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +15,11 @@ from orchestrator.cli.reach import load_settings, stack_here
 
 if TYPE_CHECKING:
     from orchestrator.stack import StackInfo
+    from shared.settings import Settings
+
+UNUSED_SECONDS = 2.0
+STOPPING_SECONDS = 30.0
+TICK_SECONDS = 0.1
 
 
 @click.command()
@@ -27,11 +34,13 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
     Commands on this machine find it by themselves.
     """
     settings = load_settings(ctx, port=port)
+    stack_here(settings)  # for its refusal of a home that cannot be one
     from orchestrator.keeper import run_foreground
     from orchestrator.stack import Wanted
     from shared.log import set_up
 
     set_up("WARNING")
+    _let_stop(settings)
 
     def say(info: StackInfo) -> None:
         click.echo(f"API      {info.url}")
@@ -45,6 +54,20 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
 
     run_foreground(settings, Wanted(workers, concurrency, flower), say)
     return Exit.SUCCEEDED
+
+
+def _let_stop(settings: Settings) -> None:
+    """Waits for a stack that nobody uses any more: `up` right after an interrupted `run` shall not trip over it."""
+    from orchestrator.stack import read_info, try_lock
+
+    began = time.monotonic()
+    with (settings.home / "keeper.lock").open("ab") as lock:
+        while not try_lock(lock, fcntl.LOCK_EX):
+            # Its description goes first, then its processes; while it stands, the stack may be here to stay.
+            patience = UNUSED_SECONDS if read_info(settings.home) else STOPPING_SECONDS
+            if time.monotonic() - began > patience:
+                return
+            time.sleep(TICK_SECONDS)
 
 
 @click.command()

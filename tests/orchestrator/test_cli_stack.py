@@ -62,3 +62,38 @@ async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:
     done = await deputize("run", "x", "--detach", DEPUTIZE_HOME=str(tmp_path))
     assert done.code == 3
     assert "deputize up" in done.err
+
+
+async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(tmp_path: Path) -> None:
+    script = tmp_path / "slow.json"
+    turns = [{"delay": 2, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
+    script.write_text(json.dumps({"rules": [{"turns": turns}]}))
+    here = {
+        "DEPUTIZE_HOME": str(tmp_path / "home"),
+        "DEPUTIZE_MODEL": f"scripted:{script}",
+        "DEPUTIZE_SHUTDOWN_SECONDS": "0",
+    }
+    async with started("run", "Take your time", **here) as command:
+        await until(lambda: b"running on" in command.err, 60)
+        command.interrupt()
+        done = await command.done()
+    assert (done.code, done.out) == (130, "")
+    assert "goes on with the next one (`deputize up`)" in done.err
+    id = next(line for line in done.err.splitlines() if line.startswith("dlg_"))
+    assert f"deputize watch {id}" in done.err
+    async with started("up", "--port", "0", **here) as stack:
+        await until(lambda: b"Stop" in stack.out, 60)
+        done = await deputize("watch", id, **here)
+        assert done.code == 0
+        assert done.out.startswith("All done.")
+        stack.interrupt()
+        await stack.done()
+
+
+async def test_an_interrupt_while_the_stack_starts_ends_with_130(tmp_path: Path) -> None:
+    async with started("run", "x", DEPUTIZE_HOME=str(tmp_path)) as command:
+        await until(lambda: b"starting one" in command.err, 30)
+        command.interrupt()
+        done = await command.done()
+    assert (done.code, done.out) == (130, "")
+    assert "Traceback" not in done.err

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from orchestrator.client import Client
+from orchestrator.delegations import open_service
 from orchestrator.listening import free_port
 from shared.delegation import Delegation, DelegationRequest, Status, Step, StepStatus
 from shared.errors import Invalid, KeyReused, Misconfigured, NotFound, Refused, TooLarge, Unauthorized, Unavailable
@@ -17,6 +19,7 @@ from shared.ids import new_id
 from shared.wire import Wire, now
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
+from tests.redis_server import RedisProcess
 from tests.waiting import until
 
 TASK = DelegationRequest(task="t")
@@ -169,6 +172,29 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke(service: FakeService)
         async with served(service, port=port):
             await following
     assert json_of(got) == json_of(service.kept[id])
+
+
+@pytest.mark.requirement("P-13")
+async def test_a_stream_survives_the_death_of_redis(redis_process: RedisProcess) -> None:
+    using = settings(redis_url=redis_process.url)
+    async with served(lambda: open_service(using, redis_process.url), using) as url, Client(url) as client:
+        id = (await client.create(TASK)).id
+        got: list[Envelope] = []
+        following = asyncio.create_task(collected(client, id, got))
+        await until(lambda: got)
+        redis_process.kill()
+        with pytest.raises(Unavailable):
+            await client.cancel(id)
+        redis_process.start()
+
+        async def cancelled() -> bool:
+            with suppress(Unavailable):
+                return (await client.cancel(id)).status.finished
+            return False
+
+        await until(cancelled)
+        await asyncio.wait_for(following, 30)
+    assert [envelope.seq for envelope in got] == [1, 2]
 
 
 async def test_a_stream_that_stays_broken_is_given_up(url: str, service: FakeService) -> None:

@@ -117,6 +117,23 @@ async def test_a_cut_connection_loses_nothing_and_repeats_nothing(
     assert got + [int(frame["id"]) for frame in frames(rest)] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.requirement("P-13")
+async def test_the_real_service_is_followed_through_a_cancellation_to_its_end(real: httpx2.AsyncClient) -> None:
+    id = (await real.post("/v1/delegations", json={"task": "t"})).json()["id"]
+    async with following(real, id) as lines:
+        assert await anext(lines) == "id: 1"
+        await real.post(f"/v1/delegations/{id}/cancel")
+        rest = [line async for line in lines]
+    assert [line for line in rest if line.startswith(("id", "event"))] == [
+        "event: run_queued",
+        "id: 2",
+        "event: run_finished",
+    ]
+    assert (await real.get(f"/v1/delegations/{id}/events?after=1", headers={"Accept": "application/json"})).json() == [
+        json.loads(rest[-2].removeprefix("data: "))
+    ]
+
+
 async def test_as_json_the_stored_events_come_as_a_list(
     http: httpx2.AsyncClient, service: FakeService, id: str
 ) -> None:
