@@ -47,6 +47,16 @@ class Replacement:
     lines: tuple[int, ...]
     tolerated: str | None = None
 
+    def report(self, path: str) -> str:
+        """What was changed where, and what had to be overlooked to find it."""
+        count = len(self.lines)
+        lines = ", ".join(map(str, self.lines[:20])) + (", …" if count > 20 else "")
+        places = f"1 place, line {lines}" if count == 1 else f"{count} places, lines {lines}"
+        said = f"Successfully edited {path}: {places}."
+        if self.tolerated:
+            said += f" old_string did not match exactly: differences in {self.tolerated} were overlooked."
+        return said
+
 
 def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement | None:
     """The replacement, or None where the old text is nowhere. Raises ToolError(EDIT_AMBIGUOUS)."""

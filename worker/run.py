@@ -70,6 +70,7 @@ class Run:
         self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
         self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
         self.troubles: list[str] = []
+        self.reaped: list[str] = []
         self.workspace: Workspace | None = None
         self.loop: Loop | None = None
 
@@ -137,7 +138,10 @@ class Run:
                 session_id=request.session_id,
                 message_id=request.message_id,
             )
-            yield self._loop(model, kit, context, history, self.workspace)
+            try:
+                yield self._loop(model, kit, context, history, self.workspace)
+            finally:
+                self.reaped = sandbox.reaped
 
     def _loop(
         self, model: Model, kit: dict[str, AnyTool], context: ToolContext, history: History, workspace: Workspace
@@ -259,6 +263,7 @@ class Run:
             execution_time_ms=round(self.meter.elapsed * 1000),
             attempts=self.claim.attempt,
             usage=self.meter.usage,
+            reaped=self.reaped,
         )
 
     async def _finish(self, result: ToolAgentResult) -> None:

@@ -95,7 +95,7 @@ class Services:
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
-        with Bubblewrap(workspace.path) as sandbox:
+        with Bubblewrap(workspace.path, marks=workspace.marks) as sandbox:
             yield sandbox
 
     def card(self) -> WorkerCard:

@@ -6,6 +6,7 @@ import codecs
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 
 from shared.errors import ErrorType, ToolError
 
@@ -109,3 +110,8 @@ def _mostly_text(sample: bytes) -> bool:
     """Old 8-bit encodings are text too; their letters are a minority among ASCII ones."""
     broken = sum("\udc80" <= character <= "\udcff" for character in sample.decode("utf-8", "surrogateescape"))
     return broken <= max(4, len(sample) * 0.3)
+
+
+def fingerprint(data: bytes) -> str:
+    """SHA-256, to tell one content of a file from another."""
+    return sha256(data).hexdigest()

@@ -141,8 +141,16 @@ async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: 
     result = await bench.run(model=model, limits={"timeout_seconds": 2})
     assert (result.termination_reason, result.summary) == ("timeout", "It took too long.")
     assert result.execution_time_ms <= 2500
+    assert "sleep 1000" in result.reaped
     assert result.files_modified == ["a.txt"]
     assert answered_once(await history_of(bench, result))
+
+
+@pytest.mark.requirement("P-18", "S000-084")
+async def test_a_process_that_a_command_leaves_behind_is_ended_and_named(bench: Bench, tmp_path: Path) -> None:
+    left = call("bash", command="(setsid sleep 1000 &); sleep 0.1; echo done")
+    result = await bench.run(model=script(tmp_path, [left], [say("done")]))
+    assert (result.termination_reason, result.reaped) == ("completed", ["sleep"])
 
 
 @pytest.mark.requirement("P-07")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from shared.errors import ErrorType, ToolError
 
@@ -20,6 +20,8 @@ class Command:
     stdin: bytes = b""
     max_output: int = 4 * 1024 * 1024
     """Bytes kept of each stream; what comes after is read, counted and dropped."""
+    mark: str = ""
+    """A name under which the sandbox keeps, out of the command's reach, that it began and how it ended."""
     keep: str = "head_tail"
     """``head`` or ``head_tail``: which end of a stream is kept when it is over ``max_output``."""
 
@@ -39,6 +41,9 @@ class Completed:
 class Sandbox(Protocol):
     """Runs commands over one workspace. Whoever cancels ``run`` gets the whole process tree killed first."""
 
+    reaped: list[str]
+    """Command lines of all that had to be killed here so far, because its time was over or it was left behind."""
+
     @property
     def broken(self) -> str | None:
         """Why commands cannot be run safely here, or None. Nothing ever runs unprotected."""
@@ -46,6 +51,11 @@ class Sandbox(Protocol):
 
     def program(self, name: str) -> str | None:
         """Where a command finds this program, or None where the sandbox has none of that name."""
+        ...
+
+    def outcome(self, mark: str) -> int | Literal[False] | None:
+        """Of a command that another process may have run: its exit code, False where it never began, None where it
+        began and nobody knows how far it came."""
         ...
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
@@ -60,9 +70,17 @@ class NoSandbox:
     """Where commands must not run at all: says why, and runs nothing."""
 
     def __init__(self, reason: str) -> None:
-        self.broken = reason
+        self.reason = reason
+        self.reaped: list[str] = []
+
+    @property
+    def broken(self) -> str | None:
+        return self.reason
 
     def program(self, name: str) -> str | None:
+        return None
+
+    def outcome(self, mark: str) -> int | Literal[False] | None:
         return None
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.sandbox import environment, seccomp
 from worker.sandbox.base import Command, Completed
 from worker.sandbox.environment import MOUNT, Bwrap, Shown
 from worker.sandbox.kept import Kept
-from worker.sandbox.process import GUARD, QUIET_GUARD, Process, Sink
+from worker.sandbox.process import Process, Sink, guard, left_behind
 from worker.sandbox.selftest import Proof, prove
 from worker.sandbox.stage import Stage
 
@@ -39,15 +41,25 @@ class Bubblewrap:
     """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
 
     ``bwrap`` is for the self-test; everyone else gets the one that passed it. ``shown`` is what commands find besides
-    the system's own programs; default: what the machine has for them.
+    the system's own programs; default: what the machine has for them. ``marks`` is the directory for marks; without
+    one none are kept.
     """
 
     _proof: ClassVar[Proof | None] = None
 
-    def __init__(self, workspace: Path, bwrap: Bwrap | None = None, shown: Sequence[Shown] | None = None) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        bwrap: Bwrap | None = None,
+        shown: Sequence[Shown] | None = None,
+        marks: Path | None = None,
+    ) -> None:
         self._workspace = workspace
+        self._marks = marks
         self._bwrap = bwrap
         self._shown = environment.shown() if shown is None else shown
+        self.reaped: list[str] = []
+        self._word = f"left-{secrets.token_hex(16)}"
         self._running: set[Process] = set()
         self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._stage: Stage | None = None
@@ -90,6 +102,16 @@ class Bubblewrap:
         """Where a command finds this program, or None where the sandbox has none of that name."""
         return environment.program(name, self._shown)
 
+    def outcome(self, mark: str) -> int | Literal[False] | None:
+        """Of a command that another process may have run: its exit code, False where it never began, None where it
+        began and nobody knows how far it came."""
+        try:
+            said = (self._marks / mark).read_text("ascii", "replace") if self._marks else ""
+        except FileNotFoundError:
+            return False
+        codes = re.findall(r'"exit-code"\s*:\s*(-?\d+)', said)
+        return int(codes[-1]) if codes else None
+
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
 
@@ -108,12 +130,14 @@ class Bubblewrap:
             timed_out = True
         finally:
             await _end(process)
+            stderr, left = left_behind(kept[1].data, self._word)
+            self.reaped += [*process.reaped, *left]
         if not timed_out and (failure := process.failure):
             raise _not_started(failure, command)
         return Completed(
             exit_code=-9 if timed_out else process.ended.result(),
             stdout=kept[0].data,
-            stderr=kept[1].data,
+            stderr=stderr,
             timed_out=timed_out,
             dropped_bytes=sum(each.dropped for each in kept),
             seconds=time.monotonic() - begun,
@@ -155,9 +179,9 @@ class Bubblewrap:
             if bwrap.parts:
                 program = Path(stage.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
         options = _memory("options", b"\0".join(map(os.fsencode, self._options(command, fds))), fds)
-        guard = GUARD if interactive or command.stdin else QUIET_GUARD
+        script = guard(quiet=not interactive and not command.stdin)
         seconds = math.ceil(command.timeout) + 10
-        inner = [*(str(environment.tool("prlimit")), *_LIMITS, "--"), "/bin/sh", "-c", guard, "sh"]
+        inner = [*(str(environment.tool("prlimit")), *_LIMITS, "--"), "/bin/sh", "-c", script, self._word]
         bound = [str(environment.tool("timeout")), "--signal=KILL", str(seconds)]  # ours ends it earlier, if we live
         return [*outer, str(program), "--args", str(options), "--", *inner, *bound, *command.argv]
 
@@ -177,6 +201,10 @@ class Bubblewrap:
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
         for name, value in {"PATH": environment.search_path(self._shown), **_VARIABLES, **command.env}.items():
             options += ["--setenv", name, value]
+        if command.mark and self._marks:
+            # Bubblewrap itself writes it, from outside the sandbox, and dies with us.
+            fds.append(os.open(self._marks / command.mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            options += ["--json-status-fd", str(fds[-1])]
         return [*options, "--seccomp", str(_memory("seccomp", seccomp.program(), fds))]
 
     def _on_stage(self, bwrap: Bwrap) -> Stage:

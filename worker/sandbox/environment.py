@@ -65,6 +65,7 @@ def bubblewraps() -> list[Bwrap]:
     return [*found, Bwrap(bwrap_path(), parts)]
 
 
+@cache
 def tool(name: str) -> Path:
     """A program of the system that starting a sandbox needs. Raises Misconfigured that names its package."""
     if path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"):
@@ -97,7 +98,8 @@ def program(name: str, shown: Iterable[Shown]) -> str | None:
     return None
 
 
-def system_directories() -> list[str]:
+@cache
+def system_directories() -> tuple[str, ...]:
     """Options that show /usr and what belongs to it, in the host's own arrangement."""
     options = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
@@ -109,7 +111,7 @@ def system_directories() -> list[str]:
     options += ["--perms", "0755", "--dir", "/etc"]
     for name in _SHARED_ETC:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    return options
+    return tuple(options)
 
 
 def interpreter(prefix: Path) -> tuple[Shown, ...]:

@@ -11,16 +11,36 @@ from contextlib import suppress
 from pathlib import Path
 
 READY = b"ready\n"
-GUARD = 'echo ready >&2; read -r go && exec "$@"'
+GUARD = 'echo ready >&2; read -r go || exit; "$@"{input}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
 """The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
 
 By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run.
+When the command has ended it says which processes are left behind; ``$0`` is a word that no command knows.
 """
-QUIET_GUARD = GUARD + " </dev/null"
-"""The same for commands that are given no input: some programs read a pipe instead of looking at files."""
+_LEFT = (
+    'if [ $# -gt 2 ]; then echo "$0" >&2; for p; do read -r name <$p/comm && echo "${p#/proc/} $name" >&2; done; fi; '
+)
+NO_INPUT = " </dev/null"
+"""For commands that are given no input: some programs read a pipe instead of looking at files."""
 _CHUNK = 256 * 1024
+MAX_REAPED = 20
+OURS = ("/usr/bin/timeout ", "/bin/timeout ", "/bin/sh -c echo ready")
 
 Sink = Callable[[bytes], None]
+
+
+def guard(*, quiet: bool) -> str:
+    """The guard's script; ``quiet`` commands are given no input."""
+    return GUARD.format(input=NO_INPUT if quiet else "", left=_LEFT)
+
+
+def left_behind(stderr: bytes, word: str) -> tuple[bytes, list[str]]:
+    """What the command said on stderr, and the names of the processes it left, which the guard said after it."""
+    said, found, names = stderr.rpartition(f"{word}\n".encode())
+    if not found:
+        return stderr, []
+    listed = (line.partition(" ") for line in names.decode("utf-8", "replace").splitlines())
+    return said, [name for pid, _, name in listed if pid not in ("1", "2") and name != "sh"]
 
 
 class Process:
@@ -37,11 +57,14 @@ class Process:
         self.failure: str | None = None
         """Why the walls could not be put up and nothing was run; set before ``ended`` is."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.reaped: list[str] = []
+        """Command lines of what still ran when ``kill`` was called."""
         self._outgoing = bytearray(b"go\n" + (stdin or b""))
         self._keep_stdin = stdin is None
         self._said = b""
         self._started = False
         self._init: int | None = None
+        self._init_pid = 0
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -93,6 +116,7 @@ class Process:
             self._drop_stdin()
             return
         if self._init is not None:
+            self._note_living()
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         self._process.kill()
 
@@ -117,7 +141,9 @@ class Process:
         if not word or (before and not before.endswith(b"\n")):
             return
         self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
-        self._init = _first_child(self._process.pid)
+        self._init_pid = next(iter(_children(self._process.pid)), 0)
+        with suppress(OSError):
+            self._init = os.pidfd_open(self._init_pid)
         self._started = True
         self._feed()
         if after:
@@ -156,6 +182,16 @@ class Process:
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         self._loop.add_reader(self._init, self._finish)
 
+    def _note_living(self) -> None:
+        """Remembers what lives in the sandbox; the guard and ``timeout`` are ours and not the command's."""
+        waiting = _children(self._init_pid)
+        while waiting and len(self.reaped) < MAX_REAPED:
+            pid = waiting.pop(0)
+            waiting += _children(pid)
+            line = _command_line(pid)
+            if line and not line.startswith(OURS):
+                self.reaped.append(line)
+
     def _finish(self) -> None:
         if self._init is not None:
             self._loop.remove_reader(self._init)
@@ -182,10 +218,15 @@ class Process:
                 self._sinks[fd](data)
 
 
-def _first_child(pid: int) -> int | None:
-    """A descriptor of bubblewrap's child, which is pid 1 of the sandbox: with it everything inside ends."""
+def _children(pid: int) -> list[int]:
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
-        return os.pidfd_open(int(children[0]))
-    except (OSError, IndexError):
-        return None
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+    except OSError:
+        return []
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return " ".join(Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")).strip()[:120]
+    except OSError:
+        return ""

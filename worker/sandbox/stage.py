@@ -35,8 +35,8 @@ class Stage:
         thread.join()
         if self._error:
             raise Misconfigured(
-                f"root may not mount here ({self._error.strerror}), so commands cannot be kept from running as root. "
-                'Run the worker as an ordinary user (in compose: user: "10001:10001").'
+                f"root may not mount here ({self._error.strerror}), so commands cannot be kept from running as root; "
+                "run the worker as an ordinary user"
             )
 
     @staticmethod

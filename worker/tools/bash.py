@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -52,12 +52,23 @@ class Bash(Tool[BashParams]):
     def touches(self, params: BashParams) -> Touches:
         return Touches(command=params.command)
 
+    async def probe(
+        self, ctx: ToolContext, params: BashParams, facts: Mapping[str, Any]
+    ) -> ToolResult | Literal[False] | None:
+        """The sandbox's mark says whether the command ran to its end; what it printed died with the worker."""
+        code = ctx.sandbox.outcome(ctx.call_id)
+        if code is None or code is False:
+            return code
+        said = f"the command ran to its end with exit code {code}, but its worker was lost and its output with it"
+        failure = ToolError(ErrorType.EXECUTION_FAILED, said)
+        return ToolResult.failed(failure) if code else ToolResult(f"[{said}]", self.title(params))
+
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
         if "\0" in params.command:
             raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the command holds a NUL character, which no shell accepts")
         seconds, remark = _bounded(params.timeout)
         argv = shell(params.command, has_bash=ctx.sandbox.program("bash") is not None)
-        done = await ctx.sandbox.run(Command(argv, seconds), _live(ctx))
+        done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), _live(ctx))
         facts = {"exitCode": done.exit_code, "seconds": round(done.seconds, 3), "timedOut": done.timed_out}
         content = "\n".join(part for part in (_output(done), remark) if part)
         if done.timed_out:

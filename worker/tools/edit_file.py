@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from worker.not_found import no_such_file, no_such_text
 from worker.numbered import without_numbers
 from worker.output import clip
 from worker.replacement import Replacement, replace
-from worker.textfile import decode
+from worker.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -52,23 +52,34 @@ class EditFile(Tool[EditFileParams]):
     def touches(self, params: EditFileParams) -> Touches:
         return Touches(paths=(params.path,))
 
+    async def facts(self, ctx: ToolContext, params: EditFileParams) -> dict[str, str]:
+        """The file's fingerprint before and after; none where there is nothing to edit."""
+        try:
+            _, file, done = await to_the_end(_planned, ctx, params)
+        except ToolError:
+            return {}
+        return {"before": fingerprint(file.to_bytes(file.text)), "after": fingerprint(file.to_bytes(done.text))}
+
+    async def probe(
+        self, ctx: ToolContext, params: EditFileParams, facts: Mapping[str, str]
+    ) -> ToolResult | Literal[False] | None:
+        """The file says whether it was edited: its fingerprint is one of two, or somebody else changed it since."""
+        if not facts:
+            return False
+        now = fingerprint(await to_the_end(ctx.files.read, params.path))
+        if now == facts["after"]:
+            return ToolResult(f"Successfully edited {params.path}, before its worker was lost.", self.title(params))
+        return False if now == facts["before"] else None
+
     async def run(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
         return await to_the_end(self._edit, ctx, params)
 
     def _edit(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
-        _refuse_empty(params)
-        path = ctx.files.relative(params.path)
-        file = decode(_read(ctx, params.path), params.path)
-        done = replace(file, params.old_string, params.new_string, every=params.replace_all)
-        if done is None:
-            raise no_such_text(file, params.path, params.old_string, params.new_string)
-        _refuse_numbers(params)
-        if done.text == file.text:
-            raise _no_change("the file already reads so, apart from what had to be overlooked to find old_string")
+        path, file, done = _planned(ctx, params)
         diff = unified(file.text, done.text, path)
         ctx.files.write(path, file.to_bytes(done.text))
         return ToolResult(
-            _said(path, done),
+            done.report(path),
             self.title(params),
             display=diff.text,
             metadata={
@@ -80,6 +91,20 @@ class EditFile(Tool[EditFileParams]):
                 "tolerated": done.tolerated,
             },
         )
+
+
+def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:
+    """What would be changed, where. Raises ToolError for everything that stands against it; changes nothing."""
+    _refuse_empty(params)
+    path = ctx.files.relative(params.path)
+    file = decode(_read(ctx, params.path), params.path)
+    done = replace(file, params.old_string, params.new_string, every=params.replace_all)
+    if done is None:
+        raise no_such_text(file, params.path, params.old_string, params.new_string)
+    _refuse_numbers(params)
+    if done.text == file.text:
+        raise _no_change("the file already reads so, apart from what had to be overlooked to find old_string")
+    return path, file, done
 
 
 def _read(ctx: ToolContext, path: str) -> bytes:
@@ -116,13 +141,3 @@ def _refuse_numbers(params: EditFileParams) -> None:
 
 def _no_change(why: str) -> ToolError:
     return ToolError(ErrorType.EDIT_NO_CHANGE, f"Nothing to change: {why}.")
-
-
-def _said(path: str, done: Replacement) -> str:
-    count = len(done.lines)
-    lines = ", ".join(map(str, done.lines[:20])) + (", …" if count > 20 else "")
-    places = f"1 place, line {lines}" if count == 1 else f"{count} places, lines {lines}"
-    said = f"Successfully edited {path}: {places}."
-    if done.tolerated:
-        said += f" old_string did not match exactly: differences in {done.tolerated} were overlooked."
-    return said

@@ -1,0 +1,137 @@
+"""What is known of a call that a lost worker left open, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from shared.connection import Pipe
+from shared.delegation import DelegationRequest, EmptyWorkspace
+from shared.ids import new_id
+from shared.runs import WRITING, RunStore
+from worker.emit import Emitter
+from worker.ledger import Ledger
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.tools import BUILTIN
+from worker.tools.base import AnyTool, ToolContext, ToolResult
+from worker.workspace import Workspace
+
+TOOLS = {tool.name: tool for tool in BUILTIN}
+
+
+class Desk:
+    """A ledger over a claimed run, and the context its calls have."""
+
+    def __init__(self, store: RunStore, pipe: Pipe, context: ToolContext, claim: Any) -> None:
+        self.store, self.context, self.claim = store, context, claim
+        self.emitter = Emitter(pipe, claim, [], lambda: None)
+        self.ledger = Ledger(self.emitter, {})
+
+    async def after_a_crash(self) -> Ledger:
+        await self.emitter.settled()
+        kept = await self.store.redis.hgetall(f"deputize:run:{{{self.claim.id}}}:ledger")
+        return Ledger(self.emitter, kept)
+
+    async def begin(self, name: str, **arguments: Any) -> tuple[AnyTool, Any]:
+        tool = TOOLS[name]
+        params = tool.parse(arguments)
+        await self.ledger.start("c1", tool, params, self.context)
+        return tool, params
+
+    async def settled(self, tool: AnyTool, params: Any) -> ToolResult | None:
+        return await (await self.after_a_crash()).settle("c1", tool, params, self.context)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    await Bubblewrap.selftest()
+    server = FakeServer()
+    redis, writing = (FakeAsyncRedis(server=server, decode_responses=True) for _ in range(2))
+    store = RunStore(redis, 60)
+    request = DelegationRequest(task="do it")
+    id = (await store.accept([(new_id(), request, request.limits)], 30))[0].id
+    claim = await store.claim(id, "token", "worker-1", 10)
+    workspace = await Workspace.create(EmptyWorkspace(), id, tmp_path)
+    with Bubblewrap(workspace.path, marks=workspace.marks) as sandbox:
+        async with Pipe(writing, WRITING) as pipe:
+            context = ToolContext(delegation_id=id, call_id="c1", files=workspace.files, sandbox=sandbox)
+            yield Desk(store, pipe, context, claim)
+    workspace.close()
+    await redis.aclose()
+    await writing.aclose()
+
+
+async def test_a_finished_call_is_answered_as_before(desk: Desk) -> None:
+    tool, params = await desk.begin("write_file", path="a.txt", content="x")
+    result = await tool.run(desk.context, params)
+    desk.ledger.finish("c1", result)
+    again = (await desk.after_a_crash()).finished("c1")
+    assert again is not None
+    assert again.for_model == result.for_model
+
+
+async def test_a_call_that_was_only_asked_is_executed(desk: Desk) -> None:
+    tool = TOOLS["bash"]
+    assert await desk.settled(tool, tool.parse({"command": "true"})) is None
+
+
+async def test_a_command_that_ran_to_its_end_is_not_run_again(desk: Desk) -> None:
+    tool, params = await desk.begin("bash", command="echo once >> log.txt")
+    await tool.run(desk.context, params)
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert settled.success
+    assert "exit code 0" in settled.content
+
+
+async def test_a_command_that_failed_is_reported_as_failed(desk: Desk) -> None:
+    tool, params = await desk.begin("bash", command="exit 3")
+    await tool.run(desk.context, params)
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert "exit code 3" in (settled.error or "")
+
+
+async def test_a_command_that_never_began_is_executed(desk: Desk) -> None:
+    tool, params = await desk.begin("bash", command="true")
+    assert await desk.settled(tool, params) is None
+
+
+async def test_a_command_that_was_cut_off_is_in_doubt(desk: Desk) -> None:
+    tool, params = await desk.begin("bash", command="sleep 100", timeout=1)
+    await tool.run(desk.context, params)
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert "outcome unknown" in (settled.error or "")
+
+
+async def test_an_edit_is_told_by_the_file_itself(desk: Desk) -> None:
+    desk.context.files.write("a.txt", b"one\n")
+    tool, params = await desk.begin("edit_file", path="a.txt", old_string="one", new_string="one one")
+    assert await desk.settled(tool, params) is None
+    await tool.run(desk.context, params)
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert settled.success
+    desk.context.files.write("a.txt", b"somebody else\n")
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert "outcome unknown" in (settled.error or "")
+
+
+async def test_an_answered_turn_empties_the_ledger(desk: Desk) -> None:
+    tool, params = await desk.begin("write_file", path="a.txt", content="x")
+    desk.ledger.finish("c1", await tool.run(desk.context, params))
+    desk.ledger.clear()
+    assert (await desk.after_a_crash()).finished("c1") is None
+
+
+async def test_reading_is_simply_done_again(desk: Desk) -> None:
+    tool = TOOLS["read_file"]
+    params = tool.parse({"path": "a.txt"})
+    await desk.ledger.start("c1", tool, params, desk.context)
+    assert await desk.settled(tool, params) is None
