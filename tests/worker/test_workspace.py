@@ -62,7 +62,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return tmp_path / "workspaces"
+    return tmp_path / "state/workspaces"
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def sha256(data: bytes) -> str:
 # --- making ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("P-03")
+@pytest.mark.requirement("P-03", "S000-007")
 async def test_an_empty_workspace_is_empty_and_the_runs_own(empty: Workspace, root: Path) -> None:
     assert empty.files.scan() == []
     assert await empty.changes() == []
