@@ -23,6 +23,9 @@ from worker.files import Files
 from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
 
+_MAX_SAID = 2000
+_MAX_NAME = 100
+"""Characters of what the model wrote wrongly that are worth repeating to it."""
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -69,8 +72,10 @@ class Params(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_name_each(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = {name: value for name, value in given.items() if value is not None}
+    def _one_name_each(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         for other, name in cls.other_names.items():
             if other not in arguments:
                 continue
@@ -175,7 +180,7 @@ class Tool(ABC, Generic[P]):
             )
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
-                f"invalid arguments for {self.name}: {mistakes}. Known parameters: {known}.",
+                f"invalid arguments for {self.name}: {mistakes[:_MAX_SAID]}. Known parameters: {known}.",
             ) from None
 
     def title(self, params: P) -> str:
@@ -203,9 +208,9 @@ AnyTool = Tool[Any]
 
 
 def unknown_tool(name: str, known: Mapping[str, AnyTool]) -> ToolError:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name[:_MAX_NAME], known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Available tools: {', '.join(known)}."
-    return ToolError(ErrorType.UNKNOWN_TOOL, f"there is no tool {name!r} in this run. {hint}")
+    return ToolError(ErrorType.UNKNOWN_TOOL, f"there is no tool {name[:_MAX_NAME]!r} in this run. {hint}")
 
 
 def _plain(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:

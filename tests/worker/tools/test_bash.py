@@ -10,7 +10,7 @@ import pytest
 from shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
-from worker.tools.bash import shell
+from worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams, shell
 
 
 @pytest.mark.requirement("S001-037", "S001-039", "S001-043", "S004-019")
@@ -72,8 +72,6 @@ async def test_a_timeout_in_milliseconds_is_clamped_and_said(desk: Toolbench) ->
 
 @pytest.mark.requirement("S000-062")
 def test_the_default_is_two_minutes() -> None:
-    from worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams
-
     assert (BashParams(command="x").timeout, DEFAULT_TIMEOUT, MAX_TIMEOUT) == (120, 120, 600)
 
 

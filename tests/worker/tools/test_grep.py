@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from threading import Event
 
 import pytest
 
-from shared.errors import ErrorType
+from shared.errors import ErrorType, ToolError
 from tests.toolbench import EVERYTHING, Toolbench
 from worker.hits import Hit, parsed, shown
+from worker.plain_grep import Question, search
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
 
@@ -193,11 +194,6 @@ async def test_a_missing_path_is_an_error(either: Toolbench) -> None:
 
 async def test_a_pattern_that_takes_for_ever_is_stopped(bare_desk: Toolbench) -> None:
     """Of the search in this process; ripgrep in its sandbox is stopped by the sandbox."""
-    from threading import Event
-
-    from shared.errors import ToolError
-    from worker.plain_grep import Question, search
-
     bare_desk.write("a.txt", "a" * 60 + "!\n")
     question = Question("(a|a)*$", ".", "content", seconds=0.2)
     with pytest.raises(ToolError) as caught:
@@ -211,7 +207,7 @@ async def test_type_is_refused_where_ripgrep_is_missing(bare_desk: Toolbench) ->
 
 
 @pytest.mark.requirement("S004-018")
-async def test_ripgrep_runs_in_the_sandbox_over_the_workspace_alone(desk: Toolbench, tmp_path: Path) -> None:
+async def test_ripgrep_runs_in_the_sandbox_over_the_workspace_alone(desk: Toolbench) -> None:
     desk.write("a.txt", "root needle\n")
     assert os.path.exists("/etc/passwd")  # noqa: PTH110
     assert (await desk.call("grep", pattern="root", path="/etc")).error_type is ErrorType.PATH_NOT_ALLOWED

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import ErrorType
 from shared.tokens import estimate
-from tests.toolbench import Toolbench
+from tests.toolbench import EVERYTHING, Toolbench
 
 
 @pytest.mark.requirement("S000-038", "S000-041", "S000-043", "S001-016", "S001-017", "S001-019", "S004-011")
@@ -178,8 +178,6 @@ async def test_file_path_is_another_word_for_path(desk: Toolbench) -> None:
 
 @pytest.mark.requirement("S001-004")
 def test_the_description_tells_how_to_read_large_files() -> None:
-    from tests.toolbench import EVERYTHING
-
     said = EVERYTHING["read_file"].description
     assert "Large files: read them in parts with" in said
     assert "offset and limit" in said

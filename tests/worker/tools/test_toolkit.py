@@ -158,6 +158,23 @@ def test_a_tool_of_ones_own_is_a_name_a_docstring_a_params_model_a_kind_and_run(
     }
 
 
+@pytest.mark.parametrize("inner", ["text", 5, [1], {"deep": None}, {"deep": float("nan")}])
+def test_wrong_values_deep_inside_are_refused_and_not_raised(inner: object) -> None:
+    with pytest.raises(ToolError) as caught:
+        Echo().parse({"input": "x", "inner": inner})
+    assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
+    assert "inner" in caught.value.message
+
+
+def test_what_the_model_wrote_wrongly_is_not_repeated_at_length() -> None:
+    with pytest.raises(ToolError) as caught:
+        Echo().parse({"x" * 100_000: 1})
+    assert len(caught.value.message) < 3000
+    with pytest.raises(ToolError) as caught:
+        find(EVERYTHING, "x" * 100_000)
+    assert len(caught.value.message) < 500
+
+
 @pytest.mark.requirement("S003-011")
 def test_missing_unknown_and_wrong_arguments_are_all_named_at_once() -> None:
     with pytest.raises(ToolError) as caught:
