@@ -4,7 +4,7 @@ BIN := .venv/bin
 CODE := shared orchestrator worker
 export DEPUTIZE_HOME = $(CURDIR)/.deputize
 
-.PHONY: setup demo test lint check bench up lock clean
+.PHONY: setup demo test lint check bench chaos up lock clean
 
 setup: .venv/.installed
 
@@ -33,6 +33,9 @@ check: lint test
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
+
+chaos: setup
+	@$(BIN)/python -m tests.system.storm --minutes 10
 
 up: setup
 	@$(BIN)/deputize up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import redis
 
 from tests.waiting import until_sync
 
+PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parents[1]
 KEPT_WITHOUT_END = (
     "deputize:runs",
@@ -30,6 +32,7 @@ kept: set[int | str] = set()
 def pytest_configure() -> None:
     """Gives the session a temporary directory of its own, so that what is left in it is ours."""
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t")
+    adopt_orphans()
 
 
 def pytest_unconfigure() -> None:
@@ -39,9 +42,9 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
-    children, files = _descendants(), _files()
+    children, files = descendants(), _files()
     yield
-    until_sync(lambda: not (_descendants() - children - kept))
+    until_sync(lambda: not (descendants() - children - kept))
     assert _files() - kept <= files, f"files left behind: {_files() - files}"
 
 
@@ -54,7 +57,12 @@ async def no_task_left_behind() -> AsyncIterator[None]:
     assert not left, f"tasks left behind: {left}"
 
 
-def _descendants() -> set[int]:
+def adopt_orphans() -> None:
+    """Makes processes whose parent dies ours, so that an orphan of a killed worker is seen."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants() -> set[int]:
     """Process ids of everything that this process or a child of it has started and that is not yet gone."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -79,9 +79,10 @@ class Janitor:
 
 
 def _folders(root: Path) -> list[tuple[str, Path]]:
-    """Workspaces and unfinished ones (``<id>.<random>``) with the ids they are for."""
-    found = [(path.name.partition(".")[0], path) for path in root.glob("dlg_*")]
-    return [(id, path) for id, path in found if "." not in path.name or _age("", path) > 0]
+    """Workspaces with the ids they are for; and what a worker that died left half-made, when it is old."""
+    found = [(path.name, path) for path in root.glob("dlg_*") if "." not in path.name]
+    halves = [*root.glob("dlg_*.*"), *root.glob("selftest-*")]
+    return found + [(path.name, path) for path in halves if _age("", path) > 0]
 
 
 def _age(ended: str, folder: Path) -> float:

@@ -1,0 +1,138 @@
+"""A storm: many delegations with effects that can be counted, workers killed at random, Redis restarted.
+
+`python -m tests.system.storm --minutes 10` (`make chaos`) goes on with new delegations until the time is over and
+prints what it survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shared.errors import Unavailable
+from tests.fleet import Fleet, open_fleet
+from tests.leaks import adopt_orphans, descendants, endless_keys
+from tests.redis_server import RedisProcess
+from tests.system.crashing import WORKER, Counting, check, effects
+from tests.waiting import until
+
+
+@dataclass
+class Storm:
+    """What happened, and what went wrong."""
+
+    delegations: int = 0
+    kills: int = 0
+    restarts: int = 0
+    attempts: list[int] = field(default_factory=list[int])
+    wrong: list[str] = field(default_factory=list[str])
+
+    def told(self) -> str:
+        tries = f"{sum(self.attempts)} attempts, at most {max(self.attempts, default=0)} for one"
+        return (
+            f"{self.delegations} delegations, {self.kills} workers killed, {self.restarts} restarts of Redis, "
+            f"{tries}, {len(self.wrong)} things wrong"
+        )
+
+
+async def rage(
+    redis: RedisProcess,
+    folder: Path,
+    *,
+    delegations: int,
+    workers: int,
+    seconds: float,
+    kill_every: float,
+    restarts: int,
+) -> Storm:
+    """One storm of ``seconds``; then everything that was handed over must end well."""
+    storm = Storm()
+    settings = {"lease_seconds": 2, "claim_seconds": 5, "max_attempts": 1000, "shutdown_seconds": 0}
+    async with open_fleet(redis.url, folder / "home", **settings) as fleet, Counting.open() as counting:
+        await asyncio.gather(*(fleet.start(f"w{n}", program=WORKER) for n in range(workers)))
+        ids = await hand_over(fleet, counting, folder, storm, delegations)
+        await trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts)
+        await asyncio.gather(*(judge(fleet, counting, storm, id, name) for id, name in ids.items()))
+        storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.url)]
+    return storm
+
+
+async def hand_over(fleet: Fleet, counting: Counting, folder: Path, storm: Storm, number: int) -> dict[str, str]:
+    ids: dict[str, str] = {}
+    for _ in range(number):
+        storm.delegations += 1
+        name = f"n{storm.delegations}"
+        ids[await fleet.hand_over(model=effects(folder, counting, name), tools=["*"])] = name
+    return ids
+
+
+async def trouble(
+    fleet: Fleet, redis: RedisProcess, storm: Storm, end: float, kill_every: float, restarts: int
+) -> None:
+    """Kills a worker and starts another, again and again; restarts Redis at even distances."""
+    chance = random.Random(7)
+    begin = time.monotonic()
+    falls = [begin + (end - begin) * (n + 1) / (restarts + 1) for n in range(restarts)]
+    while time.monotonic() < end:
+        await asyncio.sleep(kill_every)
+        if falls and time.monotonic() > falls[0]:
+            falls.pop(0)
+            redis.kill()
+            redis.start()
+            storm.restarts += 1
+        await fleet.kill(chance.choice(sorted(fleet.workers)))
+        storm.kills += 1
+        await fleet.start(f"k{storm.kills}", program=WORKER, wait=False)
+
+
+async def judge(fleet: Fleet, counting: Counting, storm: Storm, id: str, name: str) -> None:
+    async def finished() -> bool:
+        try:
+            return (await fleet.service.get(id)).result is not None
+        except Unavailable:
+            return False
+
+    try:
+        await until(finished, 240)
+    except AssertionError:
+        storm.wrong.append(f"{id} has no result: {(await fleet.service.get(id)).status}")
+        return
+    result = (await fleet.service.get(id)).result
+    assert result is not None
+    storm.attempts.append(result.attempts)
+    storm.wrong += [f"{id}: {wrong}" for wrong in await check(fleet, counting, result, name)]
+
+
+async def main(minutes: float, workers: int) -> int:
+    adopt_orphans()
+    total = Storm()
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        with tempfile.TemporaryDirectory() as folder:
+            redis = RedisProcess(Path(folder))
+            seconds = min(60.0, max(end - time.monotonic(), 5))
+            storm = await rage(
+                redis, Path(folder), delegations=100, workers=workers, seconds=seconds, kill_every=2, restarts=2
+            )
+            redis.kill()
+        print(storm.told(), *storm.wrong[:20], sep="\n  ", flush=True)
+        for name in ("delegations", "kills", "restarts", "attempts", "wrong"):
+            setattr(total, name, getattr(total, name) + getattr(storm, name))
+        if orphans := descendants():
+            total.wrong.append(f"processes left: {orphans}")
+    print("survived:", total.told())
+    return 1 if total.wrong else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--workers", type=int, default=4)
+    options = parser.parse_args()
+    sys.exit(asyncio.run(main(options.minutes, options.workers)))
