@@ -143,8 +143,13 @@ async def test_an_interpreter_can_be_shown_where_the_system_has_none(tmp_path: P
         assert "/opt/python/bin" in await said(sandbox, "echo $PATH")
 
 
-def test_a_virtual_environment_is_not_taken_for_an_interpreter() -> None:
-    assert environment.interpreter(Path(sys.prefix)) == ()
+def test_a_virtual_environment_is_not_taken_for_an_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").symlink_to(sys.executable)
+    assert [each.place for each in environment.interpreter(tmp_path)] == ["/opt/python/bin", "/opt/python/lib"]
+    (tmp_path / "pyvenv.cfg").touch()
+    assert environment.interpreter(tmp_path) == ()
     assert environment.interpreter(Path("/nowhere")) == ()
 
 
