@@ -134,7 +134,6 @@ async def test_a_label_without_a_value_is_refused(http: httpx2.AsyncClient) -> N
     assert document["errors"] == [{"pointer": "/query/label", "detail": "'team' is not key:value"}]
 
 
-@pytest.mark.requirement("P-19")
 async def test_task_and_context_over_their_cap_are_refused_with_the_number(real: httpx2.AsyncClient) -> None:
     body = {"task": "t", "context": "ä" * (MAX_TEXT_BYTES // 2)}
     document = problem(await real.post("/v1/delegations", json=body))
