@@ -10,7 +10,7 @@ from typing import Any
 from shared.delegation import Usage
 from worker.models.base import Call, Part, Price, Reply, TextPart, ThinkingPart
 from worker.models.retry import told_in_stream
-from worker.models.stream import BrokenStream
+from worker.models.stream import BrokenStream, whole
 
 GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 """The deltas that come in many pieces, and the key of the piece."""
@@ -166,7 +166,7 @@ def _arguments(block: _Block) -> tuple[dict[str, Any], str | None]:
         given = block.start.get("input")
         return (given if isinstance(given, dict) else {}), None
     try:
-        arguments = json.loads(text)
+        arguments = whole(json.loads(text))
     except ValueError as error:
         return {}, f"the arguments are not valid JSON ({error}): {text[:200]}"
     if not isinstance(arguments, dict):

@@ -58,7 +58,7 @@ async def test_the_report_names_the_classes_that_are_there(sample: Toolbench) ->
     report = sample.read("REPORT.md").decode()
     listed = {line for line in report.splitlines() if line.startswith("- ")}
     assert listed == {"- Public", "- Late", "- Order", "- TotalTest", "- other.py", "- pricing.py", "- test_pricing.py"}
-    assert "I found 4 public classes in 3 files" in replies[-1].text
+    assert "I found 4 different names of public classes in 3 files" in replies[-1].text
 
 
 async def test_without_classes_no_report_is_claimed(desk: Toolbench) -> None:

@@ -98,3 +98,9 @@ def test_an_event_that_never_ends_breaks_the_stream() -> None:
     chunk = b"x" * (1024 * 1024)
     with pytest.raises(BrokenStream, match="longer than"):
         decoded([chunk] * (MAX_EVENT_BYTES // len(chunk) + 1))
+
+
+def test_half_a_character_is_shown_as_one_that_is_missing() -> None:
+    decoder = EventDecoder()
+    events = decoder.feed(b'data: {"type":"x","text":"a\\ud83d b \\ud83d\\ude00"}\n\n')
+    assert list(events) == [{"type": "x", "text": "a\ufffd b \U0001f600"}]
