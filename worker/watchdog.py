@@ -49,7 +49,9 @@ class Watchdog(threading.Thread):
         while not alive.wait(1):
             if self._stopped.is_set():
                 return
-            place = self._place()
+            place = self._place() or place
+        if place is None:  # the loop has nothing to do: this machine gave us no time
+            return
         lasted = time.monotonic() - asked
         self.stalls += 1
         self.longest = max(self.longest, lasted)
@@ -57,6 +59,9 @@ class Watchdog(threading.Thread):
             self._quiet_until = time.monotonic() + QUIET_SECONDS
             logger.warning("the event loop stood still for %.0f ms in:\n%s", lasted * 1000, place)
 
-    def _place(self) -> str:
+    def _place(self) -> str | None:
+        """Where the loop's thread is in Python code; None when it is in none."""
         frame: FrameType | None = sys._current_frames().get(self._watched.ident or 0)  # pyright: ignore[reportPrivateUsage]
-        return "".join(traceback.format_stack(frame, limit=8)) if frame else "?"
+        if frame is None or frame.f_code.co_filename == asyncio.runners.__file__:
+            return None
+        return "".join(traceback.format_stack(frame, limit=8))

@@ -139,10 +139,11 @@ def ready(stack: dict[str, Any]) -> bool:
 
 
 def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User]) -> None:
-    first, second = use("workers=2"), use()
+    first = use("workers=2")
+    members = family(first.stack["pid"])
+    second = use()
     assert first.stack == second.stack
     assert ready(first.stack)
-    members = family(first.stack["pid"])
     assert sum("-m worker --name" in command for command in members.values()) == 2
     first.leave()
     second_stack = running(settings(home))

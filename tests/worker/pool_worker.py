@@ -140,7 +140,7 @@ def main() -> int:
     options = parser.parse_args()
     log.set_up("INFO")
     app = create_app(Settings.load(environ={}, shutdown_seconds=options.soft_seconds), options.url)
-    redis = Redis.from_url(options.url)
+    redis = Redis.from_url(options.url, max_connections=2000)
     hostname = process.full_name("1")
     progress = ProgressEvents(app, hostname)
     app.task(run, name=TASK, base=AsyncTask, bind=True)
