@@ -1,0 +1,30 @@
+"""The benchmarks start, measure and report; what they measure is not judged here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks.number import Number, table
+
+
+@pytest.mark.system
+def test_a_benchmark_measures_and_reports(tmp_path: Path) -> None:
+    report = tmp_path / "numbers.json"
+    assert benchmarks.main(["dispatch", "--runs", "1", "--json", str(report)]) == 0
+    numbers = json.loads(report.read_text())["numbers"]
+    assert numbers[0]["target"] == "≥ 1,000"
+    assert numbers[0]["median"] > 0
+
+
+def test_a_missed_number_is_shown_as_missed() -> None:
+    numbers = [
+        Number("too slow", "ms", [4, 2, 9], at_most=3),
+        Number("fast enough", "/s", [1200], at_least=1000),
+        Number("only told", "ms", [1]),
+    ]
+    assert [(each.median, each.verdict) for each in numbers] == [(4, "missed"), (1200, "met"), (1, "")]
+    assert "| too slow    | 4      | 2     | 9     | ms   | ≤ 3     | missed |" in table(numbers)
