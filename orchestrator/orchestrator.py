@@ -1,7 +1,7 @@
 """The service from Python: delegate, gather, follow.
 
-    async with Orchestrator() as orchestrator:
-        result = await orchestrator.delegate("Count the public classes", workspace="/path/to/project")
+async with Orchestrator() as orchestrator:
+    result = await orchestrator.delegate("Count the public classes", workspace="/path/to/project")
 """
 
 from __future__ import annotations

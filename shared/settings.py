@@ -127,7 +127,8 @@ class Settings(BaseModel):
                 value = value.get_secret_value()
             if value is not None:
                 passed[PREFIX + name.upper()] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        return passed
+        caps = self.caps.model_dump(exclude_none=True)
+        return passed | {f"{PREFIX}CAP_{name.upper()}": str(value) for name, value in caps.items()}
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:

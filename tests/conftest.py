@@ -1,3 +1,3 @@
 """What every test gets."""
 
-pytest_plugins = ["tests.redis_server", "tests.leaks", "tests.running", "tests.fleet"]
+pytest_plugins = ["tests.leaks", "tests.redis_server", "tests.running", "tests.fleet"]

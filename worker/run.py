@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from shared import log as logs
@@ -37,6 +37,7 @@ from worker.workspace import Workspace
 HEARTBEAT_SECONDS = 10.0
 MAX_SUMMARY_CHARS = 16_000
 MAX_DETAILS_CHARS = 32_000
+SYSTEM = system_prompt(MOUNT)
 
 T = TypeVar("T")
 
@@ -148,8 +149,8 @@ class Run:
     ) -> Loop:
         return Loop(
             model=model,
-            system=system_prompt(MOUNT),
-            specs=_specs(kit),
+            system=SYSTEM,
+            specs=_specs(tuple(kit.values())),
             kit=kit,
             mode=self.claim.request.approval_mode,
             context=context,
@@ -279,5 +280,7 @@ class Run:
         await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds)
 
 
-def _specs(kit: Mapping[str, AnyTool]) -> tuple[ToolSpec, ...]:
-    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in kit.values())
+@lru_cache(maxsize=64)
+def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
+    """Kept for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
+    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)

@@ -27,7 +27,9 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        problem = await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
+        problem = (
+            await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
+        )
         if problem:
             log.warning("tools that need the sandbox are refused here: %s", problem)
         async with open_services(

@@ -18,6 +18,7 @@ from shared.queue import Ticket, create_app, send_tickets
 from shared.runs import RunStore
 from tests.fleet import Fleet
 from tests.running import call, say, script
+from worker.generation import Generation
 
 
 class Counting:
@@ -33,7 +34,11 @@ class Counting:
         return self._server.sockets[0].getsockname()[1]
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
+        try:
+            line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
+        except asyncio.IncompleteReadError:  # whoever asked was killed before it had asked
+            writer.close()
+            return
         self.seen[line.split()[1].decode().lstrip("/")] += 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await writer.drain()
@@ -141,8 +146,10 @@ def _unanswered(history: list[dict[str, Any]]) -> list[str]:
 
 
 def _text(folder: Path, name: str) -> str:
-    files = sorted(folder.glob(f"files*/{name}"))
-    return files[-1].read_text() if files else ""
+    """What the newest generation of the workspace has; attempts are numbered, and there may be more than nine."""
+    latest = Generation.latest(folder)
+    file = latest.files / name if latest else folder
+    return file.read_text() if file.is_file() else ""
 
 
 WORKER = [sys.executable, "-m", "tests.system.counting_worker"]

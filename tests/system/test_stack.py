@@ -138,13 +138,17 @@ def ready(stack: dict[str, Any]) -> bool:
         return False
 
 
+def workers_of(keeper: int) -> int:
+    return sum("-m worker --name" in command for command in family(keeper).values())
+
+
 def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User]) -> None:
     first = use("workers=2")
-    members = family(first.stack["pid"])
     second = use()
     assert first.stack == second.stack
     assert ready(first.stack)
-    assert sum("-m worker --name" in command for command in members.values()) == 2
+    until_sync(lambda: workers_of(first.stack["pid"]) == 2, 20)
+    members = family(first.stack["pid"])
     first.leave()
     second_stack = running(settings(home))
     assert second_stack is not None

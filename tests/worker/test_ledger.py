@@ -109,6 +109,15 @@ async def test_a_command_that_was_cut_off_is_in_doubt(desk: Desk) -> None:
     assert "outcome unknown" in (settled.error or "")
 
 
+@pytest.mark.parametrize("code", [125, 137])
+async def test_an_end_that_the_loss_of_the_worker_may_have_made_is_in_doubt(desk: Desk, code: int) -> None:
+    tool, params = await desk.begin("bash", command=f"exit {code}")
+    await tool.run(desk.context, params)
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert "outcome unknown" in (settled.error or "")
+
+
 async def test_an_edit_is_told_by_the_file_itself(desk: Desk) -> None:
     desk.context.files.write("a.txt", b"one\n")
     tool, params = await desk.begin("edit_file", path="a.txt", old_string="one", new_string="one one")

@@ -22,6 +22,7 @@ from worker.sandbox.selftest import Proof, prove
 from worker.sandbox.stage import Stage
 
 _GRACE = 5.0
+NOT_BEGUN = 125
 _TMP_BYTES = 256 * 1024 * 1024
 _LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
 _NAMESPACES = (
@@ -104,13 +105,18 @@ class Bubblewrap:
 
     def outcome(self, mark: str) -> int | Literal[False] | None:
         """Of a command that another process may have run: its exit code, False where it never began, None where it
-        began and nobody knows how far it came."""
+        began and nobody knows how far it came.
+
+        A command that a signal ended may have been ended by the loss of its worker, and 125 may be the guard's, which
+        got no word any more: both are nothing to rely on.
+        """
         try:
             said = (self._marks / mark).read_text("ascii", "replace") if self._marks else ""
         except FileNotFoundError:
             return False
         codes = re.findall(r'"exit-code"\s*:\s*(-?\d+)', said)
-        return int(codes[-1]) if codes else None
+        code = int(codes[-1]) if codes else NOT_BEGUN
+        return code if 0 <= code < NOT_BEGUN else None
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.

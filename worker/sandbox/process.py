@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 READY = b"ready\n"
-GUARD = 'echo ready >&2; read -r go || exit; "$@"{input}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
+GUARD = 'echo ready >&2; read -r go || exit 125; "$@"{input}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
 """The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
 
-By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run.
+By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run:
+that is exit code 125.
 When the command has ended it says which processes are left behind; ``$0`` is a word that no command knows.
 """
 _LEFT = (

@@ -1,0 +1,64 @@
+"""Settings: the environment beats the file, the file beats the default, and every mistake is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.errors import Misconfigured
+from shared.settings import Settings
+
+
+def test_the_environment_beats_the_file_and_the_file_beats_the_default(tmp_path: Path) -> None:
+    config = tmp_path / "deputize.toml"
+    config.write_text('port = 1\nmodel = "from-file"\n[caps]\nmax_turns = 7\n')
+    settings = Settings.load(config, environ={"DEPUTIZE_PORT": "2"})
+    assert (settings.port, settings.model, settings.host) == (2, "from-file", "127.0.0.1")
+    assert (settings.caps.max_turns, settings.caps.max_tool_calls) == (7, 1000)
+
+
+def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-key\n")
+    settings = Settings.load(environ={"ANTHROPIC_API_KEY_FILE": str(tmp_path / "key")})
+    assert settings.model_endpoint["ANTHROPIC_API_KEY"].get_secret_value() == "sk-key"
+    assert settings.has_model_endpoint
+    assert "sk-key" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"DEPUTIZE_PORT": "many"}, "port"),
+        ({"DEPUTIZE_LEASE_SECONDS": "0"}, "lease_seconds"),
+        ({"DEPUTIZE_CAP_MAX_TURNS": "-1"}, "max_turns"),
+        ({"DEPUTIZE_CONFIG": "/nowhere/deputize.toml"}, "does not exist"),
+        ({"ANTHROPIC_API_KEY_FILE": "/nowhere/key"}, "ANTHROPIC_API_KEY_FILE"),
+    ],
+)
+def test_a_wrong_setting_is_named(environ: dict[str, str], named: str) -> None:
+    with pytest.raises(Misconfigured, match=named):
+        Settings.load(environ=environ)
+
+
+def test_an_unknown_key_of_the_file_is_named_with_the_closest_one(tmp_path: Path) -> None:
+    config = tmp_path / "deputize.toml"
+    config.write_text("concurency = 5\n")
+    with pytest.raises(Misconfigured, match="did you mean 'concurrency'"):
+        Settings.load(config, environ={})
+
+
+def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
+    settings = Settings.load(
+        environ={"DEPUTIZE_CAP_MAX_TURNS": "9", "DEPUTIZE_TOKEN": "secret"},
+        home=tmp_path,
+        local=True,
+        queues=["a", "b"],
+    )
+    environ = settings.child_environment()
+    again = Settings.load(environ={name: text for name, text in environ.items() if name.startswith("DEPUTIZE_")})
+    assert again.model_dump(exclude={"model_endpoint"}) == settings.model_dump(exclude={"model_endpoint"})
+
+
+def test_home_is_made_absolute() -> None:
+    assert Settings.load(environ={"DEPUTIZE_HOME": "~/x"}).home == Path.home() / "x"
