@@ -15,15 +15,15 @@ from threading import Event
 
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
 from shared.errors import Invalid, Unavailable
+from worker.copies.generation import Generation
+from worker.copies.manifest import Difference, Manifest, content_of
+from worker.copies.patch import FilePatch, file_patch, quoted
+from worker.copies.treecopy import TreeCopy, Unreadable
 from worker.files import Files
-from worker.generation import Generation
-from worker.manifest import Difference, Manifest, content_of
 from worker.output import PRIVATE_DIR
-from worker.patch import FilePatch, file_patch, quoted
 from worker.sandbox.environment import MOUNT, owner
-from worker.searching import Ignoring
+from worker.search.searching import Ignoring
 from worker.threads import to_the_end
-from worker.treecopy import TreeCopy, Unreadable
 
 MAX_PATCH_BYTES = 2 * 1024 * 1024
 _MAX_COMPARED_BYTES = 8 * 1024 * 1024

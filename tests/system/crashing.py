@@ -18,7 +18,7 @@ from shared.queue import Ticket, create_app, send_tickets
 from shared.runs import RunStore
 from tests.fleet import Fleet
 from tests.running import call, say, script
-from worker.generation import Generation
+from worker.copies.generation import Generation
 
 
 class Counting:

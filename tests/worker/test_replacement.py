@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
-from worker.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Folded
-from worker.not_found import no_such_text
-from worker.replacement import Replacement, replace
-from worker.textfile import TextFile
+from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Folded
+from worker.text.not_found import no_such_text
+from worker.text.replacement import Replacement, replace
+from worker.text.textfile import TextFile
 
 plain = st.text(alphabet="ab \t\n", max_size=30)
 windows = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=25).map("".join)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.toolbench import open_toolbench
 from worker.files import Files
-from worker.globbing import Pattern
-from worker.searching import searched
+from worker.search.globbing import Pattern
+from worker.search.searching import searched
 
 names = st.text(alphabet="ab.c", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 paths = st.lists(names, min_size=1, max_size=4).map("/".join)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ToolError
-from worker.numbered import numbered, without_numbers
-from worker.textfile import decode
+from worker.text.numbered import numbered, without_numbers
+from worker.text.textfile import decode
 
 contents = st.one_of(
     st.binary(max_size=200),

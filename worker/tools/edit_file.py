@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from worker.diff import unified
-from worker.not_found import no_such_file, no_such_text
-from worker.numbered import without_numbers
 from worker.output import clip
-from worker.replacement import Replacement, replace
-from worker.textfile import TextFile, decode, fingerprint
+from worker.text.diff import unified
+from worker.text.not_found import no_such_file, no_such_text
+from worker.text.numbered import without_numbers
+from worker.text.replacement import Replacement, replace
+from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 

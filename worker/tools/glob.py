@@ -9,9 +9,9 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.files import Entry, Files
-from worker.globbing import Pattern
 from worker.output import clip, is_private, one_line
-from worker.searching import searched
+from worker.search.globbing import Pattern
+from worker.search.searching import searched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 

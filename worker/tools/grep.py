@@ -9,11 +9,11 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.files import Files
-from worker.hits import LINE_CHARS, Hit, Mode, newest_first, parsed, shown
-from worker.not_found import no_such_file
 from worker.output import PRIVATE_DIR, clip, is_private
-from worker.plain_grep import Question, search
 from worker.sandbox.base import Command, Completed
+from worker.search.hits import LINE_CHARS, Hit, Mode, newest_first, parsed, shown
+from worker.search.plain_grep import Question, search
+from worker.text.not_found import no_such_file
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from shared.tokens import estimate
-from worker.not_found import no_such_file
-from worker.numbered import numbered
 from worker.output import clip, few_tokens, hint_of
-from worker.textfile import TextFile, decode
+from worker.text.not_found import no_such_file
+from worker.text.numbered import numbered
+from worker.text.textfile import TextFile, decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
 

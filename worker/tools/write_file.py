@@ -8,10 +8,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from worker.diff import unified
-from worker.numbered import without_numbers
 from worker.output import clip
-from worker.textfile import decode
+from worker.text.diff import unified
+from worker.text.numbered import without_numbers
+from worker.text.textfile import decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 

@@ -9,8 +9,8 @@ import pytest
 
 from shared.errors import ErrorType, ToolError
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.hits import Hit, parsed, shown
-from worker.plain_grep import Question, search
+from worker.search.hits import Hit, parsed, shown
+from worker.search.plain_grep import Question, search
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
 

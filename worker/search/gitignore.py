@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from shared.errors import ToolError
 from worker.files import Files
-from worker.globbing import Parts, fits, name_pattern, over_names
+from worker.search.globbing import Parts, fits, name_pattern, over_names
 
 _MAX_BYTES = 1024 * 1024
 _ESCAPED = re.compile(r"\\(.)")

@@ -9,8 +9,8 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from worker.diff import unified
-from worker.manifest import LINK, Difference
+from worker.copies.manifest import LINK, Difference
+from worker.text.diff import unified
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40

@@ -7,8 +7,8 @@ from threading import Event
 
 from shared.errors import ToolError
 from worker.files import TEMPORARY, Entry, Files
-from worker.gitignore import Ignoring
 from worker.output import PRIVATE_DIR
+from worker.search.gitignore import Ignoring
 
 MAX_ENTRIES = 500_000
 

@@ -14,9 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.manifest import scan
+from worker.copies.manifest import scan
+from worker.copies.treecopy import TreeCopy
 from worker.sandbox.environment import owner
-from worker.treecopy import TreeCopy
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

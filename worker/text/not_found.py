@@ -6,10 +6,10 @@ from rapidfuzz import fuzz, process
 
 from shared.errors import ErrorType, ToolError
 from worker.files import Files
-from worker.numbered import numbered, without_numbers
 from worker.output import clip
-from worker.replacement import find
-from worker.textfile import TextFile
+from worker.text.numbered import numbered, without_numbers
+from worker.text.replacement import find
+from worker.text.textfile import TextFile
 
 _LINES_SEARCHED = 20_000
 _LINES_COMPARED = 50

@@ -11,10 +11,10 @@ import regex
 
 from shared.errors import ErrorType, ToolError
 from worker.files import Files
-from worker.globbing import Pattern
-from worker.hits import Hit, Mode
-from worker.searching import searched
-from worker.textfile import decode
+from worker.search.globbing import Pattern
+from worker.search.hits import Hit, Mode
+from worker.search.searching import searched
+from worker.text.textfile import decode
 
 _MAX_FILE_BYTES = 8 * 1024 * 1024
 

@@ -15,8 +15,8 @@ from typing import Protocol
 from rapidfuzz.distance import Indel
 
 from shared.errors import ErrorType, ToolError
-from worker.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Fold, Folded
-from worker.textfile import TextFile
+from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Fold, Folded
+from worker.text.textfile import TextFile
 
 _MAX_WOVEN = 5000
 """Characters up to which old and new text are compared character by character."""

@@ -1,0 +1,1 @@
+"""Searching a workspace: patterns of paths, what .gitignore leaves out, lines that match."""

@@ -1,0 +1,1 @@
+"""Texts as tools handle them: decoding, numbering, finding, replacing, comparing."""
