@@ -41,6 +41,8 @@ class Meter:
     earlier_seconds: float = 0.0
     """Time used by earlier attempts."""
     begun: float = field(default_factory=time.monotonic)
+    begun_reply: Usage | None = None
+    """What the reply under way costs at least: owed even when its worker is lost before the end."""
     refused_call: bool = False
 
     @property
@@ -83,6 +85,7 @@ class Meter:
 
     def spend(self, usage: Usage, *, wasted: bool = False) -> Usage:
         """Adds what a call has used, priced where the price is known, and gives it back priced."""
+        self.begun_reply = None
         cost = self.price.cost(usage) if self.price else usage.cost_usd if usage.cost_usd else None
         if cost is None and not usage.total:
             cost = 0.0
@@ -123,6 +126,7 @@ class Meter:
             "usage": self.usage.to_dict(),
             "wasted": self.wasted.to_dict(),
             "elapsed": round(self.elapsed, 3),
+            "begun": self.begun_reply and self.begun_reply.to_dict(),
         }
 
     @classmethod
@@ -130,7 +134,7 @@ class Meter:
         """A meter that goes on where the checkpoint of an earlier attempt stands; a new one where there is none."""
         if not checkpoint:
             return cls(limits, price)
-        return cls(
+        meter = cls(
             limits,
             price,
             turns=int(str(checkpoint["turns"])),
@@ -139,6 +143,11 @@ class Meter:
             wasted=Usage.model_validate(checkpoint["wasted"]),
             earlier_seconds=float(str(checkpoint["elapsed"])),
         )
+        if checkpoint.get("begun"):
+            # That reply is asked for again: its turn is not counted twice, its cost is.
+            meter.turns -= 1
+            meter.spend(Usage.model_validate(checkpoint["begun"]), wasted=True)
+        return meter
 
 
 class PromptBound:

@@ -17,7 +17,7 @@ from worker.emit import Emitter
 from worker.history import History
 from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
-from worker.models.base import Call, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart, ToolSpec
+from worker.models.base import Begun, Call, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart, ToolSpec
 from worker.output import bounded
 from worker.policy import CallView, judgement
 from worker.prompt import last_turn, reply_was_cut
@@ -94,6 +94,9 @@ class Loop:
         async with aclosing(self.model.reply(replace(prompt, max_output_tokens=allowance))) as parts:
             async for part in parts:
                 match part:
+                    case Begun(usage):
+                        self.meter.begun_reply = usage
+                        self.checkpoint()
                     case TextPart(text):
                         self.emit.delta(TextDelta, turn, text)
                     case ThinkingPart(text):

@@ -69,6 +69,15 @@ def test_time_of_earlier_attempts_counts() -> None:
     assert restored.time_left == pytest.approx(30, abs=0.5)
 
 
+def test_a_reply_that_was_lost_under_way_is_paid_for_and_its_turn_is_free() -> None:
+    counter = meter(PRICE)
+    counter.begin_turn()
+    counter.begun_reply = Usage(input_tokens=1000)
+    restored = Meter.restored(counter.limits, PRICE, counter.checkpoint())
+    assert (restored.turns, restored.usage.input_tokens, restored.wasted.input_tokens) == (0, 1000, 1000)
+    assert restored.usage.cost_usd == pytest.approx(0.002)
+
+
 def test_an_unknown_price_makes_the_cost_unknown_and_never_zero() -> None:
     counter = meter()
     counter.spend(Usage(input_tokens=5))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.delegation import Usage
-from worker.models.base import Call, Part, Price, Reply, TextPart, ThinkingPart
+from worker.models.base import Begun, Call, Part, Price, Reply, TextPart, ThinkingPart
 from worker.models.retry import told_in_stream
 from worker.models.stream import BrokenStream, whole
 
@@ -37,11 +37,12 @@ class Assembly:
         self._price = price
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int] = {}
+        self._begun = False
         self._stop_reason = ""
         self.done = False
 
     def take(self, events: Iterable[dict[str, Any]]) -> list[Part]:
-        """The deltas in these events, neighbours of a kind joined.
+        """What these events say: that the reply has begun, and deltas, neighbours of a kind joined.
 
         Raises Failure for an ``error`` event and BrokenStream for one that does not fit.
         """
@@ -54,7 +55,11 @@ class Assembly:
                 shown[-1][1].append(text)
             else:
                 shown.append((kind, [text]))
-        return [kind("".join(texts)) for kind, texts in shown]
+        begun: list[Part] = []
+        if self._counts and not self._begun:
+            self._begun = True
+            begun.append(Begun(self.usage))
+        return begun + [kind("".join(texts)) for kind, texts in shown]
 
     @property
     def usage(self) -> Usage:

@@ -56,6 +56,13 @@ class ThinkingPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The endpoint has taken the prompt: ``usage`` is owed from now on, whatever becomes of the reply."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Retrying:
     """The call failed in a passing way and is made again after ``delay`` seconds; deltas of this turn are void.
 
@@ -90,7 +97,7 @@ class Reply:
         return replace(self, content=words, calls=[])
 
 
-Part = TextPart | ThinkingPart | Retrying | Reply
+Part = Begun | TextPart | ThinkingPart | Retrying | Reply
 
 
 class Model(Protocol):
@@ -104,7 +111,7 @@ class Model(Protocol):
         ...
 
     def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
-        """Deltas in order, then exactly one Reply, last. Retries of passing failures happen inside.
+        """Begun, deltas in order, then exactly one Reply, last. Retries of passing failures happen inside.
 
         Raises ``ModelUnavailable`` when trying again is of no use. Cancelling closes the stream at once.
         """

@@ -12,7 +12,7 @@ from typing import Any, Self
 from shared.delegation import Usage
 from shared.errors import ModelUnavailable
 from shared.settings import Settings
-from worker.models.base import Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
+from worker.models.base import Begun, Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
 from worker.models.fill import Past, fill
 from worker.models.script import Block, Rule, Script, Tokens, Turn, load_script
 
@@ -56,6 +56,7 @@ class ScriptedModel:
                 yield TextPart("These words are cut")
             yield Retrying(fault.message, fault.delay)
             await asyncio.sleep(fault.delay)
+        yield Begun(self._spent(turn, prompt, ""))
         await asyncio.sleep(turn.delay)
         content = self._content(blocks, past, replies)
         for part in _deltas(content):
@@ -89,23 +90,26 @@ class ScriptedModel:
 
     def _reply(self, content: list[dict[str, Any]], turn: Turn, prompt: Prompt) -> Reply:
         calls = [Call(block["id"], block["name"], block["input"]) for block in content if block["type"] == "tool_use"]
-        spent = turn.usage or Tokens(
-            input=sum(map(len, prompt.messages)) // 4, output=len(json.dumps(content, ensure_ascii=False)) // 4
-        )
-        usage = Usage(
-            input_tokens=spent.input,
-            output_tokens=spent.output,
-            cache_read_tokens=spent.cache_read,
-            cache_write_tokens=spent.cache_write,
-        )
+        usage = self._spent(turn, prompt, json.dumps(content, ensure_ascii=False))
         return Reply(
             content=content,
             stop_reason=turn.stop or ("tool_use" if calls else "end_turn"),
-            usage=usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None}),
+            usage=usage,
             text="".join(block["text"] for block in content if block["type"] == "text"),
             thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
             calls=calls,
         )
+
+    def _spent(self, turn: Turn, prompt: Prompt, said: str) -> Usage:
+        """What the script says it costs, or an estimate; before anything is said the prompt alone."""
+        spent = turn.usage or Tokens(input=sum(map(len, prompt.messages)) // 4, output=len(said) // 4)
+        usage = Usage(
+            input_tokens=spent.input,
+            output_tokens=spent.output if said else 0,
+            cache_read_tokens=spent.cache_read,
+            cache_write_tokens=spent.cache_write,
+        )
+        return usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None})
 
 
 def _call(id_: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

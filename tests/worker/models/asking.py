@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tests.fake_model import FakeModel
 from worker.history import History
 from worker.models.anthropic import AnthropicModel
-from worker.models.base import Model, Part, Prompt, Reply, Retrying, ToolSpec
+from worker.models.base import Begun, Model, Part, Prompt, Reply, Retrying, ToolSpec
 from worker.models.retry import Patience
 
 MANY = "words " * 200
@@ -32,7 +32,9 @@ def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (RE
 
 
 async def parts_of(model: Model, prompt: Prompt | str) -> list[Part]:
-    return [part async for part in model.reply(prompt if isinstance(prompt, Prompt) else prompt_of(prompt))]
+    """What a reply is made of, without the notice that it has begun."""
+    asked = prompt if isinstance(prompt, Prompt) else prompt_of(prompt)
+    return [part async for part in model.reply(asked) if not isinstance(part, Begun)]
 
 
 async def reply_of(model: Model, prompt: Prompt | str) -> Reply:
