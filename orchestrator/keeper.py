@@ -36,7 +36,7 @@ Say = Callable[[StackInfo], None]
 class Keeper:
     """One stack. Its addresses are known before anything is started, so everything starts at the same time."""
 
-    def __init__(self, settings: Settings, wanted: Wanted, port: int) -> None:
+    def __init__(self, settings: Settings, wanted: Wanted, port: int, token: str = "") -> None:
         self._home = home = settings.home
         (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis: Child | None = None
@@ -50,7 +50,7 @@ class Keeper:
         self.info = StackInfo(
             pid=os.getpid(),
             url=url_of(self._listening),
-            token=settings.token.get_secret_value() if settings.token else secrets.token_urlsafe(32),
+            token=settings.token.get_secret_value() if settings.token else token,
             redis_url=redis_url,
             flower_url=flower.url if flower else None,
             workers=wanted.workers,
@@ -58,7 +58,9 @@ class Keeper:
         said: dict[str, Any] = {"redis_url": redis_url, "local": self._redis is not None}
         if wanted.concurrency is not None:
             said["concurrency"] = wanted.concurrency
-        environment = settings.model_copy(update=said).child_environment() | {"DEPUTIZE_TOKEN": self.info.token}
+        environment = settings.model_copy(update=said).child_environment()
+        if self.info.token:
+            environment["DEPUTIZE_TOKEN"] = self.info.token
         programs = [self._api(environment), *_workers(wanted.workers, environment, settings.shutdown_seconds)]
         if flower:
             programs.append(flower.program(environment, home))
@@ -162,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         set_up(settings.log_level)
         with (settings.home / "users.lock").open("ab") as users:
             wanted = Wanted(options.workers, options.concurrency, options.flower)
-            asyncio.run(Keeper(settings, wanted, options.port).run(lambda: until_unused(users)))
+            # Its users find the token in stack.json; nobody else was told that there is an API at all.
+            keeper = Keeper(settings, wanted, options.port, token=secrets.token_urlsafe(32))
+            asyncio.run(keeper.run(lambda: until_unused(users)))
     except DeputizeError as error:
         print(f"keeper: {error}", file=sys.stderr)  # noqa: T201 - the last word of this process
         return EXIT_MISCONFIGURED

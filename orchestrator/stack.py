@@ -37,6 +37,7 @@ class StackInfo:
     pid: int
     url: str
     token: str
+    """Empty where the API asks for none."""
     redis_url: str
     flower_url: str | None
     workers: int

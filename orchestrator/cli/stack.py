@@ -49,11 +49,20 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
             f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"
         )
         click.echo(f"Flower   {info.flower_url or 'off; --flower runs it'}")
-        click.echo(f"Token    in {settings.home / 'stack.json'}, for programs that do not run as you")
+        click.echo(
+            f"Token    {'the one of DEPUTIZE_TOKEN' if info.token else 'none: only this machine reaches the API'}"
+        )
+        click.echo(f"Model    {_model(settings)}")
         click.echo("Stop     Ctrl-C; what is not finished goes on at the next start")
 
     run_foreground(settings, Wanted(workers, concurrency, flower), say)
     return Exit.SUCCEEDED
+
+
+def _model(settings: Settings) -> str:
+    if settings.has_model_endpoint or settings.model.startswith("scripted"):
+        return settings.model
+    return f"{settings.model}, but there is no key: set ANTHROPIC_API_KEY, or DEPUTIZE_MODEL=scripted for a try without"
 
 
 def _let_stop(settings: Settings) -> None:
