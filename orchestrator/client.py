@@ -127,6 +127,11 @@ class Client:
     async def cancel(self, id: str) -> Delegation:
         return _delegation(await self._send("POST", f"/v1/delegations/{id}/cancel"))
 
+    async def prune(self, older_than: float | None = None) -> int:
+        """The number of delegations whose records were removed; without a time the service's own setting counts."""
+        body = json.dumps({"olderThanSeconds": older_than})
+        return (await self._send("POST", "/v1/delegations:prune", content=body)).json()["removed"]
+
     async def not_ready(self) -> str | None:
         """Why what is handed over now would only wait: nobody works, or Redis is away. None when all is well."""
         try:

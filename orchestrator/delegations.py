@@ -53,7 +53,7 @@ class Readiness:
 
 
 class Delegations:
-    """Accept, get, list, follow, cancel. Raises the ``Refused`` tree, and ``Unavailable`` while Redis is away."""
+    """The verbs. All raise the ``Refused`` tree, and ``Unavailable`` while Redis is away."""
 
     def __init__(
         self, settings: Settings, store: RunStore, follower: bus.Bus, catalog: Catalog, dispatcher: Dispatcher
@@ -176,6 +176,13 @@ class Delegations:
         async with _redis_guard():
             await self.store.cancel(id)
             return await self.store.get(id)
+
+    async def prune(self, older_than: float | None = None) -> int:
+        """Removes what ended that many seconds ago, as a setting says where none are given; gives the number."""
+        async with _redis_guard():
+            return await self.store.prune(
+                self._settings.workspace_retention_seconds if older_than is None else older_than
+            )
 
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard():

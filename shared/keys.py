@@ -7,7 +7,7 @@ EVENTS = "deputize:events"
 CANCEL = "deputize:cancel"
 """Channel of requests to cancel: ids."""
 PRUNE = "deputize:prune"
-"""Channel of requests to remove files: how old in seconds the ended delegations must be."""
+"""Channel of requests to remove files: how old in seconds the ended delegations must be, then ids of any age."""
 INDEX = "deputize:runs"
 LEASES = "deputize:leases"
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from redis.asyncio import Redis
@@ -30,6 +31,7 @@ from shared.keys import (
     EVENTS,
     INDEX,
     LEASES,
+    PRUNE,
     children_key,
     events_key,
     history_key,
@@ -41,11 +43,15 @@ from shared.record import acceptance, matches, not_found, resource
 from shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
+PAGE = 200
+"""So many entries of the index are read at a time."""
 
 ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, REAP = (
     Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "reap")
 )
 
+REUSED = {-1: "used before with another body", -2: "used before, for a delegation whose record is gone"}
+"""What the accept script says of an idempotency key that cannot be used again."""
 WRITING = (RECORD, RENEW, RELEASE)
 """The scripts of a worker's pipe."""
 
@@ -126,7 +132,7 @@ class RunStore:
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
-        Raises ``KeyReused`` where an idempotency key already stands for another body.
+        Raises ``KeyReused`` where an idempotency key already stands for another body, or for what was removed.
         """
         keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS]
         for id, request, limits in new:
@@ -134,10 +140,10 @@ class RunStore:
             keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
             args += acceptance(id, request, limits)
         answers = await ACCEPT.run(self.redis, keys, args)
-        if answers and answers[0] == -1:
+        if answers and answers[0] in REUSED:
+            detail = REUSED[answers[0]]
             raise KeyReused(
-                "this idempotency key already stands for a request with another body; send a new key",
-                [{"pointer": "/idempotencyKey", "detail": "used before with another body"}],
+                f"this idempotency key was {detail}; send a new key", [{"pointer": "/idempotencyKey", "detail": detail}]
             )
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
@@ -180,7 +186,7 @@ class RunStore:
         items: list[Delegation] = []
         top = f"({cursor}" if cursor else "+"
         while len(items) <= limit:
-            ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, 200)
+            ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, PAGE)
             if not ids:
                 break
             top = f"({ids[-1]}"
@@ -209,6 +215,27 @@ class RunStore:
             for id, (status, finished) in zip(ids, records, strict=True)
             if status is None or Status(status).finished
         }
+
+    async def prune(self, older_than: float) -> int:
+        """Removes the records of what ended that many seconds ago, and asks the workers to remove its files now."""
+        latest = now().timestamp() - older_than
+        removed, top = 0, "+"
+        while ids := await self.redis.zrevrangebylex(INDEX, top, "-", 0, PAGE):
+            top = f"({ids[-1]}"
+            ended = await self.ended(ids)
+            gone = [id for id, at in ended.items() if at and datetime.fromisoformat(at).timestamp() <= latest]
+            async with self.redis.pipeline(transaction=False) as pipeline:
+                for id in gone:
+                    pipeline.delete(*keys_of(id))
+                for id in [*gone, *(id for id, at in ended.items() if not at)]:
+                    pipeline.zrem(INDEX, id)
+                # By their records nobody could tell any more how old the files are: so they are named.
+                if gone:
+                    pipeline.publish(PRUNE, " ".join([str(older_than), *gone]))
+                await pipeline.execute()
+            removed += len(gone)
+        await self.redis.publish(PRUNE, str(older_than))
+        return removed
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         """The kept events with a number above ``after``. Raises ``NotFound``."""

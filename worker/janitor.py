@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -55,22 +55,27 @@ class Janitor:
         """Sweeps every few minutes, and whenever somebody asks for it."""
         async with self._bus.listen(PRUNE) as asked:
             while True:
-                older_than = float(self._settings.workspace_retention_seconds)
+                older_than, gone = float(self._settings.workspace_retention_seconds), list[str]()
                 try:
-                    message = await asyncio.wait_for(asked.get(), SWEEP_SECONDS)
-                    older_than = float(message) if message else older_than
+                    # Not wait_for: in Python 3.11 it may take the message and swallow a cancellation.
+                    async with asyncio.timeout(SWEEP_SECONDS):
+                        message = await asked.get()
+                    if message:
+                        seconds, *gone = message.split()
+                        older_than = float(seconds)
                 except TimeoutError:
                     pass
                 try:
-                    await self.sweep(older_than)
+                    await self.sweep(older_than, gone)
                 except AWAY as error:
                     log.debug("janitor waits for redis: %s", error)
 
-    async def sweep(self, older_than: float) -> int:
-        """Deletes the files of delegations that ended more than ``older_than`` seconds ago; gives their number."""
+    async def sweep(self, older_than: float, pruned: Collection[str] = ()) -> int:
+        """Deletes the files of what ended more than ``older_than`` seconds ago or was pruned; gives their number."""
         folders = await asyncio.to_thread(_folders, self._settings.workspaces)
         ended = await self._store.ended(list({id for id, _ in folders})) if folders else {}
-        gone = [folder for id, folder in folders if id in ended and _age(ended[id], folder) > older_than]
+        due = {id for id in pruned if ended.get(id) == ""}
+        gone = [folder for id, folder in folders if id in due or (id in ended and _age(ended[id], folder) > older_than)]
         for folder in gone:
             await to_the_end(delete, folder)
         if gone:

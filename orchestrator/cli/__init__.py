@@ -18,6 +18,7 @@ COMMANDS = {
     "show": ("show:show", "Show one delegation: its result, events, steps or patch."),
     "list": ("show:list_", "List delegations, newest first."),
     "cancel": ("cancel:cancel", "Stop delegations."),
+    "prune": ("prune:prune", "Remove finished delegations and their files."),
     "tools": ("fleet:tools", "List the tools that workers have announced."),
     "workers": ("fleet:workers", "List the workers that are alive."),
     "up": ("stack:up", "Run Redis, workers and the API on this machine."),

@@ -1,4 +1,4 @@
-"""Delegations: hand over, look at, list, cancel."""
+"""Delegations: hand over, look at, list, cancel, prune."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from shared.wire import Request, Wire
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
+MAX_PRUNE_BYTES = 4096
 
 router = APIRouter(prefix="/v1", tags=["delegations"])
 
@@ -66,7 +67,17 @@ class Filter(Request):
         return labels
 
 
-BODIES: list[type[BaseModel]] = [DelegationRequest, Batch]
+class Prune(Request):
+    """What to remove: what ended so many seconds ago; without a number the service's setting counts."""
+
+    older_than_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class Pruned(Wire):
+    removed: int
+
+
+BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
 
 
 @router.post(
@@ -123,6 +134,12 @@ async def create_batch(
     if (whole := sum(len(request.context) for request in requests)) > MAX_BATCH_BYTES:
         raise TooLarge(f"with sharedContext in each, the contexts have {whole:,} characters, over {MAX_BATCH_BYTES:,}")
     return Items(items=await service.accept_batch(requests))
+
+
+@router.post("/delegations:prune", responses=refusals(400, 413, 415, 422), openapi_extra=document(Prune))
+async def prune(service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))]) -> Pruned:
+    """Removes the records of finished delegations, and asks the workers to remove their files. Others stay."""
+    return Pruned(removed=await service.prune(wanted.older_than_seconds))
 
 
 @router.get("/delegations", responses=refusals(422))

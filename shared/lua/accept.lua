@@ -2,7 +2,8 @@
 -- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children ('' where there is none)
 -- ARGV: claim grace ms, idempotency ttl s, then for each:
 --       id, idempotency hash, first event, channel, number of fields, field, value, ...
--- Returns for each: '' (accepted) or the id that the idempotency key already stands for; {-1, index} for a reused key.
+-- Returns for each: '' (accepted) or the id that the idempotency key already stands for; {-1, index} for a reused key,
+-- {-2, index} for one whose delegation is gone: doing it again is not what the key was sent for.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers, at = {}, 3
@@ -14,6 +15,8 @@ for i = 1, count do
     local held = redis.call('HMGET', key, 'id', 'hash')
     if held[1] then
       if held[2] ~= ARGV[at + 1] then return {-1, i - 1} end
+      local record = string.gsub(KEYS[4 * i - 1], ARGV[at], held[1])
+      if redis.call('EXISTS', record) == 0 then return {-2, i - 1} end
       answers[i] = held[1]
     end
   end
@@ -32,7 +35,12 @@ for i = 1, count do
     redis.call('PUBLISH', ARGV[at + 3], ARGV[at + 2])
     redis.call('ZADD', KEYS[1], 0, id)
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), id)
-    if family ~= '' then redis.call('SADD', family, id) end
+    if family ~= '' then
+      -- A parent that has ended already has given its keys an end; one that is gone gets none.
+      local kept = redis.call('TTL', (string.gsub(family, ':children$', '')))
+      if kept ~= -2 then redis.call('SADD', family, id) end
+      if kept > 0 then redis.call('EXPIRE', family, kept) end
+    end
     if key ~= '' then
       redis.call('HSET', key, 'id', id, 'hash', ARGV[at + 1])
       redis.call('EXPIRE', key, ARGV[2])

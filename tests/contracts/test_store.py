@@ -15,8 +15,8 @@ from shared.delegation import DelegationRequest, Limits, Status, TerminationReas
 from shared.errors import KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.keys import record_key
-from shared.runs import RECORD, RENEW, WRITING, Claim, RunStore, Writing
+from shared.keys import INDEX, PRUNE, children_key, keys_of, record_key
+from shared.runs import PAGE, RECORD, RENEW, WRITING, Claim, RunStore, Writing
 from shared.wire import now
 from tests.waiting import until
 
@@ -206,6 +206,52 @@ async def test_the_next_attempt_finds_history_and_checkpoint(store: RunStore, pi
     again = await store.claim(claim.id, "other", "worker-2", LEASE)
     assert again is not None
     assert (again.history, again.checkpoint, again.attempt) == (['{"a":"é"}'.encode()], {"turns": 1}, 2)
+
+
+async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touched(
+    store: RunStore, pipe: Pipe, bus: Bus
+) -> None:
+    queued, running, done = await accepted(store), await claimed(store), await claimed(store)
+    await write(pipe, done, Writing(history=['{"role":"user"}'], ledger=[("call", "asked")]))
+    await accepted(store, parent_id=done.id)
+    await write(pipe, done, ending(done, 2))
+    assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
+    async with bus.listen(PRUNE) as asked:
+        assert await store.prune(3600) == 0
+        assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
+        assert [await store.prune(0) for _ in range(2)] == [1, 0]
+        heard = [await asyncio.wait_for(asked.get(), 5) for _ in range(4)]
+    assert [message for message in heard if message] == ["3600", f"0 {done.id}", "0", "0"]
+    assert await store.redis.exists(*keys_of(done.id)) == 0
+    assert await store.redis.zscore(INDEX, done.id) is None
+    assert [(await store.get(id)).status for id in (queued, running.id)] == [Status.QUEUED, Status.RUNNING]
+    assert await write(pipe, running, Writing(events=[turn(running, 2)])) == 1
+
+
+async def test_pruning_goes_on_over_pages_and_drops_entries_without_a_record(store: RunStore) -> None:
+    ids = [await accepted(store) for _ in range(PAGE + 1)]
+    for id in ids:
+        await store.cancel(id)
+    await store.redis.delete(*keys_of(ids[0]))
+    assert await store.prune(0) == PAGE
+    assert await store.redis.zcard(INDEX) == 0
+
+
+async def test_the_key_of_a_pruned_delegation_does_not_start_it_again(store: RunStore) -> None:
+    id = await accepted(store, idempotency_key="k")
+    await store.cancel(id)
+    await store.prune(0)
+    with pytest.raises(KeyReused, match="whose record is gone"):
+        await accepted(store, idempotency_key="k")
+
+
+async def test_a_child_of_an_ended_or_forgotten_parent_leaves_no_key_without_an_end(store: RunStore) -> None:
+    ended, gone = await accepted(store), new_id()
+    await store.cancel(ended)
+    for parent in (ended, gone):
+        await accepted(store, parent_id=parent)
+    assert 0 < await store.redis.ttl(children_key(ended)) <= 60
+    assert not await store.redis.exists(children_key(gone))
 
 
 async def test_an_unknown_id_says_so(store: RunStore) -> None:

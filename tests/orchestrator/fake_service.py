@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from orchestrator.delegations import Accepted, Readiness
@@ -149,6 +150,14 @@ class FakeService:
         if not self._known(id).status.finished:
             self.finish(id, TerminationReason.CANCELLED)
         return self.runs[id]
+
+    async def prune(self, older_than: float | None = None) -> int:
+        self._check()
+        latest = now() - timedelta(seconds=86400 if older_than is None else older_than)
+        gone = [id for id, run in self.runs.items() if run.finished_at and run.finished_at <= latest]
+        for id in gone:
+            del self.runs[id], self.kept[id]
+        return len(gone)
 
     async def workers(self) -> list[WorkerCard]:
         self._check()

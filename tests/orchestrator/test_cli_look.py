@@ -1,4 +1,4 @@
-"""`deputize show`, `list`, `watch`, `cancel`, `tools` and `workers`: looking at what is there."""
+"""`deputize show`, `list`, `watch`, `cancel`, `prune`, `tools` and `workers`: looking at what is there."""
 
 from __future__ import annotations
 
@@ -129,6 +129,18 @@ async def test_cancel_stops_one_several_or_all(url: str, service: FakeService) -
     assert {json.loads(line)["id"] for line in done.stdout.splitlines()} == {*ids[2:]}
     assert {run.status for run in service.runs.values()} == {"cancelled"}
     assert (await deputize(url, "cancel", "--all")).stdout == ""
+
+
+async def test_prune_removes_what_is_finished(url: str, service: FakeService) -> None:
+    waits, done = await accepted(service), await accepted(service)
+    service.finish(done)
+    said = await deputize(url, "prune")
+    assert (said.exit_code, said.stdout) == (0, "0 delegations removed\n")
+    said = await deputize(url, "prune", "--older-than", "0")
+    assert (said.exit_code, said.stdout) == (0, "1 delegation removed\n")
+    assert [*service.runs] == [waits]
+    assert json.loads((await deputize(url, "prune", "--json")).stdout) == {"removed": 0}
+    assert (await deputize(url, "prune", "--older-than", "-1")).exit_code == 2
 
 
 async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> None:

@@ -147,6 +147,23 @@ async def test_cancelling_before_the_start_works_and_twice_is_once(real: httpx2.
     assert again.json() == first.json()
 
 
+async def test_pruning_removes_what_is_finished_and_old_enough(real: httpx2.AsyncClient) -> None:
+    waits, done = await create(real), await create(real)
+    await real.post(f"/v1/delegations/{done}/cancel")
+    bodies: list[dict[str, object]] = [{}, {"olderThanSeconds": 3600}, {"olderThanSeconds": 0}]
+    answers = [await real.post("/v1/delegations:prune", json=body) for body in bodies]
+    assert [answer.json() for answer in answers] == [{"removed": 0}, {"removed": 0}, {"removed": 1}]
+    assert (await real.get(f"/v1/delegations/{done}")).status_code == 404
+    assert [item["id"] for item in (await real.get("/v1/delegations")).json()["items"]] == [waits]
+
+
+async def test_a_time_that_is_none_prunes_nothing(http: httpx2.AsyncClient, service: FakeService) -> None:
+    service.finish(await create(http))
+    for body in ({"olderThanSeconds": -1}, {"olderThan": 0}):
+        assert (await http.post("/v1/delegations:prune", json=body)).status_code == 422
+    assert len(service.runs) == 1
+
+
 async def test_the_patch_is_a_diff_in_plain_text(http: httpx2.AsyncClient, service: FakeService) -> None:
     id = await create(http)
     service.patches[id] = "diff --git a/x b/x\n"

@@ -40,6 +40,23 @@ async def test_files_go_when_their_time_is_over_and_not_before(bench: Bench, tmp
     assert [id for id, folder in folders.items() if folder.exists()] == [active, "dlg_unknown"]
 
 
+async def test_the_files_of_what_was_pruned_go_with_it(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    folder = bench.settings.workspaces / result.delegation_id
+    assert folder.exists()
+    await until(lambda: bench.store.redis.publish(PRUNE, "3600"))  # a janitor listens
+    assert await bench.store.prune(0) == 1
+    await until(lambda: not folder.exists())
+
+
+async def test_a_delegation_that_goes_on_keeps_its_files_whoever_names_it(bench: Bench) -> None:
+    active = await bench.accept(DelegationRequest(task="wait"))
+    folder = bench.settings.workspaces / active
+    folder.mkdir(parents=True)
+    assert await janitor(bench, []).sweep(0, [active]) == 0
+    assert folder.exists()
+
+
 async def test_a_sweep_can_be_asked_for(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
     async with connect(bench.settings.redis_url or "") as redis:

@@ -1,0 +1,40 @@
+"""`deputize prune`: remove what is finished and nobody needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.exits import Exit
+from orchestrator.cli.reach import load_settings, reach
+from orchestrator.cli.words import count
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0, max=1e9),
+    metavar="SECONDS",
+    help="What finished so long ago; without it WORKSPACE_RETENTION_SECONDS of the service's settings count.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The number as JSON.")
+@click.pass_context
+def prune(ctx: click.Context, older_than: float | None, as_json: bool) -> Exit:
+    """Remove finished delegations: their records now, their files as soon as the workers hear of it.
+
+    What is not finished is never touched. `--older-than 0` removes all that is.
+    """
+    removed = asyncio.run(_prune(load_settings(ctx), older_than))
+    click.echo(json.dumps({"removed": removed}) if as_json else f"{count(removed, 'delegation')} removed")
+    return Exit.SUCCEEDED
+
+
+async def _prune(settings: Settings, older_than: float | None) -> int:
+    async with reach(settings) as service:
+        return await service.client.prune(older_than)
