@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 
 from shared.bus import Bus
 from shared.connection import Pipe
@@ -42,7 +43,10 @@ class StopSignal:
 
 
 class Leases:
-    """All leases of one worker process, and the ear for requests to cancel."""
+    """All leases of one worker process, and the ear for requests to cancel.
+
+    ``pipe`` carries nothing else: a renewal must not wait behind what a thousand runs have to say.
+    """
 
     def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float) -> None:
         self._pipe = pipe
@@ -50,6 +54,7 @@ class Leases:
         self._seconds = lease_seconds
         self._held: dict[str, tuple[str, StopSignal]] = {}
         self._renewed: dict[str, float] = {}
+        self._asked: asyncio.Future[list[int]] | None = None
 
     @property
     def count(self) -> int:
@@ -59,12 +64,15 @@ class Leases:
     async def held(self, claim: Claim) -> AsyncGenerator[StopSignal]:
         """Keeps the lease of a claimed run while the block runs."""
         signal = StopSignal()
+        if claim.id in self._held:  # an attempt of ours that lost its lease and does not know it yet
+            self._held[claim.id][1].set(Stop.FENCED)
         self._held[claim.id] = (claim.fence, signal)
         self._renewed[claim.id] = time.monotonic()
         try:
             yield signal
         finally:
-            del self._held[claim.id], self._renewed[claim.id]
+            if self._held.get(claim.id) == (claim.fence, signal):
+                del self._held[claim.id], self._renewed[claim.id]
 
     async def renew_forever(self) -> None:
         """Renews at a third of the lease; a run that could not be renewed for a whole lease is stopped."""
@@ -73,25 +81,36 @@ class Leases:
             for id, (_, signal) in self._held.items():
                 if time.monotonic() - self._renewed[id] > self._seconds:
                     signal.set(Stop.FENCED)
-            if self._held and not self._pipe.away:
-                await self._renew()
+            # On a busy loop an answer takes its time. It counts all the same, and asking twice would not hasten it.
+            if self._held and not self._pipe.away and (self._asked is None or self._asked.done()):
+                self._asked = self._renew()
 
-    async def _renew(self) -> None:
+    def _renew(self) -> asyncio.Future[list[int]]:
         held = list(self._held.items())
         sent = time.monotonic()
         keys = [LEASES, *(record_key(id) for id, _ in held)]
         args = [int(self._seconds * 1000), *(part for id, (fence, _) in held for part in (id, fence))]
         asked = self._pipe.script(RENEW, keys, args)
-        done, _ = await asyncio.wait({asked}, timeout=self._seconds / 3)
-        if not done:
+        asked.add_done_callback(partial(self._answered, held, sent))
+        return asked
+
+    def _answered(
+        self, held: Sequence[tuple[str, tuple[str, StopSignal]]], sent: float, asked: asyncio.Future[list[int]]
+    ) -> None:
+        if asked.cancelled():
             return
-        for (id, (_, signal)), answer in zip(held, asked.result(), strict=True):
+        if error := asked.exception():
+            log.warning("the leases were not renewed", extra={"cause": str(error)})
+            return
+        for (id, lease), answer in zip(held, asked.result(), strict=True):
+            if self._held.get(id) != lease:
+                continue  # the run ended meanwhile
+            signal = lease[1]
             if answer == 1:
                 log.warning("lease of %s is another's now", id)
                 signal.set(Stop.FENCED)
                 continue
-            if id in self._renewed:
-                self._renewed[id] = sent
+            self._renewed[id] = sent
             if answer == 2:
                 signal.set(Stop.CANCELLED)
 

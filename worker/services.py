@@ -16,7 +16,7 @@ from shared.connection import AWAY, Pipe, connect
 from shared.errors import WorkspaceLost
 from shared.keys import LEASES, record_key
 from shared.queue import Ticket
-from shared.runs import RELEASE, WRITING, Claim, RunStore
+from shared.runs import RELEASE, RENEW, WRITING, Claim, RunStore
 from shared.settings import Settings
 from shared.wire import now
 from worker.janitor import Janitor
@@ -135,11 +135,13 @@ async def open_services(
         connect(redis_url) as redis,
         connect(redis_url) as writing,
         connect(redis_url) as listening,
+        connect(redis_url) as renewing,
         Pipe(writing, WRITING) as pipe,
+        Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,
     ):
         store = RunStore(redis, settings.retention_seconds)
-        leases = Leases(pipe, bus, settings.lease_seconds)
+        leases = Leases(renewals, bus, settings.lease_seconds)
         catalog = Catalog(redis)
         services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem, tools)
         janitor = Janitor(settings, store, bus, send)
