@@ -18,7 +18,17 @@ import uvloop
 
 from tests.benchmarks.number import Number, table
 
-NUMBERS = ("startup", "dispatch", "latency", "throughput", "carrying", "turn_cpu")
+NUMBERS = (
+    "startup",
+    "dispatch",
+    "latency",
+    "throughput",
+    "carrying",
+    "turn_cpu",
+    "durability",
+    "cancelling",
+    "recovery",
+)
 """Modules with ``async def measure(runs) -> list[Number]``, quickest first."""
 
 

@@ -1,0 +1,73 @@
+"""How long the processes of a command outlive the cancelling of their delegation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.number import Number
+from tests.benchmarks.own_fleet import HOLD, begun, own_fleet
+from tests.fleet import Fleet
+from tests.leaks import descendants
+from tests.running import script
+
+COUNT = 50
+PATIENCE_SECONDS = 10.0
+
+
+async def measure(runs: int) -> list[Number]:
+    all_took: list[list[float]] = []
+    async with own_fleet() as (fleet, folder):
+        await fleet.start()
+        await _cancelled(fleet, folder)  # the first one loads the scripts
+        for _ in range(runs):
+            all_took.append(sorted([await _cancelled(fleet, folder) for _ in range(COUNT)]))
+    return [
+        Number(
+            f"cancel → last process of the command dead, p95 of {COUNT}",
+            "ms",
+            [took[COUNT * 95 // 100] for took in all_took],
+            at_most=200,
+        ),
+        Number("… p50", "ms", [took[COUNT // 2] for took in all_took]),
+        Number("… the longest", "ms", [took[-1] for took in all_took]),
+    ]
+
+
+async def _cancelled(fleet: Fleet, folder: Path) -> float:
+    """Milliseconds from the call of ``cancel`` to the death of the last of sandbox, shell and three sleepers."""
+    before = descendants()
+    id = await fleet.hand_over(model=script(folder, [HOLD]))
+    await begun(fleet, id)
+    pids = descendants() - before
+    assert len(pids) >= 3, f"only {len(pids)} processes are seen"
+    watching = [os.pidfd_open(pid) for pid in pids]
+    try:
+        dead = asyncio.create_task(asyncio.to_thread(_last_death, watching))
+        await asyncio.sleep(0.02)  # the thread waits by now
+        asked = time.perf_counter()
+        await fleet.service.cancel(id)
+        took = (await dead - asked) * 1000
+    finally:
+        for fd in watching:
+            os.close(fd)
+    assert (await fleet.result(id)).status == "cancelled"
+    return took
+
+
+def _last_death(watching: Sequence[int]) -> float:
+    """When (``time.perf_counter``) the last of these processes ended."""
+    poll = select.poll()
+    for fd in watching:
+        poll.register(fd, select.POLLIN)
+    left, deadline = set(watching), time.perf_counter() + PATIENCE_SECONDS
+    while left:
+        assert time.perf_counter() < deadline, f"{len(left)} processes live on"
+        for fd, _ in poll.poll(1000):
+            poll.unregister(fd)
+            left.remove(fd)
+    return time.perf_counter()
