@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ def pytest_configure() -> None:
     """Gives the session a temporary directory of its own, so that what is left in it is ours."""
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t")
     adopt_orphans()
+    # A test session in the background is born deaf to Ctrl-C, and so would be the commands it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> None:
     here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
     async with started("up", "--port", "0", "--workers", "2", **here) as stack:
-        await until(lambda: b"Stop" in stack.out, 30)
+        await until(lambda: b"Stop" in stack.out, 60)
         done = await deputize("run", "Look around", "--json", **here)
         result = ToolAgentResult.model_validate_json(done.out)
         assert (done.code, result.success) == (0, True)

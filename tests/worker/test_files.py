@@ -320,7 +320,9 @@ def test_a_link_swapped_in_while_we_look_never_leads_out(base: Path, files: File
     swapper.start()
     outcomes = set[bytes | ErrorType]()
     try:
-        for number in range(ROUNDS):
+        for number in range(50 * ROUNDS):
+            if number >= ROUNDS and len(outcomes) > 1:  # on a busy machine one side may be met late
+                break
             try:
                 files.write("swap/new.txt", b"%d" % number)
                 outcomes.add(files.read("swap/secret.txt"))
