@@ -13,6 +13,7 @@ DOCUMENTS = ("README.md", "shared/README.md", "worker/README.md", "orchestrator/
 FOLDERS = {"shared", "orchestrator", "worker", "tests", ".ci"}
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 BACKTICKED = re.compile(r"`([\w./*-]+)`")
+A_TEST = re.compile(r"`([\w./-]+\.py)::(\w+)`")
 
 SOME_MACHINES = re.compile(r"(?<![\w.])/(home|Users|root|work)/\w")
 A_REGISTRY = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(org|com)|ghcr\.io")
@@ -43,6 +44,36 @@ def test_every_path_in_a_document_exists(document: str) -> None:
 def test_a_path_is_told_from_another_word() -> None:
     text = "`worker/loop.py` `tests/system/` `read_file` `/v1/tools` `a/b`\n```\n`shared/gone.py`\n```\n`loop.py`"
     assert paths_named(text, ROOT) == ["worker/loop.py", "tests/system/", "loop.py"]
+
+
+def missing_tests(text: str) -> list[str]:
+    """The tests that a text names, ``path::name`` in backticks, and that are not there."""
+    return [
+        f"{path}::{test}"
+        for path, test in A_TEST.findall(text)
+        if not (ROOT / path).is_file() or not re.search(rf"^(async )?def {test}\(", (ROOT / path).read_text(), re.M)
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_test_that_a_document_names_exists(document: str) -> None:
+    path = ROOT / document
+    if not path.exists():
+        pytest.skip(f"{document} is not written yet")
+    assert missing_tests(path.read_text("utf-8")) == []
+
+
+def test_every_sentence_of_what_happens_when_names_its_test() -> None:
+    section = (ROOT / "README.md").read_text("utf-8").split("\n## What happens when…\n")[1].split("\n## ")[0]
+    sentences = re.split(r"^- ", section, flags=re.MULTILINE)[1:]
+    assert len(sentences) > 10
+    assert [sentence for sentence in sentences if not A_TEST.search(sentence)] == []
+
+
+def test_a_test_that_is_gone_is_told_from_one_that_is_there() -> None:
+    here = "tests/architecture/test_docs.py"
+    text = f"`{here}::missing_tests` `{here}::gone` `tests/gone.py::x` `{here}`"
+    assert missing_tests(text) == [f"{here}::gone", "tests/gone.py::x"]
 
 
 def _texts() -> dict[str, str]:
