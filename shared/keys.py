@@ -8,8 +8,15 @@ CANCEL = "deputize:cancel"
 """Channel of requests to cancel: ids."""
 PRUNE = "deputize:prune"
 """Channel of requests to remove files: how old in seconds the ended delegations must be, then ids of any age."""
+PRESENCE = "deputize:presence"
+"""Worker processes that have not said that they leave, by owner."""
 INDEX = "deputize:runs"
 LEASES = "deputize:leases"
+
+
+def presence_channel(owner: str) -> str:
+    """The channel that a worker process holds subscribed while it lives."""
+    return f"{PRESENCE}:{owner}"
 
 
 def channel(id: str) -> str:

@@ -46,8 +46,8 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 PAGE = 200
 """So many entries of the index are read at a time."""
 
-ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, REAP = (
-    Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "reap")
+ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP = (
+    Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap")
 )
 
 REUSED = {-1: "used before with another body", -2: "used before, for a delegation whose record is gone"}
@@ -147,9 +147,12 @@ class RunStore:
             )
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
-    async def claim(self, id: str, token: str, worker: str, lease_seconds: float) -> Claim | None:
-        """Takes a queued delegation, or gives None where it is held, finished or gone."""
-        args = [id, token, worker, int(lease_seconds * 1000), now().isoformat()]
+    async def claim(self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "") -> Claim | None:
+        """Takes a queued delegation, or gives None where it is held, finished or gone.
+
+        ``owner`` names the worker's process, so that its leases can end with it.
+        """
+        args = [id, token, worker, int(lease_seconds * 1000), now().isoformat(), owner]
         verdict, *rest = await CLAIM.run(self.redis, [record_key(id), LEASES], args)
         if verdict != "claimed":
             return None
@@ -278,6 +281,11 @@ class RunStore:
                 raise not_found(id)
             if answer != "again":
                 return answer
+
+    async def lapse(self, owner: str) -> int:
+        """Ends the leases of a worker process that is gone; gives their number."""
+        head, tail = record_key("\0").split("\0")
+        return await LAPSE.run(self.redis, [LEASES], [owner, head, tail])
 
     async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
         """Fences off what lapsed and names what waits for a ticket; see ``reap.lua``."""

@@ -21,10 +21,11 @@ ROOT = Path(__file__).parents[1]
 KEPT_WITHOUT_END = (
     "deputize:runs",
     "deputize:leases",
+    "deputize:presence",
     "deputize:celery:",
     "deputize:test",
 )
-"""The index, the deadlines and the queues of a service live as long as it does."""
+"""The index, the deadlines, the signs of life and the queues of a service live as long as it does."""
 
 kept: set[int | str] = set()
 """Processes and files that a fixture of the whole session holds for later tests."""

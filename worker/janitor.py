@@ -16,6 +16,7 @@ from shared.log import log
 from shared.queue import Ticket
 from shared.runs import RunStore
 from shared.settings import Settings
+from worker.presence import Presence
 from worker.threads import to_the_end
 from worker.workspace import delete
 
@@ -28,7 +29,15 @@ UNKNOWN_SECONDS = 3600.0
 class Janitor:
     """One in every worker process; each sees what any worker left behind."""
 
-    def __init__(self, settings: Settings, store: RunStore, bus: Bus, send: Callable[[Sequence[Ticket]], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: RunStore,
+        bus: Bus,
+        presence: Presence,
+        send: Callable[[Sequence[Ticket]], None],
+    ) -> None:
+        self._presence = presence
         self._settings = settings
         self._store = store
         self._bus = bus
@@ -44,6 +53,8 @@ class Janitor:
 
     async def requeue(self) -> int:
         """Fences off what lapsed and sends tickets for what waits; gives their number."""
+        for owner in await self._presence.lapse_absent():
+            log.warning("worker %s is gone; its runs are handed on", owner)
         found = await self._store.reap(self._settings.claim_seconds)
         for one in found:
             log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)

@@ -23,6 +23,7 @@ from worker.janitor import Janitor
 from worker.lease import Leases
 from worker.models import close_models, open_model
 from worker.models.base import Model
+from worker.presence import Presence
 from worker.progress import ProgressEvents
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
@@ -37,6 +38,8 @@ class Services:
 
     settings: Settings
     name: str
+    owner: str
+    """This process among all that ever had this name."""
     concurrency: int
     store: RunStore
     pipe: Pipe
@@ -55,7 +58,7 @@ class Services:
         return known + ([self.settings.token.get_secret_value()] if self.settings.token else [])
 
     async def claim(self, id: str) -> Claim | None:
-        return await self.store.claim(id, random.token_hex(8), self.name, self.settings.lease_seconds)
+        return await self.store.claim(id, random.token_hex(8), self.name, self.settings.lease_seconds, self.owner)
 
     def release(self, claim: Claim) -> asyncio.Future[int]:
         """Hands a run back: queued again, and due at once."""
@@ -143,9 +146,22 @@ async def open_services(
         store = RunStore(redis, settings.retention_seconds)
         leases = Leases(renewals, bus, settings.lease_seconds)
         catalog = Catalog(redis)
-        services = Services(settings, name, concurrency, store, pipe, leases, catalog, progress, sandbox_problem, tools)
-        janitor = Janitor(settings, store, bus, send)
-        async with _kept_up(services, janitor):
+        presence = Presence(store, bus, name)
+        services = Services(
+            settings,
+            name,
+            presence.owner,
+            concurrency,
+            store,
+            pipe,
+            leases,
+            catalog,
+            progress,
+            sandbox_problem,
+            tools,
+        )
+        janitor = Janitor(settings, store, bus, presence, send)
+        async with presence.shown(), _kept_up(services, janitor):
             yield services
         await close_models()
         with suppress(*AWAY):

@@ -6,17 +6,18 @@ from pathlib import Path
 
 from shared.connection import connect
 from shared.delegation import DelegationRequest
-from shared.keys import LEASES, PRUNE
+from shared.keys import LEASES, PRESENCE, PRUNE
 from shared.queue import Ticket
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from worker.janitor import Janitor
+from worker.presence import Presence
 
 WRITE = call("write_file", path="a.txt", content="x")
 
 
 def janitor(bench: Bench, sent: list[Ticket]) -> Janitor:
-    return Janitor(bench.settings, bench.store, bench.bus, sent.extend)
+    return Janitor(bench.settings, bench.store, bench.bus, Presence(bench.store, bench.bus, "eye"), sent.extend)
 
 
 async def test_a_delegation_that_nobody_claimed_gets_another_ticket(bench: Bench) -> None:
@@ -62,3 +63,21 @@ async def test_a_sweep_can_be_asked_for(bench: Bench, tmp_path: Path) -> None:
     async with connect(bench.settings.redis_url or "") as redis:
         await until(lambda: redis.publish(PRUNE, "0"))
     await until(lambda: not (bench.settings.workspaces / result.delegation_id).exists())
+
+
+async def test_the_leases_of_a_worker_that_is_gone_end_before_their_time(bench: Bench) -> None:
+    bus = bench.bus
+    lost, kept = [Presence(bench.store, bus, "worker-9") for _ in range(2)]
+    ids = [await bench.accept(DelegationRequest(task="wait")) for _ in range(2)]
+    async with kept.shown():
+        async with lost.shown():
+            for id, presence in zip(ids, (lost, kept), strict=True):
+                assert await bench.store.claim(id, "token", "worker-9", 3600, presence.owner)
+            assert await kept.lapse_absent() == []
+        # What a killed process leaves: its name, without a subscription.
+        await bench.store.redis.zadd(PRESENCE, {lost.owner: 1})
+        assert await until(kept.lapse_absent, 10) == [lost.owner]
+        due = await bench.store.redis.zrangebyscore(LEASES, 0, 0)
+        assert due in ([ids[0]], [])  # the bench's own janitor may have taken it already
+        assert await bench.store.redis.zscore(LEASES, ids[1]) > 0
+    await until(lambda: [ticket.id for ticket in bench.sent] == [ids[0]])

@@ -1,0 +1,55 @@
+"""Presence: a worker that is killed is missed within seconds, long before its leases lapse.
+
+Every worker process holds a subscription of its own; the kernel ends it with the process. A janitor that sees no
+subscriber for a while lets the leases of that process lapse. A frozen worker keeps its subscription, and one whose
+connection is cut may be alive: leases and fences decide for them, this only hastens.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from shared.bus import Bus
+from shared.connection import AWAY
+from shared.keys import PRESENCE, presence_channel
+from shared.runs import RunStore
+
+ABSENT_SECONDS = 2.0
+"""A subscription that is mended within this time, after a restart of Redis for one, was never gone."""
+
+
+class Presence:
+    """One worker process's sign of life, and its eye on those of others. ``owner`` is no other process's name."""
+
+    def __init__(self, store: RunStore, bus: Bus, name: str) -> None:
+        self._store = store
+        self._bus = bus
+        self.owner = f"{name}#{secrets.token_hex(4)}"
+        self._absent: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def shown(self) -> AsyncGenerator[None]:
+        """Shows the process as long as the block runs."""
+        async with self._bus.listen(presence_channel(self.owner)):
+            await self._store.redis.zadd(PRESENCE, {self.owner: time.time()})
+            yield
+        with suppress(*AWAY):
+            await self._store.redis.zrem(PRESENCE, self.owner)
+
+    async def lapse_absent(self) -> list[str]:
+        """Lets the leases of processes that are gone lapse; gives the processes."""
+        owners: list[str] = await self._store.redis.zrange(PRESENCE, 0, -1)
+        counts = await self._store.redis.pubsub_numsub(*map(presence_channel, owners)) if owners else []
+        now = time.monotonic()
+        since = {
+            owner: self._absent.get(owner, now) for owner, (_, count) in zip(owners, counts, strict=True) if not count
+        }
+        self._absent = since
+        gone = [owner for owner, moment in since.items() if now - moment >= ABSENT_SECONDS]
+        for owner in gone:
+            await self._store.lapse(owner)
+            await self._store.redis.zrem(PRESENCE, owner)
+        return gone
