@@ -49,6 +49,8 @@ class RedisProcess:
         self.process.kill()
         self.process.wait()
 
+    close = kill
+
     def empty(self) -> None:
         with redis.Redis.from_url(self.url) as client:
             client.flushall()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,17 @@ from tests.redis_server import RedisProcess
 
 
 @pytest.mark.parametrize("folder", ["plain", "a b \"c\" 'd' \\ # ü%41"])
-def test_it_listens_on_a_socket_in_any_folder_and_on_no_port(tmp_path: Path, folder: str) -> None:
-    server = RedisProcess(tmp_path / folder)
-    with redis.Redis.from_url(server.url) as client:
-        assert client.config_get("port") == {"port": "0"}
-        assert client.config_get("dir") == {"dir": str(tmp_path / folder)}
-    server.kill()
+def test_it_listens_on_a_socket_in_any_folder_and_on_no_port(folder: str) -> None:
+    with tempfile.TemporaryDirectory() as short:  # a socket's path is bounded, and pytest's folders have long names
+        server = RedisProcess(Path(short) / folder)
+        with closing(server), redis.Redis.from_url(server.url) as client:
+            assert client.config_get("port") == {"port": "0"}
+            assert client.config_get("dir") == {"dir": str(Path(short) / folder)}
 
 
 def test_where_a_sockets_path_would_be_too_long_it_asks_for_a_password(tmp_path: Path) -> None:
     server = RedisProcess(tmp_path / ("x" * 100))
     host = server.url.rpartition("@")[2]
-    with redis.Redis.from_url(f"redis://{host}") as stranger, pytest.raises(redis.AuthenticationError):
+    with closing(server), redis.Redis.from_url(f"redis://{host}") as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
     assert ((tmp_path / ("x" * 100) / "redis.conf").stat().st_mode & 0o777) == 0o600
-    server.kill()
