@@ -136,7 +136,9 @@ async def follow(bus: Bus, store: RunStore, id: str, after: int = 0) -> AsyncGen
 async def _news(inbox: Inbox, store: RunStore, id: str, seq: int) -> list[Envelope]:
     """What comes after ``seq``: the next message, or the kept events where something may have been missed."""
     try:
-        message = await asyncio.wait_for(inbox.get(), RECHECK_SECONDS)
+        # Not wait_for: in Python 3.11 it may take the message and swallow a cancellation.
+        async with asyncio.timeout(RECHECK_SECONDS):
+            message = await inbox.get()
     except TimeoutError:
         message = None  # silence is not news: the last message may have been the one that was lost
     if message is None:
