@@ -24,7 +24,7 @@ END = b"0\r\n\r\n"
 
 @dataclass(frozen=True)
 class Answer:
-    """One turn: all of it in one piece, and event by event."""
+    """One turn: the whole answer in one chunk, and the chunks of one that comes event by event."""
 
     burst: bytes
     pieces: tuple[bytes, ...]
@@ -76,8 +76,8 @@ class Script:
 @cache
 def answer(script: Script, turn: int) -> Answer:
     """The answer to a conversation with so many tool results, encoded once."""
-    pieces = tuple(_chunk(name, fields) for name, fields in script.events(turn))
-    return Answer(HEAD + b"".join(pieces) + END, pieces)
+    events = [_encoded(name, fields) for name, fields in script.events(turn)]
+    return Answer(HEAD + _chunk(b"".join(events)) + END, tuple(map(_chunk, events)))
 
 
 def _block(index: int, start: dict[str, Any], deltas: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -87,7 +87,10 @@ def _block(index: int, start: dict[str, Any], deltas: list[dict[str, Any]]) -> I
     yield "content_block_stop", {"index": index}
 
 
-def _chunk(name: str, fields: dict[str, Any]) -> bytes:
+def _encoded(name: str, fields: dict[str, Any]) -> bytes:
     data = json.dumps({"type": name} | fields, separators=(",", ":"))
-    event = f"event: {name}\ndata: {data}\n\n".encode()
-    return b"%x\r\n%b\r\n" % (len(event), event)
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
