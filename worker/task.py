@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 
 from celery import Celery
 
@@ -47,10 +48,23 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
             opened.clear()
 
     async def run(self: AsyncTask, id: str) -> str | None:
-        return await carry_out(opened[0], id)
+        try:
+            return await carry_out(opened[0], id)
+        finally:
+            spare_the_collector()
 
     app.task(run, name=TASK, base=AsyncTask, bind=True)
     add_service(app, service)
+
+
+@cache
+def spare_the_collector() -> None:
+    """Once a process, after its first run, when all that is loaded late is loaded and stays.
+
+    Looking through it again and again, and through a thousand young runs, would stop the loop for up to a second.
+    """
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 async def carry_out(services: Services, id: str) -> str | None:
