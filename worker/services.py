@@ -144,28 +144,15 @@ async def open_services(
         Bus(listening) as bus,
     ):
         store = RunStore(redis, settings.retention_seconds)
-        leases = Leases(renewals, bus, settings.lease_seconds)
-        catalog = Catalog(redis)
         presence = Presence(store, bus, name)
-        services = Services(
-            settings,
-            name,
-            presence.owner,
-            concurrency,
-            store,
-            pipe,
-            leases,
-            catalog,
-            progress,
-            sandbox_problem,
-            tools,
-        )
+        parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress
+        services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, tools)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _kept_up(services, janitor):
             yield services
         await close_models()
         with suppress(*AWAY):
-            await asyncio.wait_for(catalog.leave(name), 1)
+            await asyncio.wait_for(services.catalog.leave(name), 1)
 
 
 @asynccontextmanager
