@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from redis.asyncio import Redis
 
-from shared.connection import Script
+from shared.connection import Pipe, Script
 from shared.delegation import (
     Delegation,
     DelegationRequest,
@@ -52,7 +52,7 @@ ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP = (
 
 REUSED = {-1: "used before with another body", -2: "used before, for a delegation whose record is gone"}
 """What the accept script says of an idempotency key that cannot be used again."""
-WRITING = (RECORD, RENEW, RELEASE)
+WRITING = (CLAIM, RECORD, RENEW, RELEASE)
 """The scripts of a worker's pipe."""
 
 
@@ -147,17 +147,20 @@ class RunStore:
             )
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
-    async def claim(self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "") -> Claim | None:
+    async def claim(
+        self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "", pipe: Pipe | None = None
+    ) -> Claim | None:
         """Takes a queued delegation, or gives None where it is held, finished or gone.
 
-        ``owner`` names the worker's process, so that its leases can end with it.
+        ``owner`` names the worker's process, so that its leases can end with it. Through ``pipe`` many claims share
+        a round trip and need no connection each.
         """
         args = [id, token, worker, int(lease_seconds * 1000), now().isoformat(), owner]
-        verdict, *rest = await CLAIM.run(self.redis, [record_key(id), LEASES], args)
+        keys = [record_key(id), LEASES]
+        verdict, *rest = await (pipe.script(CLAIM, keys, args) if pipe else CLAIM.run(self.redis, keys, args))
         if verdict != "claimed":
             return None
-        fence, attempt, seq = rest
-        request, limits, checkpoint = await self.redis.hmget(record_key(id), ["request", "limits", "checkpoint"])
+        fence, attempt, seq, request, limits, checkpoint = rest
         history: list[str] = []
         ledger: dict[str, str] = {}
         if int(attempt) > 1:

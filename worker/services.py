@@ -58,7 +58,8 @@ class Services:
         return known + ([self.settings.token.get_secret_value()] if self.settings.token else [])
 
     async def claim(self, id: str) -> Claim | None:
-        return await self.store.claim(id, random.token_hex(8), self.name, self.settings.lease_seconds, self.owner)
+        token, seconds = random.token_hex(8), self.settings.lease_seconds
+        return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe)
 
     def release(self, claim: Claim) -> asyncio.Future[int]:
         """Hands a run back: queued again, and due at once."""
