@@ -73,8 +73,8 @@ def one_line(name: str) -> str:
 
 
 def few_tokens(text: str, most: int | None) -> bool:
-    """Whether the text is so short that it cannot have more tokens: a character has four bytes, a byte two tokens."""
-    return most is None or len(text) * 8 <= most
+    """Whether the text is so short that it cannot have more tokens: a byte is two of them at the most."""
+    return most is None or len(text) * 8 <= most or len(text.encode("utf-8", "surrogatepass")) * 2 <= most
 
 
 def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
