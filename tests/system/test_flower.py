@@ -90,7 +90,8 @@ def test_flower_tells_nobody_who_has_not_its_password(page: Page) -> None:
 
 
 def _workers(page: Page) -> Any:
+    """The workers whose heartbeats Flower has heard; its /api/workers is asked for once, when it starts."""
     try:
-        return page.get("/api/workers")
+        return page.get("/workers?json=1")["data"]
     except OSError:
         return None
