@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from shared.delegation import Limits
 from shared.errors import Misconfigured
+from shared.tool_settings import ToolSettings
 from shared.wire import explain
 
 PREFIX = "DEPUTIZE_"
@@ -25,6 +26,8 @@ MODEL_VARIABLES = (
     "ANTHROPIC_CUSTOM_HEADERS",
 )
 """The SDK's own variables. Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
+_TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {"caps": ("CAP_", Limits), "tools": ("TOOLS_", ToolSettings)}
+"""Settings that are tables of their own: the prefix of their variables, and what is in them."""
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 
 
@@ -49,7 +52,9 @@ class Settings(BaseModel):
     concurrency: int = Field(default=200, ge=1, le=20000)
     queues: list[str] = ["deputize"]
     mcp_config: Path | None = None
+    """Shorter for ``tools.mcp_config_path``."""
     skills_dir: Path | None = None
+    """Shorter for ``tools.skills_dir``."""
     policy: Path | None = None
     permission_timeout_seconds: float = Field(default=300, gt=0)
     lease_seconds: float = Field(default=10, ge=1)
@@ -62,6 +67,8 @@ class Settings(BaseModel):
     """How long a worker lets running delegations go on after SIGTERM before it hands them over."""
     caps: Limits = CAPS
     """The server's caps: a request's limits are lowered to these. What a file or ``CAP_`` variable leaves out stays."""
+    tools: ToolSettings = ToolSettings()
+    """Which tools this worker offers."""
     loop_detection: bool = True
     """Whether a run that repeats itself is stopped (P-20)."""
     max_attempts: int = Field(default=3, ge=1)
@@ -79,7 +86,12 @@ class Settings(BaseModel):
     def _listed(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
-    @field_validator("home", "workspace_root", "mcp_config", "skills_dir", "policy")
+    @field_validator("mcp_config", "skills_dir")
+    @classmethod
+    def _expanded(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser()  # looked for in several places, so a relative one stays relative
+
+    @field_validator("home", "workspace_root", "policy")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
@@ -97,17 +109,26 @@ class Settings(BaseModel):
     def has_model_endpoint(self) -> bool:
         return any(name in self.model_endpoint for name in MODEL_VARIABLES[:3])
 
+    @property
+    def mcp_file(self) -> Path | None:
+        return self.mcp_config or self.tools.mcp_config_path
+
+    @property
+    def skills(self) -> Path | None:
+        return self.skills_dir or self.tools.skills_dir
+
     @classmethod
     def load(cls, config: Path | None = None, environ: Mapping[str, str] | None = None, **override: Any) -> Self:
         """Reads file and environment; ``override`` beats both. Raises Misconfigured that names the setting."""
         environ = os.environ if environ is None else environ
         values: dict[str, Any] = _read_file(config, environ)
-        for name in set(cls.model_fields) - {"model_endpoint", "caps"}:
+        for name in _plain_fields():
             if (text := _variable(PREFIX + name.upper(), environ)) is not None:
                 values[name] = text
-        for name in Limits.model_fields:
-            if (text := environ.get(f"{PREFIX}CAP_{name.upper()}")) is not None:
-                values.setdefault("caps", {})[name] = text
+        for table, (prefix, model) in _TABLES.items():
+            for name in model.model_fields:
+                if (text := _variable(f"{PREFIX}{prefix}{name.upper()}", environ)) is not None:
+                    values.setdefault(table, {})[name] = text
         values["model_endpoint"] = {
             name: text for name in MODEL_VARIABLES if (text := _variable(name, environ)) is not None
         }
@@ -121,14 +142,26 @@ class Settings(BaseModel):
     def child_environment(self) -> dict[str, str]:
         """The environment for this project's own child processes: everything said here, said again."""
         passed = dict(os.environ)
-        for name in set(type(self).model_fields) - {"model_endpoint", "caps"}:
-            value = getattr(self, name)
-            if isinstance(value, SecretStr):
-                value = value.get_secret_value()
-            if value is not None:
-                passed[PREFIX + name.upper()] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        caps = self.caps.model_dump(exclude_none=True)
-        return passed | {f"{PREFIX}CAP_{name.upper()}": str(value) for name, value in caps.items()}
+        passed |= _variables(PREFIX, {name: getattr(self, name) for name in _plain_fields()})
+        for table, (prefix, _) in _TABLES.items():
+            passed |= _variables(PREFIX + prefix, dict(getattr(self, table)))
+        return passed
+
+
+def _plain_fields() -> set[str]:
+    return set(Settings.model_fields) - {"model_endpoint", *_TABLES}
+
+
+def _variables(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """The values as environment variables; what is null is left out."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, SecretStr):
+            texts[prefix + name.upper()] = value.get_secret_value()
+        elif value is not None:
+            listed = value if isinstance(value, list) else [value]
+            texts[prefix + name.upper()] = ",".join(map(str, listed))
+    return texts
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:

@@ -32,6 +32,7 @@ def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
         ({"DEPUTIZE_PORT": "many"}, "port"),
         ({"DEPUTIZE_LEASE_SECONDS": "0"}, "lease_seconds"),
         ({"DEPUTIZE_CAP_MAX_TURNS": "-1"}, "max_turns"),
+        ({"DEPUTIZE_TOOLS_ENABLE_BASH": "maybe"}, "tools/enable_bash"),
         ({"DEPUTIZE_CONFIG": "/nowhere/deputize.toml"}, "does not exist"),
         ({"ANTHROPIC_API_KEY_FILE": "/nowhere/key"}, "ANTHROPIC_API_KEY_FILE"),
     ],
@@ -54,6 +55,7 @@ def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
         home=tmp_path,
         local=True,
         queues=["a", "b"],
+        tools={"enable_note": True, "allowed_hosts": ["a.example", "*.b.example"], "search_key": "key"},
     )
     environ = settings.child_environment()
     again = Settings.load(environ={name: text for name, text in environ.items() if name.startswith("DEPUTIZE_")})

@@ -1,0 +1,75 @@
+"""The ``[tools]`` table of the settings: which tools a worker offers, and what those need that reach further.
+
+A switch is true (in every run's kit), false (not offered here at all) or unset: offered to whoever asks for it by
+name, and in the kit only where the default kit has it (C19, S000-001, S000-025).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+Switch = bool | None
+
+
+class ToolSettings(BaseModel):
+    """Each is also an environment variable: ``DEPUTIZE_TOOLS_`` + name. Lists are separated by commas there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enable_file_tools: Switch = None
+    """read_file, write_file, edit_file, and by name list_directory and read_many_files."""
+    enable_search: Switch = None
+    """glob and grep."""
+    enable_bash: Switch = None
+    """bash, bash_output and bash_kill together (S000-008)."""
+    enable_web: Switch = None
+    """web_fetch, and web_search where a provider is configured."""
+    enable_skills: Switch = None
+    """get_skill, where skills exist (S000-009)."""
+    enable_mcp: Switch = None
+    """The tools of the servers in mcp.json (S000-010)."""
+    enable_note: Switch = None
+    """record_note and recall_notes (S000-012)."""
+    enable_todos: Switch = None
+    enable_artifacts: Switch = None
+    """create_artifact, read_artifact, update_artifact and rewrite_artifact."""
+    enable_subagent: Switch = None
+    """call_subagent (P-04)."""
+    enable_discovered: Switch = None
+    """What the discovery command announces."""
+
+    skills_dir: Path | None = None
+    mcp_config_path: Path | None = None
+    mcp_connect_seconds: float = Field(default=15, gt=0)
+    """How long a run waits for its MCP servers, all of them together, before it goes on without the late ones."""
+    discovery_command: str | None = None
+    """Prints JSON tool declarations; run in the sandbox (S004-032)."""
+    call_command: str | None = None
+    """Carries out a discovered tool's call: its name is the last argument, the arguments come as JSON on stdin."""
+    max_depth: int = Field(default=3, ge=0, le=3)
+    """How deep delegations may be nested; 0 switches call_subagent off."""
+
+    allowed_hosts: list[str] = []
+    """Hosts or patterns (``*.example.org``) that web_fetch may ask without anybody's approval."""
+    private_hosts: list[str] = []
+    """Hosts (``name`` or ``name:port``) that may lie on private addresses, such as a company's own wiki."""
+    user_agent: str = "deputize/0.1"
+    """What web_fetch calls itself: name/version (C18)."""
+    search_provider: Literal["searxng", "brave"] | None = None
+    """Unset: there is no web_search (C28)."""
+    search_url: str | None = None
+    """The provider's address; needed for searxng."""
+    search_key: SecretStr | None = None
+
+    @field_validator("allowed_hosts", "private_hosts", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("skills_dir", "mcp_config_path")
+    @classmethod
+    def _expanded(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser()
