@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import cleandoc
@@ -148,17 +148,27 @@ class ToolContext:
 class Tool(ABC, Generic[P]):
     """The contract. Subclasses set the class variables; their docstring is the description the model reads."""
 
-    name: ClassVar[str]
-    kind: ClassVar[Kind]
-    effect: ClassVar[Effect]
-    step_type: ClassVar[StepType] = "tool_call"
-    aliases: ClassVar[tuple[str, ...]] = ()
-    needs_sandbox: ClassVar[bool] = False
+    name: str
+    kind: Kind
+    effect: Effect
+    step_type: StepType = "tool_call"
+    aliases: tuple[str, ...] = ()
+    needs_sandbox: bool = False
     """Whether it can do nothing at all where commands cannot be run safely."""
-    """Whether it can do nothing at all where commands cannot be run safely."""
-    """Whether it can do nothing at all where commands cannot be run safely."""
-    output: ClassVar[OutputLimit] = OutputLimit()
+    output: OutputLimit = OutputLimit()
+    source: Literal["builtin", "discovered", "mcp"] = "builtin"
+    server: str | None = None
+    """The MCP server it comes from; identity never comes from splitting the name (C21)."""
+    trusted: bool = False
+    """Whether the operator's configuration says that it needs nobody's approval."""
+    by_name_only: bool = False
+    """Whether a request gets it only by naming it, and not by a pattern such as ``*``."""
     params: type[P]
+
+    async def ready(self) -> AnyTool:
+        """The tool as a run uses it. One whose description or parameters must first be found out finds them out
+        here, once, and gives itself or the tool it has become (S002-004, S002-042)."""
+        return self
 
     @property
     def description(self) -> str:
@@ -174,14 +184,7 @@ class Tool(ABC, Generic[P]):
         try:
             return self.params.model_validate(dict(arguments))
         except ValidationError as error:
-            known = ", ".join(self.params.model_fields)
-            mistakes = "; ".join(
-                f"{m['pointer'].lstrip('/') or 'arguments'}: {m['detail']}" for m in explain(error, self.params)
-            )
-            raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS,
-                f"invalid arguments for {self.name}: {mistakes[:_MAX_SAID]}. Known parameters: {known}.",
-            ) from None
+            raise invalid_arguments(self.name, explain(error, self.params), self.params.model_fields) from None
 
     def title(self, params: P) -> str:
         """One short line for people: what this call does."""
@@ -205,6 +208,15 @@ class Tool(ABC, Generic[P]):
 
 
 AnyTool = Tool[Any]
+
+
+def invalid_arguments(tool: str, mistakes: Iterable[Mapping[str, str]], known: Iterable[str]) -> ToolError:
+    """What the model is told of wrong arguments: each mistake (``pointer``, ``detail``), and the known parameters."""
+    said = "; ".join(f"{each['pointer'].lstrip('/') or 'arguments'}: {each['detail']}" for each in mistakes)
+    return ToolError(
+        ErrorType.INVALID_TOOL_PARAMS,
+        f"invalid arguments for {tool}: {said[:_MAX_SAID]}. Known parameters: {', '.join(known) or 'none'}.",
+    )
 
 
 def unknown_tool(name: str, known: Mapping[str, AnyTool]) -> ToolError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -43,7 +43,7 @@ class Bash(Tool[BashParams]):
     step_type = "bash"
     aliases = ("run_shell_command", "shell", "execute")
     needs_sandbox = True
-    output: ClassVar[OutputLimit] = OutputLimit(keep="head_tail")
+    output = OutputLimit(keep="head_tail")
     params = BashParams
 
     def title(self, params: BashParams) -> str:

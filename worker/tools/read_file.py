@@ -48,7 +48,7 @@ class ReadFile(Tool[ReadFileParams]):
     effect = Effect.PURE
     step_type = "read"
     aliases = ("read", "view", "cat")
-    output: ClassVar[OutputLimit] = OutputLimit(max_chars=128_000, max_tokens=32_000)
+    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
     params = ReadFileParams
 
     def title(self, params: ReadFileParams) -> str:

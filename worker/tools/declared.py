@@ -1,0 +1,77 @@
+"""A tool whose parameters are a JSON Schema instead of a model: MCP, discovered tools, tools of other designs (C27)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
+from referencing import Registry
+
+from shared.errors import Misconfigured
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, invalid_arguments
+
+MAX_MISTAKES = 5
+Arguments = Mapping[str, Any]
+_SPREAD = {"allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties"}
+"""Where one of these stands, a schema's properties are not all in ``properties``."""
+
+
+class DeclaredTool(Tool[Any]):
+    """A tool made from data: name, description and schema are the instance's own.
+
+    The schema is the truth: arguments are checked against it and passed on as they are; parameters it does not name
+    are refused unless it allows them. Raises ``Misconfigured`` for a schema that is none.
+    """
+
+    params = Params
+
+    def __init__(
+        self, name: str, description: str, schema: Mapping[str, Any], *, kind: Kind = Kind.OTHER, effect: Effect
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.effect = effect
+        self._description = description
+        closed = {} if _SPREAD & schema.keys() else {"additionalProperties": False}
+        self._schema = {"type": "object", "properties": {}, **closed, **schema}
+        self._validator = validator(name, self._schema)
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self._schema
+
+    def parse(self, arguments: Arguments) -> Any:
+        check(self.name, self._validator, arguments)
+        return dict(arguments)
+
+    @abstractmethod
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult: ...
+
+
+def validator(tool: str, schema: Mapping[str, Any]) -> Validator:
+    """The one validator for JSON Schemas; it fetches nothing. Raises ``Misconfigured`` that names the tool."""
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise Misconfigured(f"the parameters of tool {tool!r} are no JSON Schema: {error.message}") from None
+    return Draft202012Validator(schema, registry=Registry())
+
+
+def check(tool: str, validator: Validator, arguments: Arguments) -> None:
+    """Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known parameters (C27)."""
+    wrong = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.absolute_path)))
+    if wrong:
+        mistakes = [
+            {"pointer": "/".join(map(str, error.absolute_path)), "detail": error.message[:500]}
+            for error in wrong[:MAX_MISTAKES]
+        ]
+        schema: Any = validator.schema
+        raise invalid_arguments(tool, mistakes, schema.get("properties", {}))
