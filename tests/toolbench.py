@@ -15,13 +15,14 @@ from shared.errors import ToolError
 from shared.tokens import estimate
 from worker.files import Files
 from worker.output import bounded
+from worker.registry import Registry, find
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
-from worker.tools import find, toolkit
+from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
 
-EVERYTHING: dict[str, AnyTool] = toolkit(["*"])
+EVERYTHING: dict[str, AnyTool] = Registry(BUILTIN).kit(["*"])
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from shared.delegation import ApprovalMode, TerminationReason
+from shared.delegation import TerminationReason
 from shared.errors import ErrorType, Fenced, ToolError
 from shared.events import ModelRetried, TextDelta, ThinkingDelta, TurnStarted
 from shared.log import log
@@ -19,10 +19,10 @@ from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.models.base import Begun, Call, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart, ToolSpec
 from worker.output import bounded
-from worker.policy import CallView, judgement
+from worker.policy import CallView, Situation, judgement
 from worker.prompt import last_turn, reply_was_cut
+from worker.registry import find
 from worker.steps import StepLog, in_doubt, not_executed, said
-from worker.tools import find
 from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
 
 
@@ -42,7 +42,7 @@ class Loop:
     system: str
     specs: tuple[ToolSpec, ...]
     kit: Mapping[str, AnyTool]
-    mode: ApprovalMode
+    situation: Situation
     context: ToolContext
     history: History
     meter: Meter
@@ -149,7 +149,7 @@ class Loop:
             params = tool.parse(call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        refusal = judgement(CallView(tool, tool.touches(params)), self.mode, self.context.sandbox.broken)
+        refusal = judgement(CallView(tool, tool.touches(params)), self.situation)
         return ToolResult.failed(refusal) if refusal else Prepared(tool, params)
 
     async def carry_out(self, call: Call, verdict: Prepared | ToolResult) -> None:

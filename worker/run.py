@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 from shared import log as logs
@@ -19,19 +19,19 @@ from shared.log import log
 from shared.runs import Claim
 from shared.wire import now
 from worker.emit import Emitter
+from worker.equipment import Equipment, equipped
 from worker.history import History
 from worker.lease import Stop, StopSignal
 from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.loop import Loop
-from worker.models.base import Model, ToolSpec
+from worker.models.base import Model
 from worker.output import clip
+from worker.policy import Situation
 from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
-from worker.tools import toolkit
-from worker.tools.base import AnyTool, ToolContext
 from worker.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
@@ -118,7 +118,6 @@ class Run:
     async def _parts(self) -> AsyncGenerator[Loop]:
         """Everything a run needs, made for this run alone (P-03); gone when the block ends."""
         request, services = self.claim.request, self.services
-        kit = toolkit(request.tools, services.tools)
         model = await services.model(request.model)
         self.meter = Meter.restored(self.claim.limits, model.price(), self.claim.checkpoint)
         if self.claim.limits.max_cost_usd is not None and model.price() is None:
@@ -130,37 +129,28 @@ class Run:
         history = History(self.claim.history, self.emit.keep)
         if not history.messages:
             history.ask(first_message(request))
-        with services.sandbox(self.workspace) as sandbox:
-            context = ToolContext(
-                delegation_id=self.claim.id,
-                call_id="",
-                files=self.workspace.files,
-                sandbox=sandbox,
-                session_id=request.session_id,
-                message_id=request.message_id,
-            )
-            try:
-                yield self._loop(model, kit, context, history, self.workspace)
-            finally:
-                self.reaped = sandbox.reaped
+        async with equipped(self.claim, services, self.workspace, self._missing) as equipment:
+            self.reaped = equipment.context.sandbox.reaped
+            yield self._loop(model, equipment, history, self.workspace)
 
-    def _loop(
-        self, model: Model, kit: dict[str, AnyTool], context: ToolContext, history: History, workspace: Workspace
-    ) -> Loop:
+    def _loop(self, model: Model, equipment: Equipment, history: History, workspace: Workspace) -> Loop:
+        settings = self.services.settings
         return Loop(
             model=model,
             system=SYSTEM,
-            specs=_specs(tuple(kit.values())),
-            kit=kit,
-            mode=self.claim.request.approval_mode,
-            context=context,
+            specs=equipment.specs,
+            kit=equipment.kit,
+            situation=Situation(
+                self.claim.request.approval_mode, equipment.context.sandbox.broken, settings.tools.allowed_hosts
+            ),
+            context=equipment.context,
             history=history,
             meter=self.meter,
             bound=PromptBound(self.claim.limits),
             emit=self.emit,
             steps=self.steps,
             ledger=Ledger(self.emit, self.claim.ledger),
-            repetition=Repetition() if self.services.settings.loop_detection else None,
+            repetition=Repetition() if settings.loop_detection else None,
             after_effects=workspace.note_changes,
             checkpoint=self._checkpoint,
         )
@@ -226,6 +216,9 @@ class Run:
             raise _CancelledError
         raise TimeoutError
 
+    def _missing(self, message: str) -> None:
+        self._trouble(message, "tools_missing")
+
     def _trouble(self, message: str, kind: str) -> str:
         self.troubles.append(message)
         self.emit.emit(ErrorSeen(message=message, kind=kind))
@@ -278,9 +271,3 @@ class Run:
         if self.workspace is not None:
             fields["patch"] = self.emit.masked(await self.workspace.patch())
         await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds)
-
-
-@lru_cache(maxsize=64)
-def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
-    """Kept for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
-    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)

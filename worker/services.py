@@ -25,9 +25,11 @@ from worker.models import close_models, open_model
 from worker.models.base import Model
 from worker.presence import Presence
 from worker.progress import ProgressEvents
+from worker.registry import cards, default_kit, offered
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.tools import BUILTIN, cards
+from worker.sources import Source
+from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 from worker.workspace import Workspace
 
@@ -47,7 +49,11 @@ class Services:
     catalog: Catalog
     progress: ProgressEvents
     sandbox_problem: str | None
-    tools: Sequence[AnyTool] = BUILTIN
+    tools: Sequence[AnyTool]
+    """What this worker offers to every run."""
+    sources: Sequence[Source]
+    """Where runs get further tools from."""
+    default_kit: Sequence[str]
     started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
@@ -147,7 +153,8 @@ async def open_services(
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
         parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress
-        services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, tools)
+        kit = offered(settings, tools), (), default_kit(settings, tools)
+        services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _kept_up(services, janitor):
             yield services

@@ -36,6 +36,7 @@ def tool_of(kind: Kind, *, needs_sandbox: bool = False) -> AnyTool:
 
     Sample.kind = kind
     Sample.needs_sandbox = needs_sandbox
+    Sample.source = "mcp" if kind is Kind.OTHER else "builtin"
     return Sample()
 
 
@@ -47,13 +48,13 @@ def call_of(kind: Kind, *, hosts: tuple[str, ...] = (), needs_sandbox: bool = Fa
 @pytest.mark.parametrize(("kind", "mode"), list(itertools.product(LOOKING, MODES)))
 @pytest.mark.parametrize("broken", [None, "no bubblewrap"])
 def test_looking_is_allowed_in_every_mode(kind: Kind, mode: ApprovalMode, broken: str | None) -> None:
-    assert verdict_on(call_of(kind), mode, broken).decision is Decision.ALLOW
+    assert verdict_on(call_of(kind), Situation(mode, broken)).decision is Decision.ALLOW
 
 
 @pytest.mark.requirement("S002-054", "S002-081", "S004-009", "S004-010")
 @pytest.mark.parametrize("kind", INSIDE)
 def test_a_change_inside_is_judged_by_the_mode(kind: Kind) -> None:
-    assert {mode: verdict_on(call_of(kind), mode).decision for mode in MODES} == {
+    assert {mode: verdict_on(call_of(kind), Situation(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
         ApprovalMode.SANDBOXED: Decision.ALLOW,
@@ -63,7 +64,7 @@ def test_a_change_inside_is_judged_by_the_mode(kind: Kind) -> None:
 
 @pytest.mark.parametrize("call", [*map(call_of, LEAVING), call_of(Kind.READ, hosts=("a.example",))])
 def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: CallView) -> None:
-    assert {mode: verdict_on(call, mode).decision for mode in MODES} == {
+    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
         ApprovalMode.SANDBOXED: Decision.ASK,
@@ -73,7 +74,7 @@ def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: Ca
 
 @pytest.mark.parametrize("mode", MODES)
 def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: ApprovalMode) -> None:
-    verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), mode, "no bubblewrap")
+    verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), Situation(mode, "no bubblewrap"))
     assert verdict == Verdict(
         Decision.DENY,
         "some_execute needs the sandbox, which does not work on this worker: no bubblewrap",
@@ -83,7 +84,7 @@ def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: Approva
 
 
 def test_without_the_sandbox_edits_are_asked_about_by_default() -> None:
-    assert verdict_on(call_of(Kind.EDIT), ApprovalMode.SANDBOXED, "no bubblewrap").decision is Decision.ASK
+    assert verdict_on(call_of(Kind.EDIT), Situation(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
 
 
 @pytest.mark.requirement("S004-010")
@@ -114,7 +115,7 @@ def test_no_mode_touches_allow_and_deny(decision: Decision, mode: ApprovalMode) 
 
 
 def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
-    error = judgement(call_of(Kind.EDIT), ApprovalMode.ASK)
+    error = judgement(call_of(Kind.EDIT), Situation(ApprovalMode.ASK))
     assert error is not None
     assert error.type is ErrorType.PERMISSION_DENIED
     assert error.message == (
@@ -127,20 +128,58 @@ def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
 
 
 def test_a_read_only_run_is_told_so() -> None:
-    error = judgement(call_of(Kind.EXECUTE), ApprovalMode.READ_ONLY)
+    error = judgement(call_of(Kind.EXECUTE), Situation(ApprovalMode.READ_ONLY))
     assert error is not None
     assert error.message.startswith("denied: this delegation is read-only (approvalMode readOnly)")
 
 
 @pytest.mark.parametrize("tool", BUILTIN, ids=lambda tool: tool.name)
 def test_every_builtin_tool_may_do_its_work_in_the_sandbox(tool: AnyTool) -> None:
-    assert judgement(CallView(tool, Touches()), ApprovalMode.SANDBOXED) is None
-    denied = judgement(CallView(tool, Touches()), ApprovalMode.READ_ONLY)
+    assert judgement(CallView(tool, Touches()), Situation(ApprovalMode.SANDBOXED)) is None
+    denied = judgement(CallView(tool, Touches()), Situation(ApprovalMode.READ_ONLY))
     assert (denied is None) == tool.kind.looks
 
 
 def test_every_rule_says_its_own_name() -> None:
-    calls = [call_of(kind, needs_sandbox=True) for kind in Kind]
+    calls = [call_of(kind, needs_sandbox=True, hosts=hosts) for kind in Kind for hosts in ((), ("a.example",))]
+    situations = [Situation(ApprovalMode.ASK, broken, ["a.*"]) for broken in (None, "broken")]
     for rule in RULES:
-        verdicts = [rule(call, Situation(ApprovalMode.ASK, broken)) for call in calls for broken in (None, "broken")]
+        verdicts = [rule(call, situation) for call in calls for situation in situations]
         assert {verdict.rule for verdict in verdicts if verdict} == {rule.__name__}
+
+
+@pytest.mark.parametrize(
+    ("host", "decision"),
+    [
+        ("docs.example.org", Decision.ALLOW),
+        ("DOCS.example.org", Decision.ALLOW),
+        ("example.org", Decision.ASK),
+        ("docs.example.org.evil.net", Decision.ASK),
+    ],
+)
+def test_a_host_that_the_operator_allows_needs_nobodys_approval(host: str, decision: Decision) -> None:
+    situation = Situation(ApprovalMode.SANDBOXED, None, ["*.Example.org"])
+    assert verdict_on(call_of(Kind.FETCH, hosts=(host,)), situation).decision is decision
+
+
+def test_every_host_of_a_call_must_be_allowed() -> None:
+    call = call_of(Kind.FETCH, hosts=("a.example", "b.example"))
+    assert verdict_on(call, Situation(ApprovalMode.SANDBOXED, None, ["a.example"])).decision is Decision.ASK
+
+
+def test_allowed_hosts_are_for_fetching_only_and_not_in_read_only_mode() -> None:
+    elsewhere = call_of(Kind.OTHER, hosts=("a.example",))
+    assert verdict_on(elsewhere, Situation(ApprovalMode.SANDBOXED, None, ["*"])).decision is Decision.ASK
+    fetch = call_of(Kind.FETCH, hosts=("a.example",))
+    assert verdict_on(fetch, Situation(ApprovalMode.READ_ONLY, None, ["*"])).decision is Decision.DENY
+
+
+def test_a_tool_that_the_operator_trusts_needs_nobodys_approval() -> None:
+    call = call_of(Kind.OTHER)
+    call.tool.trusted = True
+    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+        ApprovalMode.READ_ONLY: Decision.DENY,
+        ApprovalMode.ASK: Decision.ALLOW,
+        ApprovalMode.SANDBOXED: Decision.ALLOW,
+        ApprovalMode.AUTO: Decision.ALLOW,
+    }

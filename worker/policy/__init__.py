@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from shared.delegation import ApprovalMode
 from shared.errors import ToolError
 from worker.policy.base import CallView, Rule, Situation, Verdict, decide, refusal, when_nobody_can_answer
 from worker.policy.changing import changing
+from worker.policy.granted import granted
 from worker.policy.looking import looking
 from worker.policy.sandbox_works import sandbox_works
 
 RULES: tuple[Rule, ...] = (
     sandbox_works,
     looking,
+    granted,
     changing,
 )
 
-__all__ = ["RULES", "CallView", "Verdict", "judgement", "verdict_on"]
+__all__ = ["RULES", "CallView", "Situation", "Verdict", "judgement", "verdict_on"]
 
 
-def verdict_on(call: CallView, mode: ApprovalMode, broken: str | None = None) -> Verdict:
-    """Allow, ask or deny. ``broken`` is why the sandbox cannot be used, or None."""
-    return decide(RULES, call, Situation(mode, broken))
+def verdict_on(call: CallView, situation: Situation) -> Verdict:
+    """Allow, ask or deny."""
+    return decide(RULES, call, situation)
 
 
-def judgement(call: CallView, mode: ApprovalMode, broken: str | None = None) -> ToolError | None:
+def judgement(call: CallView, situation: Situation) -> ToolError | None:
     """What the model is told instead of the call's execution, or None where it is executed."""
-    return refusal(when_nobody_can_answer(verdict_on(call, mode, broken)))
+    return refusal(when_nobody_can_answer(verdict_on(call, situation)))

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from shared.delegation import ApprovalMode
 from shared.errors import ErrorType, ToolError
-from worker.tools.base import AnyTool, Touches
+from worker.tools.base import AnyTool, Kind, Touches
 
 
 class Decision(StrEnum):
@@ -38,7 +38,8 @@ class CallView:
     @property
     def contained(self) -> bool:
         """Whether its effects stay inside the workspace and the sandbox."""
-        return not self.touches.hosts and (self.tool.kind.mutates or self.tool.kind.looks)
+        stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.source == "builtin"
+        return stays and not self.touches.hosts and self.tool.kind is not Kind.FETCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Situation:
 
     mode: ApprovalMode
     broken: str | None = None
+    allowed_hosts: Sequence[str] = ()
+    """Hosts, or patterns of them, that need nobody's approval."""
 
 
 Rule = Callable[[CallView, Situation], Verdict | None]

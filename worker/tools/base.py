@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from shared.delegation import StepType
 from shared.errors import ErrorType, ToolError
+from shared.settings import Settings
 from shared.wire import explain
 from worker.files import Files
 from worker.output import OutputLimit
@@ -145,6 +146,15 @@ class ToolContext:
         self.on_metadata(title, fields)
 
 
+@dataclass(frozen=True, slots=True)
+class InitContext:
+    """What a tool may know of the run it is made ready for (S002-013)."""
+
+    delegation_id: str
+    skills: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The skills there are: name → description."""
+
+
 class Tool(ABC, Generic[P]):
     """The contract. Subclasses set the class variables; their docstring is the description the model reads."""
 
@@ -161,13 +171,19 @@ class Tool(ABC, Generic[P]):
     """The MCP server it comes from; identity never comes from splitting the name (C21)."""
     trusted: bool = False
     """Whether the operator's configuration says that it needs nobody's approval."""
+    switch: str = ""
+    """The field of ``ToolSettings`` that switches it on and off."""
     by_name_only: bool = False
     """Whether a request gets it only by naming it, and not by a pattern such as ``*``."""
     params: type[P]
 
-    async def ready(self) -> AnyTool:
-        """The tool as a run uses it. One whose description or parameters must first be found out finds them out
-        here, once, and gives itself or the tool it has become (S002-004, S002-042)."""
+    def configured(self, settings: Settings) -> AnyTool | None:
+        """The tool as a worker with these settings offers it, or None where it cannot be had. Asked once a worker."""
+        return self
+
+    async def ready(self, ctx: InitContext) -> AnyTool:
+        """The tool as one run uses it. One whose description or parameters must first be found out, or that works
+        for this run alone, becomes the tool it is here (S002-004, S002-042)."""
         return self
 
     @property

@@ -38,6 +38,7 @@ class Bash(Tool[BashParams]):
     """
 
     name = "bash"
+    switch = "enable_bash"
     kind = Kind.EXECUTE
     effect = Effect.EFFECTFUL
     step_type = "bash"

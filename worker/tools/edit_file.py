@@ -40,6 +40,7 @@ class EditFile(Tool[EditFileParams]):
     """
 
     name = "edit_file"
+    switch = "enable_file_tools"
     kind = Kind.EDIT
     effect = Effect.EFFECTFUL
     step_type = "edit"

@@ -38,6 +38,7 @@ class Glob(Tool[GlobParams]):
     """
 
     name = "glob"
+    switch = "enable_search"
     kind = Kind.SEARCH
     effect = Effect.PURE
     step_type = "glob"

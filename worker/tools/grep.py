@@ -48,6 +48,7 @@ class Grep(Tool[GrepParams]):
     """
 
     name = "grep"
+    switch = "enable_search"
     kind = Kind.SEARCH
     effect = Effect.PURE
     step_type = "grep"

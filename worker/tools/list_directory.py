@@ -28,6 +28,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
     """
 
     name = "list_directory"
+    switch = "enable_file_tools"
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"

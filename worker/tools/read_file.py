@@ -44,6 +44,7 @@ class ReadFile(Tool[ReadFileParams]):
     """
 
     name = "read_file"
+    switch = "enable_file_tools"
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"

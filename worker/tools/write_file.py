@@ -33,6 +33,7 @@ class WriteFile(Tool[WriteFileParams]):
     """
 
     name = "write_file"
+    switch = "enable_file_tools"
     kind = Kind.EDIT
     effect = Effect.IDEMPOTENT
     step_type = "write"

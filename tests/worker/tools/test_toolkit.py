@@ -9,13 +9,14 @@ from pydantic import Field
 
 from shared.errors import ErrorType, Invalid, ToolError
 from tests.toolbench import EVERYTHING
-from worker.tools import BUILTIN, DEFAULT_KIT, cards, find, toolkit
+from worker.registry import Registry, cards, find
+from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 
 
 @pytest.mark.requirement("S000-001", "S001-001", "S001-002")
 def test_the_default_kit_is_small() -> None:
-    assert tuple(toolkit(None)) == DEFAULT_KIT
+    assert tuple(Registry(BUILTIN).kit(None)) == DEFAULT_KIT
     assert len(DEFAULT_KIT) <= 9
 
 
@@ -34,13 +35,13 @@ def test_the_default_kit_is_small() -> None:
 def test_names_aliases_and_patterns_choose_tools_in_the_order_of_the_list(
     patterns: list[str], names: list[str]
 ) -> None:
-    assert list(toolkit(patterns)) == names
+    assert list(Registry(BUILTIN).kit(patterns)) == names
 
 
 @pytest.mark.requirement("S001-032")
 def test_each_unknown_name_is_refused_at_its_place_with_close_ones() -> None:
     with pytest.raises(Invalid) as caught:
-        toolkit(["read_file", "grpe", "glob", "quux*"])
+        Registry(BUILTIN).kit(["read_file", "grpe", "glob", "quux*"])
     assert caught.value.errors == [
         {"pointer": "/tools/1", "detail": "no tool is called 'grpe'; did you mean grep or ripgrep or read?"},
         {
@@ -51,7 +52,7 @@ def test_each_unknown_name_is_refused_at_its_place_with_close_ones() -> None:
 
 
 def test_a_tool_answers_to_its_name_and_its_aliases() -> None:
-    kit = toolkit(["*"])
+    kit = Registry(BUILTIN).kit(["*"])
     for tool in BUILTIN:
         for name in (tool.name, *tool.aliases):
             assert find(kit, name) is tool
@@ -66,19 +67,19 @@ def test_a_tool_answers_to_its_name_and_its_aliases() -> None:
 )
 def test_an_unknown_tool_is_answered_with_what_there_is(name: str, hint: str) -> None:
     with pytest.raises(ToolError) as caught:
-        find(toolkit(["read_file", "bash"]), name)
+        find(Registry(BUILTIN).kit(["read_file", "bash"]), name)
     assert caught.value.type is ErrorType.UNKNOWN_TOOL
     assert caught.value.message == f"there is no tool '{name}' in this run. {hint}"
 
 
 def test_a_tool_left_out_of_the_kit_is_unknown_by_its_alias_too() -> None:
     with pytest.raises(ToolError):
-        find(toolkit(["bash"]), "read")
+        find(Registry(BUILTIN).kit(["bash"]), "read")
 
 
 @pytest.mark.requirement("S000-004", "S001-003")
 def test_the_cards_say_what_the_fleet_announces() -> None:
-    announced = {card.name: card for card in cards()}
+    announced = {card.name: card for card in cards(BUILTIN)}
     assert list(announced) == list(EVERYTHING)
     card = announced["read_file"]
     assert (card.kind, card.effect, card.source) == ("read", "pure", "builtin")
@@ -133,7 +134,7 @@ class Echo(Tool[EchoParams]):
 @pytest.mark.requirement("S000-026", "S001-013")
 def test_a_tool_of_ones_own_is_a_name_a_docstring_a_params_model_a_kind_and_run() -> None:
     echo: Tool[Any] = Echo()
-    assert list(toolkit(["echo"], [*BUILTIN, echo])) == ["echo"]
+    assert list(Registry([*BUILTIN, echo]).kit(["echo"])) == ["echo"]
     assert echo.description == "Says what it is told: the smallest tool there can be."
     assert echo.schema == {
         "type": "object",

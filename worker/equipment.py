@@ -1,0 +1,61 @@
+"""What one run works with: its sandbox and its tools, made for this run alone and gone with it (P-03)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shared.runs import Claim
+from worker.models.base import ToolSpec
+from worker.registry import Registry
+from worker.services import Services
+from worker.sources import Place
+from worker.tools.base import AnyTool, InitContext, ToolContext
+from worker.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """The kit by name, the same as the model is told of it, and the context that every call gets."""
+
+    kit: dict[str, AnyTool]
+    specs: tuple[ToolSpec, ...]
+    context: ToolContext
+
+
+@asynccontextmanager
+async def equipped(
+    claim: Claim, services: Services, workspace: Workspace, warn: Callable[[str], None]
+) -> AsyncGenerator[Equipment]:
+    """Opens sandbox and tools; when the block ends, nothing of them is alive.
+
+    ``warn`` hears of tools that cannot be had. Raises ``Invalid`` for a request that names tools nobody offers.
+    """
+    request = claim.request
+    async with AsyncExitStack() as opened:
+        sandbox = opened.enter_context(services.sandbox(workspace))
+        registry = Registry(services.tools)
+        place = Place(claim.id, request.tools, workspace.files, sandbox, warn)
+        for source in services.sources:
+            for tool in await opened.enter_async_context(source.open(place)):
+                registry.register(tool)
+        init = InitContext(claim.id)
+        chosen = registry.kit(request.tools, services.default_kit)
+        kit = {name: await tool.ready(init) for name, tool in chosen.items()}
+        context = ToolContext(
+            delegation_id=claim.id,
+            call_id="",
+            files=workspace.files,
+            sandbox=sandbox,
+            session_id=request.session_id,
+            message_id=request.message_id,
+        )
+        yield Equipment(kit, _specs(tuple(kit.values())), context)
+
+
+@lru_cache(maxsize=64)
+def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
+    """Kept for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
+    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)

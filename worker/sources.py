@@ -1,0 +1,49 @@
+"""Where tools come from that exist only while a run lasts: MCP servers, a discovery command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from worker.files import Files
+from worker.sandbox.base import Sandbox
+from worker.tools.base import AnyTool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The run for which tools are opened."""
+
+    delegation_id: str
+    patterns: Sequence[str] | None
+    """What the request asks for; None is the default kit."""
+    files: Files
+    sandbox: Sandbox
+    warn: Callable[[str], None]
+    """Tells people that something is missing; the run goes on without it (S000-024)."""
+
+    def wants(self, prefix: str) -> bool:
+        """Whether any tool whose name begins with ``prefix`` can be in the kit: what nobody asked for is not opened."""
+        if self.patterns is None:
+            return True
+        return any(
+            pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or prefix.startswith(_stem(pattern))
+            for pattern in self.patterns
+        )
+
+
+class Source(Protocol):
+    """One place that tools come from."""
+
+    def open(self, place: Place) -> AbstractAsyncContextManager[Sequence[AnyTool]]:
+        """The tools, ready to be called until the block ends. What cannot be had is warned of, never raised."""
+        ...
+
+
+def _stem(pattern: str) -> str:
+    """What stands before the first wildcard, where there is one: ``mcp__git*`` → ``mcp__git``."""
+    cut = min((pattern.find(mark) for mark in "*?[" if mark in pattern), default=-1)
+    return pattern[:cut] if cut >= 0 else "\0"
