@@ -11,6 +11,7 @@
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
     ├── ToolError                the model reads it as the tool's result and can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or does not let us in
+    │   └── ContextFull          the loop: the conversation is longer than the model's window; it goes on from a summary
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   nobody: this worker lost its lease and must stop at once
 
@@ -110,6 +111,10 @@ class ToolError(DeputizeError):
 
 class ModelUnavailable(DeputizeError):
     """The model cannot be used: down after all retries, wrong key, unknown model, spend limit."""
+
+
+class ContextFull(ModelUnavailable):
+    """The conversation is longer than the model takes; a shorter one would be answered (P-21)."""
 
 
 class WorkspaceLost(DeputizeError):

@@ -45,6 +45,8 @@ class Settings(BaseModel):
     token: SecretStr | None = None
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
+    context_tokens: int | None = Field(default=None, ge=1000)
+    """The model's window, where it is not the one known for its name: an endpoint may offer less."""
     workspace_root: Path | None = None
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: list[Path] | None = None

@@ -12,12 +12,16 @@ from typing import Any
 from worker.models.base import Call, Reply
 from worker.tools.base import ToolResult
 
+RESTART = b'{"restart":true}'
+"""Kept between two conversations of one run: what stands before it is over (P-21)."""
+
 
 class History:
-    """The messages of one run. ``on_append`` hears of every new one, to keep it."""
+    """The messages of one run's present conversation. ``on_append`` hears of every new entry, to keep it."""
 
     def __init__(self, kept: Sequence[bytes] = (), on_append: Callable[[bytes], None] = lambda entry: None) -> None:
-        self.messages: list[bytes] = list(kept)
+        over = max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1)
+        self.messages: list[bytes] = list(kept[over + 1 :])
         self._on_append = on_append
 
     @property
@@ -25,13 +29,19 @@ class History:
         """Bytes of all messages together."""
         return sum(map(len, self.messages))
 
+    def restart(self, text: str) -> None:
+        """Begins a fresh conversation with these words of ours; the one before stays as it was, but is not sent."""
+        self._on_append(RESTART)
+        self.messages = []
+        self.ask(text)
+
     def ask(self, text: str) -> None:
         """Adds words of ours as the user's."""
-        self._append({"role": "user", "content": [{"type": "text", "text": text}]})
+        self._append(user_message(text))
 
     def add(self, reply: Reply) -> None:
         """Adds the model's reply as it came: text, thinking with its signature, and calls."""
-        self._append({"role": "assistant", "content": reply.content})
+        self._append(_encoded({"role": "assistant", "content": reply.content}))
 
     def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
         """Adds one answer a call, in the order of asking, in one message; ``note`` follows them in our own words."""
@@ -41,7 +51,7 @@ class History:
             content.append(block if result.success else block | {"is_error": True})
         if note:
             content.append({"type": "text", "text": note})
-        self._append({"role": "user", "content": content})
+        self._append(_encoded({"role": "user", "content": content}))
 
     def unanswered(self) -> list[Call]:
         """The calls of the last message that nobody has answered yet: what a crash or a limit left open."""
@@ -57,7 +67,15 @@ class History:
     def ends_with_user(self) -> bool:
         return bool(self.messages) and self.messages[-1].startswith(b'{"role":"user"')
 
-    def _append(self, message: dict[str, Any]) -> None:
-        entry = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    def _append(self, entry: bytes) -> None:
         self.messages.append(entry)
         self._on_append(entry)
+
+
+def user_message(text: str) -> bytes:
+    """A message of ours, encoded."""
+    return _encoded({"role": "user", "content": [{"type": "text", "text": text}]})
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()

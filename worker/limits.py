@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from shared import tokens
@@ -43,6 +43,8 @@ class Meter:
     begun: float = field(default_factory=time.monotonic)
     begun_reply: Usage | None = None
     """What the reply under way costs at least: owed even when its worker is lost before the end."""
+    begun_turn: bool = False
+    """Whether that reply is a turn that was counted."""
     refused_call: bool = False
 
     @property
@@ -82,6 +84,10 @@ class Meter:
 
     def out_of_time(self) -> LimitReached:
         return LimitReached(TerminationReason.TIMEOUT, "timeoutSeconds", self.limits.timeout_seconds)
+
+    def begin_reply(self, usage: Usage, *, counted: bool) -> None:
+        """Notes what is owed from now on; ``counted`` says whether the reply is one of the turns of the limit."""
+        self.begun_reply, self.begun_turn = usage, counted
 
     def spend(self, usage: Usage, *, wasted: bool = False) -> Usage:
         """Adds what a call has used, priced where the price is known, and gives it back priced."""
@@ -127,6 +133,7 @@ class Meter:
             "wasted": self.wasted.to_dict(),
             "elapsed": round(self.elapsed, 3),
             "begun": self.begun_reply and self.begun_reply.to_dict(),
+            "begunTurn": self.begun_turn,
         }
 
     @classmethod
@@ -145,7 +152,7 @@ class Meter:
         )
         if checkpoint.get("begun"):
             # That reply is asked for again: its turn is not counted twice, its cost is.
-            meter.turns -= 1
+            meter.turns -= bool(checkpoint.get("begunTurn", True))
             meter.spend(Usage.model_validate(checkpoint["begun"]), wasted=True)
         return meter
 
@@ -176,6 +183,10 @@ class PromptBound:
         """Takes what one call was billed: from now on that covers the first ``sent`` messages."""
         self._billed, self._sent = usage.total, sent
 
+    def restart(self) -> None:
+        """Another conversation begins: nothing of it was billed yet."""
+        self._billed = self._sent = 0
+
     def estimate(self, text: str) -> int:
         """An upper bound of one text's tokens."""
         return int(tokens.count(text) * self.FACTOR)
@@ -187,12 +198,16 @@ class Repetition:
     TIMES = 5
     LONGEST = 5
 
-    def __init__(self) -> None:
+    def __init__(self, polled: Collection[str] = ()) -> None:
+        self._polled = polled
+        """Names of tools that are asked the same again on purpose."""
         self._seen: list[str] = []
 
     def watch(self, calls: Sequence[Call]) -> None:
         """Notes the calls of a turn. Raises ``LimitReached`` when the last ones are a cycle that came round 5 times."""
         for call in calls:
+            if call.name in self._polled:
+                continue
             spelled = f"{call.name}{json.dumps(call.arguments, sort_keys=True)}"
             self._seen = [*self._seen[-self.TIMES * self.LONGEST + 1 :], spelled]
             if any(self._circles(length) for length in range(1, self.LONGEST + 1)):

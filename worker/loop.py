@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from shared.delegation import TerminationReason
-from shared.errors import ErrorType, Fenced, ToolError
-from shared.events import ModelRetried, TextDelta, ThinkingDelta, TurnStarted
+from shared.errors import ContextFull, ErrorType, Fenced, ToolError
+from shared.events import TurnStarted
 from shared.log import log
+from worker.asking import Asking
+from worker.compaction import Window, compact
 from worker.emit import Emitter
 from worker.history import History
 from worker.ledger import Ledger
-from worker.limits import LimitReached, Meter, PromptBound, Repetition
-from worker.models.base import Begun, Call, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart, ToolSpec
+from worker.limits import LimitReached, Meter, Repetition
+from worker.models.base import Call, Prompt, Reply, ToolSpec
 from worker.output import bounded
 from worker.policy import CallView, Situation, judgement
 from worker.prompt import last_turn, reply_was_cut
@@ -38,7 +39,10 @@ class Prepared:
 class Loop:
     """The parts of one run, and the verbs that use them. Nothing in it is shared with another run (P-03)."""
 
-    model: Model
+    task: str
+    """What the conversation begins with, and a fresh one too."""
+    asking: Asking
+    window: Window
     system: str
     specs: tuple[ToolSpec, ...]
     kit: Mapping[str, AnyTool]
@@ -46,7 +50,6 @@ class Loop:
     context: ToolContext
     history: History
     meter: Meter
-    bound: PromptBound
     emit: Emitter
     steps: StepLog
     ledger: Ledger
@@ -65,11 +68,13 @@ class Loop:
         if left_open := self.history.unanswered():
             await self.answer(left_open)
         while True:
-            reply = await self.ask(self.meter.begin_turn())
+            reply = await self.turn()
             if reply.calls:
                 await self.answer(reply.calls)
             elif reply.stop_reason == "max_tokens":
                 self.history.ask(reply_was_cut())
+            elif reply.stop_reason == "model_context_window_exceeded":
+                await compact(self, "the reply reached the end of the model's window")
             elif reply.stop_reason != "pause_turn":
                 return reply.ending
 
@@ -85,28 +90,25 @@ class Loop:
         elif note:
             self.history.ask(note)
 
+    async def turn(self) -> Reply:
+        """The next turn. A conversation that is too long for the model goes on from a summary of itself (P-21)."""
+        number = self.meter.begin_turn()
+        if self.window.is_full(self.history):
+            await compact(self, "the conversation neared the model's window")
+        try:
+            return await self.ask(number)
+        except ContextFull as full:
+            await compact(self, str(full))
+            return await self.ask(number)
+
     async def ask(self, turn: int, *, allow_tools: bool = True) -> Reply:
         """One model reply: streamed, kept, counted. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
-        prompt = Prompt(self.system, self.specs, self.history.messages, 0, allow_tools, self.context.delegation_id)
-        allowance = self.meter.output_allowance(self.bound.of(prompt), self.max_output_tokens)
         self.steps.turn = turn
         self.emit.emit(TurnStarted(turn=turn))
-        async with aclosing(self.model.reply(replace(prompt, max_output_tokens=allowance))) as parts:
-            async for part in parts:
-                match part:
-                    case Begun(usage):
-                        self.meter.begun_reply = usage
-                        self.checkpoint()
-                    case TextPart(text):
-                        self.emit.delta(TextDelta, turn, text)
-                    case ThinkingPart(text):
-                        self.emit.delta(ThinkingDelta, turn, text)
-                    case Retrying(error, delay, wasted):
-                        self.meter.spend(wasted, wasted=True)
-                        self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
-                    case Reply():
-                        return self.keep(turn, part if allow_tools else part.without_calls())
-        raise AssertionError("a model's stream ends with a Reply or an error")
+        most, key = self.max_output_tokens, self.context.delegation_id
+        prompt = Prompt(self.system, self.specs, self.history.messages, most, allow_tools, key)
+        reply = await self.asking.reply(prompt, turn, counted=allow_tools)
+        return self.keep(turn, reply if allow_tools else reply.without_calls())
 
     def keep(self, turn: int, reply: Reply) -> Reply:
         """Takes a reply into history, counts and events."""
@@ -115,7 +117,8 @@ class Loop:
         self.steps.thinking = reply.thinking or reply.text
         if reply.content:
             self.history.add(reply)
-        self.bound.learn(reply.usage, len(self.history.messages))
+        self.asking.bound.learn(reply.usage, len(self.history.messages))
+        self.window.learn(reply.usage, self.history)
         self.emit.emit(said(turn, reply, usage))
         self.checkpoint()
         return reply
@@ -189,7 +192,7 @@ class Loop:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return await bounded(result, tool, context, self.bound.estimate)
+        return await bounded(result, tool, context, self.asking.bound.estimate)
 
 
 def _side_by_side(verdict: Prepared | ToolResult) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.delegation import DelegationRequest
 from worker.limits import LimitReached
 
@@ -46,3 +48,25 @@ def reply_was_cut() -> str:
         '<system_hint type="reply_cut">Your reply was cut at its longest allowed length. Go on from there, in '
         "smaller pieces.</system_hint>"
     )
+
+
+def ask_for_summary() -> str:
+    """Asks for what the fresh conversation begins with, when the present one nears the model's window (P-21)."""
+    return (
+        '<system_hint type="conversation_full">This conversation is nearly as long as it can be. It goes on as a new '
+        "one that knows the task and nothing else but what you write now. Call no tools. Write down, for yourself: "
+        "what is done and proved, with the files that were changed; what was found out, with names, paths, line "
+        "numbers and values; what failed and why; what runs in the background; what is to be done next."
+        "</system_hint>"
+    )
+
+
+def fresh_start(task: str, summary: str, files: Sequence[str]) -> str:
+    """The first message of the conversation that goes on in the place of one that was too long."""
+    parts = [task, f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{summary}"]
+    if files:
+        listed = "\n".join(f"- {path}" for path in files)
+        parts.append(
+            f"# Files you have read\n\nTheir content is not here any more; read again what you need.\n\n{listed}"
+        )
+    return "\n\n".join([*parts, "Go on from here."])

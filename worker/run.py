@@ -18,6 +18,8 @@ from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStar
 from shared.log import log
 from shared.runs import Claim
 from shared.wire import now
+from worker.asking import Asking
+from worker.compaction import Window
 from worker.emit import Emitter
 from worker.equipment import Equipment, equipped
 from worker.history import History
@@ -136,7 +138,9 @@ class Run:
     def _loop(self, model: Model, equipment: Equipment, history: History, workspace: Workspace) -> Loop:
         settings = self.services.settings
         return Loop(
-            model=model,
+            task=first_message(self.claim.request),
+            asking=Asking(model, self.meter, PromptBound(self.claim.limits), self.emit, self._checkpoint),
+            window=Window(settings.context_tokens or model.window(), self.claim.checkpoint.get("window", (0, 0))),
             system=SYSTEM,
             specs=equipment.specs,
             kit=equipment.kit,
@@ -146,11 +150,10 @@ class Run:
             context=equipment.context,
             history=history,
             meter=self.meter,
-            bound=PromptBound(self.claim.limits),
             emit=self.emit,
             steps=self.steps,
             ledger=Ledger(self.emit, self.claim.ledger),
-            repetition=Repetition() if settings.loop_detection else None,
+            repetition=Repetition(equipment.polled) if settings.loop_detection else None,
             after_effects=workspace.note_changes,
             checkpoint=self._checkpoint,
         )
@@ -159,7 +162,7 @@ class Run:
         claim = self.claim
         if claim.attempt == 1:
             event = RunStarted(
-                worker=self.services.name, model=loop.model.name, tools=list(loop.kit), limits=claim.limits
+                worker=self.services.name, model=loop.asking.model.name, tools=list(loop.kit), limits=claim.limits
             )
         else:
             try:
@@ -225,7 +228,8 @@ class Run:
         return message
 
     def _checkpoint(self) -> None:
-        self.emit.set({"checkpoint": json.dumps(self.meter.checkpoint()), "progress": self._progress().to_json()})
+        kept = self.meter.checkpoint() | ({"window": self.loop.window.billed} if self.loop else {})
+        self.emit.set({"checkpoint": json.dumps(kept), "progress": self._progress().to_json()})
 
     def _progress(self) -> Progress:
         return Progress(

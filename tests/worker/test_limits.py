@@ -72,10 +72,20 @@ def test_time_of_earlier_attempts_counts() -> None:
 def test_a_reply_that_was_lost_under_way_is_paid_for_and_its_turn_is_free() -> None:
     counter = meter(PRICE)
     counter.begin_turn()
-    counter.begun_reply = Usage(input_tokens=1000)
+    counter.begin_reply(Usage(input_tokens=1000), counted=True)
     restored = Meter.restored(counter.limits, PRICE, counter.checkpoint())
     assert (restored.turns, restored.usage.input_tokens, restored.wasted.input_tokens) == (0, 1000, 1000)
     assert restored.usage.cost_usd == pytest.approx(0.002)
+
+
+def test_a_summary_that_was_lost_under_way_gives_no_turn_back() -> None:
+    counter = meter(PRICE, max_turns=1)
+    counter.begin_turn()
+    counter.begin_reply(Usage(input_tokens=1000), counted=False)
+    restored = Meter.restored(counter.limits, PRICE, counter.checkpoint())
+    assert (restored.turns, restored.wasted.input_tokens) == (1, 1000)
+    with pytest.raises(LimitReached, match="maxTurns 1"):
+        restored.begin_turn()
 
 
 def test_an_unknown_price_makes_the_cost_unknown_and_never_zero() -> None:

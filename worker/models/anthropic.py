@@ -13,7 +13,7 @@ import anthropic
 import httpx2
 from pydantic import SecretStr
 
-from shared.errors import ModelUnavailable
+from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
@@ -22,6 +22,7 @@ from worker.models.lanes import trust_store
 from worker.models.prices import price_of
 from worker.models.retry import Failure, Patience, refused, silence
 from worker.models.stream import EventDecoder
+from worker.models.windows import window_of
 
 ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but hide it unless asked; what they say between tool calls would be hidden too."""
@@ -55,6 +56,9 @@ class AnthropicModel:
         """US dollars per million tokens as of today, or None for a model the price table does not know."""
         return price_of(self._name)
 
+    def window(self) -> int:
+        return window_of(self._name)
+
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """Deltas in order, then exactly one Reply. Passing failures are retried inside, each one a Retrying.
 
@@ -82,6 +86,8 @@ class AnthropicModel:
                 yield assembly.finish()
                 return
             failure = failure or Failure("the stream was cut before the message's end", passing=True)
+            if failure.too_long:
+                raise ContextFull(self._last_words(failure, tries_made, there.url))
             if not failure.passing or tries_made == self._patience.tries:
                 raise ModelUnavailable(self._last_words(failure, tries_made, there.url))
             delay = self._patience.delay(tries_made, failure.retry_after)

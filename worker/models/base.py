@@ -110,10 +110,15 @@ class Model(Protocol):
         """What its tokens cost, or None where that is not known: then cost is null, never 0."""
         ...
 
+    def window(self) -> int:
+        """How many tokens a conversation can have, replies included; a low guess where it is not known."""
+        ...
+
     def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
         """Begun, deltas in order, then exactly one Reply, last. Retries of passing failures happen inside.
 
-        Raises ``ModelUnavailable`` when trying again is of no use. Cancelling closes the stream at once.
+        Raises ``ModelUnavailable`` when trying again is of no use, and ``ContextFull`` when the conversation is longer
+        than the window. Cancelling closes the stream at once.
         """
         ...
 

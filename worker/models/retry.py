@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import json
 import random
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ LASTING_TYPES = {
     "request_too_large",
 }
 """Error types of the API that come again with the same request; those not known here may pass."""
+TOO_LONG = re.compile(
+    r"prompt is too long|context (window|length|limit)|maximum context|too many tokens", re.IGNORECASE
+)
+"""How endpoints of several makers say, with status 400, that the conversation is longer than the model's window."""
 SPEND_LIMIT = "enforced_spend_limit_reached"
 
 
@@ -49,11 +54,17 @@ class Patience:
 
 
 class Failure(Exception):
-    """One try failed. ``passing`` says whether another one makes sense, ``retry_after`` when (seconds)."""
+    """One try failed. ``passing`` says whether another one makes sense, ``retry_after`` when (seconds).
 
-    def __init__(self, message: str, *, passing: bool, retry_after: float | None = None) -> None:
+    ``too_long``: the conversation does not fit into the model's window.
+    """
+
+    def __init__(
+        self, message: str, *, passing: bool, retry_after: float | None = None, too_long: bool = False
+    ) -> None:
         super().__init__(message)
         self.passing = passing
+        self.too_long = too_long
         self.retry_after = retry_after
 
 
@@ -71,6 +82,7 @@ def refused(status: int, headers: Mapping[str, str], body: bytes, model: str, ur
         f"HTTP {status} from {url}: {said}" + (f" {advice.format(model=model)}" if advice else ""),
         passing=passing,
         retry_after=asked_delay(headers),
+        too_long=status == 413 or (status == 400 and TOO_LONG.search(said) is not None),
     )
 
 

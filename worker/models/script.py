@@ -66,9 +66,10 @@ class Block(_Part):
 
 
 class Fault(_Part):
-    """A failure played before the turn: the call is made again (``cut``: after some words), or the model is gone."""
+    """A failure played before the turn: the call is made again (``cut``: after some words), the model is gone, or
+    the conversation is too long for it unless it is only one message."""
 
-    kind: Literal["retry", "cut", "unavailable"]
+    kind: Literal["retry", "cut", "unavailable", "too_long"]
     message: str = "a fault of the script"
     delay: float = Field(default=0.0, ge=0)
     """Seconds until the next try."""
@@ -119,6 +120,8 @@ class Script(_Part):
 
     rules: list[Rule] = Field(min_length=1)
     price: Rates | None = None
+    window: int = Field(default=1_000_000, ge=1)
+    """Tokens a conversation can have."""
     pace: float = Field(default=0.0, ge=0)
     label: str = LABEL
     """Put below every final text, so that nobody takes it for a model's. Empty: nothing."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from shared.delegation import Usage
-from shared.errors import ModelUnavailable
+from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.base import Begun, Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
 from worker.models.fill import Past, fill
@@ -42,6 +42,10 @@ class ScriptedModel:
         """The price the script gives, or None: a script costs nothing, but that is not a model's price."""
         return self._price
 
+    def window(self) -> int:
+        """The window the script gives, in tokens."""
+        return self._script.window
+
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """The script's turn for this conversation. Raises ModelUnavailable where the script says so."""
         task, replies, results = _conversation(prompt)
@@ -52,6 +56,8 @@ class ScriptedModel:
         for fault in turn.faults:
             if fault.kind == "unavailable":
                 raise ModelUnavailable(f"model {self._name}: {fault.message}")
+            if fault.kind == "too_long" and len(prompt.messages) > 1:
+                raise ContextFull(f"model {self._name}: {fault.message}")
             if fault.kind == "cut":
                 yield TextPart("These words are cut")
             yield Retrying(fault.message, fault.delay)

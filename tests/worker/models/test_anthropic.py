@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
 from shared.delegation import Usage
-from shared.errors import ModelUnavailable
+from shared.errors import ContextFull, ModelUnavailable
 from tests.fake_model import (
     FakeModel,
     Fault,
@@ -163,6 +163,31 @@ async def test_what_would_be_refused_again_is_not_asked_again(fake: FakeModel, f
         await parts_of(model_of(fake), "hello")
     assert words in str(error.value)
     assert len(fake.journal) == 1
+
+
+@pytest.mark.requirement("P-21")
+@pytest.mark.parametrize(
+    ("fault", "too_long"),
+    [
+        (refuse(400, error={"message": "prompt is too long: 210000 tokens > 200000 maximum"}), True),
+        (refuse(400, error={"message": "This model's maximum context length is 32768 tokens"}), True),
+        (refuse(413), True),
+        (refuse(400, error={"message": "max_tokens: must be at least 1"}), False),
+    ],
+)
+async def test_a_conversation_that_is_too_long_is_told_apart(fake: FakeModel, fault: Fault, too_long: bool) -> None:
+    fake.script("", [Turn([text("x")], faults=[fault])])
+    with pytest.raises(ModelUnavailable) as error:
+        await parts_of(model_of(fake), "hello")
+    assert isinstance(error.value, ContextFull) == too_long
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [("claude-sonnet-5-5", 1_000_000), ("claude-opus-5", 1_000_000), ("claude-haiku-4-5", 200_000), ("m", 128_000)],
+)
+def test_a_models_window_is_known_by_its_name(name: str, tokens: int) -> None:
+    assert AnthropicModel(name, {}).window() == tokens
 
 
 async def test_a_wrong_key_is_never_repeated_in_the_message(fake: FakeModel) -> None:

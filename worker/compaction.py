@@ -1,0 +1,93 @@
+"""Compaction: a conversation that nears the model's window goes on as a fresh one, from a summary (P-21).
+
+Nothing that was sent is edited: provider signatures bind to the exact prefix. The fresh conversation begins with the
+request, the summary and the files that were read, so that they can be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shared.delegation import Step, Usage
+from shared.errors import ContextFull, ModelUnavailable
+from shared.events import ProgressMade
+from shared.log import log
+from worker.history import History, user_message
+from worker.limits import LimitReached
+from worker.models.base import Prompt
+from worker.output import clip
+from worker.prompt import ask_for_summary, fresh_start
+
+if TYPE_CHECKING:
+    from worker.loop import Loop
+
+FULL = 0.8
+"""The part of the window at which there is still room for a summary, and for a reply if there is none."""
+BYTES_A_TOKEN = 2
+"""Fewer than any text has on average, so that the guess errs on the early side."""
+SUMMARY_TOKENS = 8_000
+MAX_LISTED = 50
+MAX_LOG_CHARS = 12_000
+
+
+class Window:
+    """How full the model's window is: what was billed for what is sent, and a guess for what is new since."""
+
+    def __init__(self, tokens: int, billed: Sequence[int] = (0, 0)) -> None:
+        self._tokens = tokens
+        self.billed = tuple(billed)
+        """Tokens billed so far, and the bytes of the history they were billed for; for the next attempt to go on."""
+
+    def learn(self, usage: Usage, history: History) -> None:
+        """Takes what a reply was billed for; the history ends with that reply."""
+        self.billed = usage.total, history.size
+
+    def is_full(self, history: History) -> bool:
+        tokens, size = self.billed
+        return tokens + (history.size - size) / BYTES_A_TOKEN >= self._tokens * FULL
+
+    def empty(self) -> None:
+        self.billed = 0, 0
+
+
+async def compact(loop: Loop, why: str) -> None:
+    """Puts the fresh conversation in the place of the old one.
+
+    Without the model's summary, because it failed or because the conversation is too long even for that, our own log
+    of the steps has to do: the run goes on. Raises ``ModelUnavailable`` where there is nothing to be left out.
+    """
+    messages = len(loop.history.messages)
+    if messages < 2:
+        raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
+    summary = await _summary(loop)
+    loop.history.restart(fresh_start(loop.task, summary, read_files(loop.steps.ended)))
+    loop.asking.bound.restart()
+    loop.window.empty()
+    loop.emit.emit(ProgressMade(message=f"{why}: {messages} messages became a summary of {len(summary)} characters"))
+    loop.checkpoint()
+
+
+async def _summary(loop: Loop) -> str:
+    messages = [*loop.history.messages, user_message(ask_for_summary())]
+    prompt = Prompt(
+        loop.system, loop.specs, messages, SUMMARY_TOKENS, allow_tools=False, key=loop.context.delegation_id
+    )
+    try:
+        reply = await loop.asking.reply(prompt, loop.meter.turns, counted=False, aloud=False)
+        loop.meter.spend(reply.usage)
+        if reply.text.strip():
+            return reply.text.strip()
+        why = "the model said nothing"
+    except (ModelUnavailable, LimitReached) as error:
+        why = "the conversation was too long for it" if isinstance(error, ContextFull) else str(error)
+    log.warning("no summary by the model: %s", why)
+    done = clip(loop.steps.details(), MAX_LOG_CHARS) or "No step was made."
+    return f"(A summary could not be had: {why}. This is the log of the steps.)\n{done}\n\n{loop.last_words}".strip()
+
+
+def read_files(steps: list[Step]) -> list[str]:
+    """The files that were read, each once, the last ones at the end."""
+    paths = [str(step.arguments.get("path") or step.arguments.get("file_path") or "") for step in steps]
+    read = [path for step, path in zip(steps, paths, strict=True) if step.type == "read" and path and not step.error]
+    return list(dict.fromkeys(reversed(read)))[:MAX_LISTED][::-1]
