@@ -63,14 +63,18 @@ class Meter:
         """Seconds in which the last turn must be done, so that the run's whole time is not exceeded."""
         return self.limits.timeout_seconds - self.elapsed
 
-    def begin_turn(self) -> int:
-        """Counts a turn and gives its number, from 1. Raises ``LimitReached``."""
+    def check_turn(self) -> None:
+        """Raises ``LimitReached`` where no turn may begin any more."""
         if self.refused_call:
             raise LimitReached(TerminationReason.MAX_TOOL_CALLS, "maxToolCalls", self.limits.max_tool_calls)
         if self.turns >= self.limits.max_turns:
             raise LimitReached(TerminationReason.MAX_TURNS, "maxTurns", self.limits.max_turns)
         if self.time_left <= 0:
             raise self.out_of_time()
+
+    def begin_turn(self) -> int:
+        """Counts a turn and gives its number, from 1. Raises ``LimitReached``."""
+        self.check_turn()
         self.turns += 1
         return self.turns
 

@@ -92,14 +92,15 @@ class Loop:
 
     async def turn(self) -> Reply:
         """The next turn. A conversation that is too long for the model goes on from a summary of itself (P-21)."""
-        number = self.meter.begin_turn()
+        self.meter.check_turn()
         if self.window.is_full(self.history):
             await compact(self, "the conversation neared the model's window")
         try:
-            return await self.ask(number)
+            return await self.ask(self.meter.begin_turn())
         except ContextFull as full:
+            self.meter.turns -= 1  # nobody answered it
             await compact(self, str(full))
-            return await self.ask(number)
+            return await self.ask(self.meter.begin_turn())
 
     async def ask(self, turn: int, *, allow_tools: bool = True) -> Reply:
         """One model reply: streamed, kept, counted. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
