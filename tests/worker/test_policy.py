@@ -72,6 +72,18 @@ def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: Ca
     }
 
 
+def test_a_discovered_tool_runs_in_the_sandbox_and_is_judged_like_a_command() -> None:
+    call = call_of(Kind.OTHER)
+    call.tool.source = "discovered"
+    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+        ApprovalMode.READ_ONLY: Decision.DENY,
+        ApprovalMode.ASK: Decision.ASK,
+        ApprovalMode.SANDBOXED: Decision.ALLOW,
+        ApprovalMode.AUTO: Decision.ALLOW,
+    }
+    assert verdict_on(call, Situation(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: ApprovalMode) -> None:
     verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), Situation(mode, "no bubblewrap"))

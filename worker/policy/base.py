@@ -38,7 +38,7 @@ class CallView:
     @property
     def contained(self) -> bool:
         """Whether its effects stay inside the workspace and the sandbox."""
-        stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.source == "builtin"
+        stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.source in ("builtin", "discovered")
         return stays and not self.touches.hosts and self.tool.kind is not Kind.FETCH
 
 
