@@ -67,11 +67,11 @@ def page(redis_process: RedisProcess, tmp_path: Path) -> Iterator[Page]:
 
 
 def test_flower_shows_a_delegations_title_id_worker_and_present_step(page: Page, redis_process: RedisProcess) -> None:
-    until_sync(lambda: _workers(page), timeout=20)
+    until_sync(lambda: _workers(page), timeout=45)
     app = create_app(Settings.load(environ={}), redis_process.url)
     send_tickets(app, [Ticket("dlg_1", title="Summarise the README")])
     app.close()
-    task = until_sync(lambda: (found := page.task("dlg_1")).get("state") == "PROGRESS" and found, timeout=20)
+    task = until_sync(lambda: (found := page.task("dlg_1")).get("state") == "PROGRESS" and found, timeout=45)
     shown = {key: task[key] for key in ("name", "uuid", "args", "kwargs", "result")}
     assert shown == {
         "name": TASK,
@@ -84,7 +84,7 @@ def test_flower_shows_a_delegations_title_id_worker_and_present_step(page: Page,
 
 
 def test_flower_tells_nobody_who_has_not_its_password(page: Page) -> None:
-    until_sync(lambda: _workers(page), timeout=20)
+    until_sync(lambda: _workers(page), timeout=45)
     with pytest.raises(urllib.error.HTTPError, match="401"):
         page.get("/api/tasks", password=False)
 

@@ -15,7 +15,7 @@ from shared.events import Envelope, ErrorSeen, Replied, RunFinished, TextDelta
 from shared.settings import Settings
 from tests.running import call, say, script
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

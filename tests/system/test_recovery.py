@@ -17,7 +17,7 @@ from tests.running import call, say, script
 from tests.system.crashing import WORKER, Counting, check, effects
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 PACED = 12
 

@@ -23,7 +23,7 @@ from tests.leaks import kept
 from tests.running import call, script
 from tests.waiting import until_sync
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
 
 
@@ -202,7 +202,7 @@ def test_no_command_of_a_delegation_outlives_a_killed_keeper(use: Callable[..., 
     )
     with urllib.request.urlopen(request, timeout=10) as accepted:
         assert accepted.status == 202
-    until_sync(lambda: child(stack["pid"], "sleep 987"), timeout=20)
+    until_sync(lambda: child(stack["pid"], "sleep 987"), timeout=45)
     members = family(stack["pid"])
     os.kill(stack["pid"], signal.SIGKILL)
     gone(members)
@@ -213,9 +213,9 @@ def test_a_killed_worker_or_api_is_started_again_at_the_same_address(shared: Use
     stack = shared.stack
     before = child(stack["pid"], killed)
     os.kill(before, signal.SIGKILL)
-    after = until_sync(lambda: child(stack["pid"], killed, but=before), timeout=10)
+    after = until_sync(lambda: child(stack["pid"], killed, but=before), timeout=45)
     kept.add(after)
-    until_sync(lambda: ready(stack), timeout=30)
+    until_sync(lambda: ready(stack), timeout=45)
 
 
 def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
@@ -223,9 +223,9 @@ def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
     with redis.Redis.from_url(stack["redis_url"], decode_responses=True) as client:
         client.set("deputize:test:kept", "yes")
         os.kill(child(stack["pid"], "valkey-server"), signal.SIGKILL)
-        until_sync(lambda: _answer(client) == "yes", timeout=10)
+        until_sync(lambda: _answer(client) == "yes", timeout=45)
     kept.add(child(stack["pid"], "valkey-server"))
-    until_sync(lambda: ready(stack), timeout=30)
+    until_sync(lambda: ready(stack), timeout=45)
 
 
 def _answer(client: redis.Redis) -> str | None:

@@ -190,7 +190,7 @@ def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [str(NODE), str(AIMOCK), "-p", "0", "-f", str(folder / "fixtures.json"), "--strict", "--validate-on-load"]
     with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
         try:
-            yield until_sync(lambda: _url_in((folder / "log").read_text()), timeout=20)
+            yield until_sync(lambda: _url_in((folder / "log").read_text()), timeout=45)
         finally:
             server.terminate()
 

@@ -13,7 +13,7 @@ from tests.fleet import Fleet
 from tests.running import call, say, script
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 WRITE = call("write_file", path="a.txt", content="one\n")
 

@@ -174,7 +174,7 @@ def test_a_job_that_ignores_its_cancellation_is_cancelled_again(worker: Worker) 
     worker.send("stubborn", id="stub")
     worker.sees("start stub")
     worker.app.control.revoke("stub", terminate=True)
-    until_sync(lambda: worker.seen.count("ignored stub") == 2, timeout=10)
+    until_sync(lambda: worker.seen.count("ignored stub") == 2, timeout=45)
 
 
 @pytest.mark.parametrize(
