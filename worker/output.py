@@ -54,12 +54,19 @@ async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate:
         result,
         content=valid(result.content),
         title=clip(" ".join(valid(result.title).split()), MAX_TITLE_CHARS),
-        display=clip(valid(result.display), MAX_DISPLAY_CHARS),
+        display=clip(valid(str(result.display)), MAX_DISPLAY_CHARS),
         error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
     )
     if len(result.content) <= tool.output.max_chars and few_tokens(result.content, tool.output.max_tokens):
         return result
     return await to_the_end(_bounded_content, result, tool, ctx, estimate)
+
+
+def write_private(files: Files, path: str, data: bytes) -> str:
+    """Writes a file of our own directory, which git is told to leave alone; its path in the workspace."""
+    files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
+    files.write(f"{PRIVATE_DIR}/{path}", data)
+    return f"{PRIVATE_DIR}/{path}"
 
 
 def valid(text: str) -> str:
@@ -89,14 +96,12 @@ def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estima
 
 def _save(files: Files, call_id: str, text: str) -> str | None:
     """The path of the saved text, or None where it could not be saved: a full disk must not lose the answer."""
-    path = f"{PRIVATE_DIR}/output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
+    path = f"output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
     whole = shorten(text, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
     try:
-        files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
-        files.write(path, whole.encode("utf-8", "replace"))
+        return write_private(files, path, whole.encode("utf-8", "replace"))
     except ToolError:
         return None
-    return path
 
 
 def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None, then: str | None = None) -> str:

@@ -59,7 +59,7 @@ class StepLog:
             update={
                 "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
                 "title": result.title or step.title,
-                "result": result.display or result.content or None,
+                "result": str(result.display) or result.content or None,
                 "error": result.error,
             }
         )

@@ -20,6 +20,7 @@ from shared.delegation import StepType
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
 from shared.wire import explain
+from worker.display import Display
 from worker.files import Files
 from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
@@ -98,7 +99,7 @@ class ToolResult:
 
     content: str = ""
     title: str = ""
-    display: str = ""
+    display: Display = ""
     data: Any = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     error: str | None = None
@@ -175,6 +176,8 @@ class Tool(ABC, Generic[P]):
     """The field of ``ToolSettings`` that switches it on and off."""
     by_name_only: bool = False
     """Whether a request gets it only by naming it, and not by a pattern such as ``*``."""
+    polls: ClassVar[bool] = False
+    """Whether asking the same again and again is how it is used, and no going in circles (P-20)."""
     params: type[P]
 
     def configured(self, settings: Settings) -> AnyTool | None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from worker.display import FileDiff
 from worker.output import clip
 from worker.text.diff import unified
 from worker.text.numbered import without_numbers
@@ -63,7 +64,7 @@ class WriteFile(Tool[WriteFileParams]):
         return ToolResult(
             said,
             self.title(params),
-            display=diff.text if diff else "",
+            display=FileDiff(path, diff.text, diff.added, diff.removed) if diff else "",
             metadata={
                 "path": path,
                 "created": created,

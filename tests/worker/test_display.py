@@ -1,0 +1,53 @@
+"""What people are shown of a tool's work, and what becomes of it where only text travels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.tokens import estimate
+from tests.toolbench import EVERYTHING, open_toolbench
+from worker.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList, plain
+from worker.output import bounded
+from worker.tools.base import ToolResult
+
+DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+two\n"
+
+
+@pytest.mark.requirement("S004-037")
+@pytest.mark.parametrize(
+    ("display", "text"),
+    [
+        ("words", "words"),
+        (FileDiff("a.py", DIFF, added=1, removed=1), DIFF),
+        (AnsiOutput("\x1b[1;31mred\x1b[0m plain"), "red plain"),
+        (
+            TodoList((TodoItem("read", "completed"), TodoItem("write", "in_progress"), TodoItem("rest", "pending"))),
+            "1. [x] read\n2. [>] write\n3. [ ] rest",
+        ),
+        (TodoList((TodoItem("no more", "cancelled"),)), "1. [-] no more"),
+    ],
+)
+async def test_each_kind_of_display_is_text_once_it_leaves_the_tool(
+    tmp_path: Path, display: Display, text: str
+) -> None:
+    with open_toolbench(tmp_path / "w") as desk:
+        result = await bounded(ToolResult("x", display=display), EVERYTHING["bash"], desk.context(), estimate)
+    assert result.display == text
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("\x1b]0;a title\x07text", "text"),
+        ("\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("50%\x1b[2K\r\x1b[1A100%\x1b(B", "50%\r100%"),
+        ("an end \x1b", "an end "),
+        ("an end \x1b[", "an end "),
+        ("no [31m escape", "no [31m escape"),
+        ("\x1bP" * 2000, ""),
+    ],
+)
+def test_terminal_sequences_are_taken_out_and_nothing_else(sent: str, shown: str) -> None:
+    assert plain(sent) == shown

@@ -1,0 +1,72 @@
+"""What people are shown of a tool's work (S004-037): text, a file's change, a terminal's output or a todo list.
+
+A tool says what it is; where the step is written it becomes text, because every reader of events understands that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
+
+_MARKS: Mapping[TodoStatus, str] = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
+    r"|\x1b[ -/]*[0-~]?"  # what else begins with an escape
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """The change of one file as a unified diff; the counts are lines."""
+
+    path: str
+    diff: str
+    added: int
+    removed: int
+
+    def __str__(self) -> str:
+        return self.diff
+
+
+@dataclass(frozen=True, slots=True)
+class AnsiOutput:
+    """What a terminal was sent, with its colours and other control sequences."""
+
+    output: str
+
+    def __str__(self) -> str:
+        return plain(self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class TodoItem:
+    """One thing to do."""
+
+    description: str
+    status: TodoStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TodoList:
+    """What is done, under way and to be done, in the order of the list."""
+
+    items: tuple[TodoItem, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{number}. [{_MARKS[item.status]}] {item.description}" for number, item in enumerate(self.items, 1)
+        )
+
+
+Display = str | FileDiff | AnsiOutput | TodoList
+"""``str()`` of each is its text."""
+
+
+def plain(output: str) -> str:
+    """The text without the sequences that only a terminal understands."""
+    return _ESCAPES.sub("", output) if "\x1b" in output else output
