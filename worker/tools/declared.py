@@ -10,8 +10,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
-from shared.errors import Misconfigured
+from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, invalid_arguments
 
 MAX_MISTAKES = 5
@@ -67,7 +68,13 @@ def validator(tool: str, schema: Mapping[str, Any]) -> Validator:
 
 def check(tool: str, validator: Validator, arguments: Arguments) -> None:
     """Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known parameters (C27)."""
-    wrong = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.absolute_path)))
+    try:
+        wrong = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.absolute_path)))
+    except (Unresolvable, RecursionError) as error:  # a schema may refer to what is not there, or to itself for ever
+        why = "its schema refers to itself without end" if isinstance(error, RecursionError) else str(error)[:500]
+        raise ToolError(
+            ErrorType.INVALID_TOOL_PARAMS, f"{tool} cannot be called, its own parameters are declared wrongly: {why}"
+        ) from None
     if wrong:
         mistakes = [
             {"pointer": "/".join(map(str, error.absolute_path)), "detail": error.message[:500]}

@@ -1,0 +1,61 @@
+"""Tools made from data: what their schemas say holds, and a schema that says nonsense harms nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.errors import ErrorType, Misconfigured, ToolError
+from worker.tools.base import Effect, ToolContext, ToolResult
+from worker.tools.declared import DeclaredTool
+
+
+class Sample(DeclaredTool):
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
+        return ToolResult(str(params))
+
+
+def sample(schema: dict[str, Any]) -> Sample:
+    return Sample("sample", "A sample.", schema, effect=Effect.PURE)
+
+
+def refused(tool: Sample, arguments: dict[str, Any]) -> str:
+    with pytest.raises(ToolError) as caught:
+        tool.parse(arguments)
+    assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
+    return caught.value.message
+
+
+def test_arguments_are_passed_on_as_they_are() -> None:
+    tool = sample({"properties": {"a": {"type": "integer"}, "b": {"default": 1}}, "required": ["a"]})
+    assert tool.parse({"a": 1}) == {"a": 1}
+    assert (tool.name, tool.description, tool.schema["type"]) == ("sample", "A sample.", "object")
+
+
+def test_each_mistake_is_named_with_the_known_parameters() -> None:
+    tool = sample({"properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"]})
+    assert refused(tool, {"a": "x"}) == (
+        "invalid arguments for sample: a: 'x' is not of type 'integer'. Known parameters: a, b."
+    )
+    assert "'a' is a required property" in refused(tool, {})
+    assert "'c' was unexpected" in refused(tool, {"a": 1, "c": 1})
+
+
+def test_a_schema_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(Misconfigured, match="the parameters of tool 'sample' are no JSON Schema: 'x' is not valid"):
+        sample({"properties": {"a": {"type": "x"}}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"$ref": "#"}, "refers to itself without end"),
+        ({"properties": {"a": {"$ref": "https://example.org/schema"}}}, "Unresolvable"),
+        ({"properties": {"a": {"$ref": "#/$defs/gone"}}}, "does not exist"),
+    ],
+)
+def test_a_schema_that_leads_nowhere_is_an_answer_and_no_crash(schema: dict[str, Any], said: str) -> None:
+    message = refused(sample(schema), {"a": 1})
+    assert message.startswith("sample cannot be called, its own parameters are declared wrongly: ")
+    assert said in message
