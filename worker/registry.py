@@ -67,7 +67,7 @@ class Registry:
 
     def declarations(self) -> list[dict[str, Any]]:
         """All tools as the Messages API wants them declared (S004-028, S002-023)."""
-        return [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in self]
+        return [tool.to_schema() for tool in self]
 
 
 def offered(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:

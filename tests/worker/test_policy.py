@@ -84,6 +84,18 @@ def test_a_discovered_tool_runs_in_the_sandbox_and_is_judged_like_a_command() ->
     assert verdict_on(call, Situation(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
 
 
+@pytest.mark.parametrize("kind", INSIDE + LOOKING)
+def test_a_tool_that_wants_approval_is_asked_about_though_its_effects_stay(kind: Kind) -> None:
+    call = call_of(kind)
+    call.tool.needs_approval = True
+    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+        ApprovalMode.READ_ONLY: Decision.DENY,
+        ApprovalMode.ASK: Decision.ASK,
+        ApprovalMode.SANDBOXED: Decision.ASK,
+        ApprovalMode.AUTO: Decision.ALLOW,
+    }
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: ApprovalMode) -> None:
     verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), Situation(mode, "no bubblewrap"))

@@ -39,7 +39,8 @@ class CallView:
     def contained(self) -> bool:
         """Whether its effects stay inside the workspace and the sandbox."""
         stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.source in ("builtin", "discovered")
-        return stays and not self.touches.hosts and self.tool.kind is not Kind.FETCH
+        leaves = self.touches.hosts or self.tool.kind is Kind.FETCH or self.tool.needs_approval
+        return stays and not leaves
 
 
 @dataclass(frozen=True, slots=True)

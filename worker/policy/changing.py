@@ -1,4 +1,4 @@
-"""Rule: what changes something, or leaves the workspace, is asked about (S004-010)."""
+"""Rule: what changes something, leaves the workspace or wants to be asked about, is asked about (S004-010)."""
 
 from __future__ import annotations
 
@@ -13,4 +13,6 @@ def changing(call: CallView, _: Situation) -> Verdict | None:
         return Verdict(Decision.ASK, f"{call.tool.name} changes something ({call.tool.kind})", "changing")
     if call.tool.kind in (Kind.FETCH, Kind.OTHER):
         return Verdict(Decision.ASK, f"{call.tool.name} acts outside the workspace", "changing")
+    if call.tool.needs_approval:
+        return Verdict(Decision.ASK, f"{call.tool.name} wants every call approved", "changing")
     return None

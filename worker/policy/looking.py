@@ -6,6 +6,6 @@ from worker.policy.base import CallView, Decision, Situation, Verdict
 
 
 def looking(call: CallView, _: Situation) -> Verdict | None:
-    if call.tool.kind.looks and not call.touches.hosts:
+    if call.tool.kind.looks and not call.touches.hosts and not call.tool.needs_approval:
         return Verdict(Decision.ALLOW, "it only reads the workspace", "looking")
     return None

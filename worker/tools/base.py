@@ -172,6 +172,8 @@ class Tool(ABC, Generic[P]):
     """The MCP server it comes from; identity never comes from splitting the name (C21)."""
     trusted: bool = False
     """Whether the operator's configuration says that it needs nobody's approval."""
+    needs_approval: bool = False
+    """Whether its calls are asked about even where their effects stay in the workspace (S003-002)."""
     switch: str = ""
     """The field of ``ToolSettings`` that switches it on and off."""
     by_name_only: bool = False
@@ -197,6 +199,10 @@ class Tool(ABC, Generic[P]):
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as models read it best: no titles, no references left unresolved."""
         return _plain(self.params.model_json_schema())
+
+    def to_schema(self) -> dict[str, Any]:
+        """The tool as the Messages API wants it declared (S000-029)."""
+        return {"name": self.name, "description": self.description, "input_schema": self.schema}
 
     def parse(self, arguments: Mapping[str, Any]) -> P:
         """Validated arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known keys."""
