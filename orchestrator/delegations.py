@@ -238,7 +238,6 @@ def _check_version(request: DelegationRequest) -> None:
         "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
         "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
         "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
-        "/toolCallStyle": (request.tool_call_style == "xml", "use 'native'"),
     }
     errors = [
         {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}

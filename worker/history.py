@@ -59,7 +59,12 @@ class History:
         if last.get("role") != "assistant":
             return []
         return [
-            Call(block["id"], block["name"], block["input"] if isinstance(block["input"], dict) else {})
+            Call(
+                block["id"],
+                block["name"],
+                block["input"] if isinstance(block["input"], dict) else {},
+                block.get("problem"),  # kept by ``XmlCalls`` alone
+            )
             for block in last["content"]
             if block["type"] == "tool_use"
         ]

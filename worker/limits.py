@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from shared import tokens
@@ -165,19 +165,21 @@ class PromptBound:
     """An upper bound of a prompt's tokens: what was billed for the part already sent, plus a bound of what is new.
 
     Claude counts 1.2 to 1.9 times what the local encoding does; the bound takes 2. Where no limit asks for it,
-    nothing is counted.
+    nothing is counted. ``as_sent`` gives the prompt its form on the wire, message by message.
     """
 
     FACTOR = 2.0
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, as_sent: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> None:
         self._asked = limits.max_tokens is not None or limits.max_cost_usd is not None
+        self._as_sent = as_sent
         self._billed = 0
         self._sent = 0
 
     def of(self, prompt: Prompt) -> int:
         if not self._asked:
             return 0
+        prompt = self._as_sent(prompt)
         new = b"".join(prompt.messages[self._sent :]).decode("utf-8", "replace")
         if not self._sent:
             new += prompt.system + "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in prompt.tools)

@@ -28,6 +28,7 @@ from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.loop import Loop
 from worker.models.base import Model
+from worker.models.xml_calls import XmlCalls
 from worker.output import clip
 from worker.policy import Situation
 from worker.prompt import first_message, system_prompt
@@ -139,7 +140,7 @@ class Run:
         settings = self.services.settings
         return Loop(
             task=first_message(self.claim.request),
-            asking=Asking(model, self.meter, PromptBound(self.claim.limits), self.emit, self._checkpoint),
+            asking=self._asking(model),
             window=Window(settings.context_tokens or model.window(), self.claim.checkpoint.get("window", (0, 0))),
             system=SYSTEM,
             specs=equipment.specs,
@@ -157,6 +158,13 @@ class Run:
             after_effects=workspace.note_changes,
             checkpoint=self._checkpoint,
         )
+
+    def _asking(self, model: Model) -> Asking:
+        bound = PromptBound(self.claim.limits)
+        if self.claim.request.tool_call_style == "xml":
+            model = XmlCalls(model)
+            bound = PromptBound(self.claim.limits, model.as_sent)
+        return Asking(model, self.meter, bound, self.emit, self._checkpoint)
 
     async def _announce(self, loop: Loop) -> None:
         claim = self.claim

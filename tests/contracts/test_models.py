@@ -1,4 +1,4 @@
-"""The same questions to every model: the scripted one, and the Messages API behind real sockets."""
+"""The same questions to every model: the scripted one, the Messages API behind real sockets, and calls in XML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from worker.models import close_models
 from worker.models.base import Begun, Model, Part, Reply, Retrying, TextPart, ThinkingPart
 from worker.models.script import Script
 from worker.models.scripted import ScriptedModel
+from worker.models.xml_calls import XmlCalls
 from worker.tools.base import ToolResult
+from worker.xml_calls.spelling import format_tool_call
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,26 @@ def over_http(fake: FakeModel, *turns: Says) -> Model:
     return model_of(fake)
 
 
-@pytest.fixture(params=["scripted", "anthropic"])
+def in_xml(fake: FakeModel, *turns: Says) -> Model:
+    """The same model, writing its calls into its words."""
+
+    def spelled(turn: Says) -> Says:
+        calls = [format_tool_call("read_file", arguments) for arguments in turn.calls]
+        return replace(turn, words="\n".join([*([turn.words] if turn.words else []), *calls]), calls=())
+
+    return XmlCalls(over_http(fake, *map(spelled, turns)))
+
+
+@pytest.fixture(params=["scripted", "anthropic", "xml"])
 async def model_that(request: pytest.FixtureRequest) -> AsyncIterator[Maker]:
     """Makes a model that says these things, turn by turn."""
     async with FakeModel() as fake:
-        yield scripted if request.param == "scripted" else lambda *turns: over_http(fake, *turns)
+        makers: dict[str, Maker] = {
+            "scripted": scripted,
+            "anthropic": partial(over_http, fake),
+            "xml": partial(in_xml, fake),
+        }
+        yield makers[request.param]
         await close_models()
 
 
@@ -162,7 +180,7 @@ async def test_a_model_that_cannot_be_used_says_so(model_that: Maker) -> None:
 
 
 async def test_forbidden_tools_are_not_called(model_that: Maker) -> None:
-    model = model_that(Says(calls=[{"path": "a"}]))
+    model = model_that(Says(words="Words only.", calls=[{"path": "a"}]))
     reply = await reply_of(model, prompt_of("hello", allow_tools=False))
     assert reply.calls == []
     assert reply.text
