@@ -26,13 +26,18 @@ _KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 
 
 class Lanes(httpx2.AsyncBaseTransport):
-    """A transport without a proxy. The lane used last is used next, so that the others can time out."""
+    """A transport without a proxy. The lane used last is used next, so that the others can time out.
 
-    def __init__(self) -> None:
+    ``network`` makes the connections, and ``tls`` says whom to trust, where it is not the machine's own way.
+    """
+
+    def __init__(self, network: httpcore2.AsyncNetworkBackend | None = None, tls: SSLContext | None = None) -> None:
+        self._network = network
+        self._tls = tls
         self._idle: deque[tuple[float, httpcore2.AsyncConnectionPool]] = deque()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        lane = self._idle.pop()[1] if self._idle else _lane()
+        lane = self._idle.pop()[1] if self._idle else self._lane()
         url = request.url
         asked = httpcore2.Request(
             method=request.method,
@@ -55,6 +60,16 @@ class Lanes(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         while self._idle:
             await self._idle.pop()[1].aclose()
+
+    def _lane(self) -> httpcore2.AsyncConnectionPool:
+        return httpcore2.AsyncConnectionPool(
+            ssl_context=self._tls or trust_store(),
+            max_connections=1,
+            max_keepalive_connections=1,
+            keepalive_expiry=MAX_IDLE_SECONDS,
+            socket_options=_KEEPALIVE,
+            network_backend=self._network,
+        )
 
 
 class _LaneStream(httpx2.AsyncByteStream):
@@ -95,16 +110,6 @@ def _in_httpx2s_words() -> Generator[None]:
         httpcore2.UnsupportedProtocol,
     ) as error:
         raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error
-
-
-def _lane() -> httpcore2.AsyncConnectionPool:
-    return httpcore2.AsyncConnectionPool(
-        ssl_context=trust_store(),
-        max_connections=1,
-        max_keepalive_connections=1,
-        keepalive_expiry=MAX_IDLE_SECONDS,
-        socket_options=_KEEPALIVE,
-    )
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,101 @@
+"""An internet in memory: names with the answers a test gives them, servers that say what a test writes, and a record
+of every name asked for and every address dialled. It stands where ``worker.web.dial.Network`` would stand."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import httpcore2
+
+from worker.web.dial import Network
+
+PUBLIC = "93.184.215.14"
+Answer = Callable[[str, str], bytes]
+"""Host header and target of a request → the whole response. What does not end as its head says never ends."""
+
+
+def response(body: str | bytes = "", content_type: str = "text/html", status: str = "200 OK", **headers: str) -> bytes:
+    """A whole response with its length."""
+    body = body.encode() if isinstance(body, str) else body
+    fields = {"Content-Type": content_type, "Content-Length": str(len(body))}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields.items() if value)]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def redirect(location: str, status: str = "302 Found") -> bytes:
+    return response(status=status, Location=location)
+
+
+class Internet(Network):
+    """``names``: name → the answers to one look-up after the other; the last one stays. ``silent`` addresses refuse."""
+
+    def __init__(
+        self, names: Mapping[str, Sequence[Sequence[str]]], answer: Answer, silent: Iterable[str] = ()
+    ) -> None:
+        self._names = {name: list(answers) for name, answers in names.items()}
+        self.answer = answer
+        self._silent = set(silent)
+        self.asked: list[str] = []
+        self.dialled: list[tuple[str, int]] = []
+        self.requested: list[tuple[str, str]] = []
+        """Host header and target of each request."""
+        self.heads: list[str] = []
+        self.certified: list[str | None] = []
+        """The names that TLS was asked to check."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        if not (answers := self._names.get(host)):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        self.dialled.append((host, port))
+        if host in self._silent:
+            raise httpcore2.ConnectError("refused")
+        return _Connection(self)
+
+
+class _Connection(httpcore2.AsyncNetworkStream):
+    def __init__(self, internet: Internet) -> None:
+        self._internet = internet
+        self._heard = b""
+        self._to_say = b""
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._heard += buffer
+        head, end, _ = self._heard.partition(b"\r\n\r\n")
+        if end:
+            self._heard = b""
+            lines = head.decode().split("\r\n")
+            host = next(line.partition(": ")[2] for line in lines if line.lower().startswith("host: "))
+            path = lines[0].split(" ")[1]
+            self._internet.requested.append((host, path))
+            self._internet.heads.append(head.decode())
+            self._to_say += self._internet.answer(host, path)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if not self._to_say:
+            await asyncio.Event().wait()
+        said, self._to_say = self._to_say[:max_bytes], self._to_say[max_bytes:]
+        return said
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        self._internet.certified.append(server_hostname)
+        return self
+
+    async def aclose(self) -> None:
+        self._to_say = b""

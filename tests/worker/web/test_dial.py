@@ -1,0 +1,204 @@
+"""The guarded dial: one look-up, every address judged, the judged one dialled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from shared.errors import Misconfigured
+from tests.internet import PUBLIC, Internet, redirect, response
+from worker.web.dial import MAX_TRIES, GuardedTransport
+from worker.web.targets import Forbidden
+
+SIX = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
+
+
+def internet(names: dict[str, list[list[str]]], **more: Any) -> Internet:
+    return Internet(names, lambda host, path: response(f"{host} {path}", "text/plain"), **more)
+
+
+@asynccontextmanager
+async def client(network: Internet | None = None, private: tuple[str, ...] = ()) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = GuardedTransport(private, network=network)
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as opened:
+        yield opened
+
+
+async def test_the_name_goes_to_the_server_and_the_judged_address_to_the_dial() -> None:
+    net = internet({"docs.example": [[PUBLIC]]})
+    async with client(net) as web:
+        assert (await web.get("https://docs.example/a?b#c")).text == "docs.example /a?b"
+    assert (net.asked, net.dialled, net.certified) == (["docs.example"], [(PUBLIC, 443)], ["docs.example"])
+
+
+async def test_a_name_is_resolved_once_a_connection_so_that_it_cannot_change_its_mind() -> None:
+    net = internet({"rebind.test": [[PUBLIC], ["127.0.0.1"]]})
+    async with client(net) as web:
+        assert (await web.get("http://rebind.test/")).status_code == 200
+        assert net.asked == ["rebind.test"]
+    assert net.dialled == [(PUBLIC, 80)]
+    async with client(net) as web:
+        with pytest.raises(
+            Forbidden, match=r"rebind\.test must not be dialled: it is 127\.0\.0\.1, a loopback address"
+        ):
+            await web.get("http://rebind.test/")
+    assert net.dialled == [(PUBLIC, 80)]
+
+
+@pytest.mark.parametrize("answer", [[PUBLIC, "10.0.0.5"], ["10.0.0.5", PUBLIC], [PUBLIC, SIX, "::1"]])
+async def test_one_private_address_in_the_answer_refuses_them_all(answer: list[str]) -> None:
+    net = internet({"mixed.test": [answer]})
+    async with client(net) as web:
+        with pytest.raises(Forbidden):
+            await web.get("http://mixed.test/")
+    assert net.dialled == []
+
+
+async def test_when_one_address_does_not_answer_the_next_one_is_tried() -> None:
+    net = internet({"both.test": [[SIX, PUBLIC]]}, silent=[SIX])
+    async with client(net) as web:
+        assert (await web.get("http://both.test/")).status_code == 200
+    assert net.dialled == [(SIX, 80), (PUBLIC, 80)]
+
+
+async def test_not_every_address_of_a_long_answer_is_tried() -> None:
+    many = [f"93.184.215.{number}" for number in range(50)]
+    net = internet({"many.test": [many]}, silent=many)
+    async with client(net) as web:
+        with pytest.raises(httpx2.ConnectError, match="refused"):
+            await web.get("http://many.test/")
+    assert len(net.dialled) == MAX_TRIES
+
+
+async def test_a_name_without_addresses_is_an_error_that_says_so() -> None:
+    net = internet({"empty.test": [[]]})
+    async with client(net) as web:
+        with pytest.raises(httpx2.ConnectError, match=r"empty\.test has no address"):
+            await web.get("http://empty.test/")
+        with pytest.raises(httpx2.ConnectError, match=r"nowhere\.test cannot be resolved: .*not known"):
+            await web.get("http://nowhere.test/")
+
+
+async def test_a_client_that_follows_redirects_is_judged_at_each() -> None:
+    net = Internet({"a.test": [[PUBLIC]]}, lambda host, path: redirect("http://169.254.169.254/latest"))
+    async with client(net) as web:
+        with pytest.raises(Forbidden, match=r"^169\.254\.169\.254 must not be dialled: it is a cloud's metadata"):
+            await web.get("http://a.test/", follow_redirects=True)
+    assert net.dialled == [(PUBLIC, 80)]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://a.test/", "only http"),
+        ("http://user:pw@a.test/", "user name or a password"),
+        ("http://a.test:22/", "port 22 must not be used"),
+        ("https://a.test:80/", "port 80 must not be used for https"),
+        ("http://2130706433/", "is no address"),
+        ("http://0x7f.1/", "is no address"),
+        ("http://017700000001/", "is no address"),
+        ("http://127.1/", "is no address"),
+        ("http://127.0.0.1./", "a loopback address"),
+        ("http://127\u30020\u30020\u30021/", "a loopback address"),
+        ("http://a_b..test/", "is no host name"),
+        ("http://" + "a" * 64 + ".test/", "is no host name"),
+        ("http://" + "a." * 127 + "test/", "is no host name"),
+    ],
+)
+async def test_what_a_url_says_is_judged_before_any_name_is_resolved(url: str, why: str) -> None:
+    net = internet({"a.test": [[PUBLIC]]})
+    async with client(net) as web:
+        with pytest.raises(Forbidden, match=why):
+            await web.get(url)
+    assert (net.asked, net.dialled) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://B\u00fccher.test/", "xn--bcher-kva.test"),
+        ("http://A.TEST./", "a.test"),
+        ("http://a_b.test:8080/", "a_b.test"),
+    ],
+)
+async def test_a_host_has_one_form_however_it_is_written(url: str, host: str) -> None:
+    assert GuardedTransport().judged(url).host == host
+
+
+@pytest.mark.parametrize(
+    ("private", "url", "verdict"),
+    [
+        ("wiki.test", "http://wiki.test/", True),
+        ("WIKI.test.", "http://wiki.test/", True),
+        ("wiki.test", "http://wiki.test:8080/", True),
+        ("wiki.test", "http://wiki.test:6379/", False),
+        ("wiki.test:6379", "http://wiki.test:6379/", True),
+        ("wiki.test:6379", "http://wiki.test/", False),
+        ("wiki.test", "http://other.test/", False),
+        ("wiki.test", "http://meta.test/", False),
+        ("meta.test", "http://meta.test/", False),
+        ("meta.test:80", "http://169.254.169.254/", False),
+        ("169.254.169.254", "http://169.254.169.254/", False),
+        ("10.0.0.5", "http://10.0.0.5/", True),
+        ("[::1]:9000", "http://[::1]:9000/", True),
+        ("::1", "http://[0:0::1]/", True),
+    ],
+)
+async def test_only_hosts_that_the_operator_names_may_lie_on_private_addresses(
+    private: str, url: str, verdict: bool
+) -> None:
+    net = internet({"wiki.test": [["10.0.0.5"]], "other.test": [["10.0.0.5"]], "meta.test": [["169.254.169.254"]]})
+    async with client(net, private=(private,)) as web:
+        if verdict:
+            assert (await web.get(url)).status_code == 200
+        else:
+            with pytest.raises(Forbidden):
+                await web.get(url)
+    assert len(net.dialled) == verdict
+
+
+@pytest.mark.parametrize("entry", ["", "a b", "wiki:port", "http://wiki/", "wiki/path", "*"])
+def test_a_wrong_entry_is_the_operators_to_mend(entry: str) -> None:
+    with pytest.raises(Misconfigured, match="private_hosts"):
+        GuardedTransport([entry])
+
+
+@asynccontextmanager
+async def server(
+    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        yield f"localhost:{listening.sockets[0].getsockname()[1]}"
+
+
+async def test_responses_stream_as_they_come_over_real_connections() -> None:
+    heard = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n")
+        await heard.wait()  # the second event is only sent when the first one has arrived
+        writer.write(b"data: two\n\n")
+
+    async with server(talk) as at, client(private=(at,)) as web, web.stream("GET", f"http://{at}/") as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == "data: one"
+        heard.set()
+        assert [line async for line in lines if line] == ["data: two"]
+
+
+async def test_a_name_that_resolves_to_this_machine_is_refused_over_the_real_resolver() -> None:
+    async with client() as web:
+        with pytest.raises(Forbidden, match="loopback"):
+            await web.get("http://localhost/")

@@ -1,0 +1,126 @@
+"""The guarded dial: a name is resolved once, every address of the answer is judged, and a judged address is dialled.
+
+Nothing can come between judging and dialling, whatever the name resolves to a moment later (DNS rebinding), and one
+private address in the answer refuses them all. TLS and the Host header go by the name, as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+from ssl import SSLContext
+from typing import cast
+
+import httpcore2
+import httpx2
+
+from worker.models.lanes import Lanes
+from worker.web.addresses import Address, refusal
+from worker.web.targets import Forbidden, PrivateHosts, Target, target
+
+MAX_TRIES = 4
+"""Addresses of one host that are tried."""
+TRY_SECONDS = 5.0
+"""How long one address is tried while others are left."""
+_TCP = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+
+
+class Network(httpcore2.AsyncNetworkBackend):
+    """This machine's network: names by its resolver, connections by TCP."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """All addresses of a name. Raises OSError where there is no answer."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """A connection to ``host``, which is an address already."""
+        return await _TCP.connect_tcp(host, port, timeout, local_address, socket_options)
+
+
+class GuardedTransport(Lanes):
+    """A transport for httpx2 clients that dials nothing but public addresses, and what ``private_hosts`` names.
+
+    Each request of a client is judged, those that follow a redirect too. Responses stream; their size is the caller's
+    to bound. What is refused raises ``Forbidden``, an ``httpx2.ConnectError``.
+    """
+
+    def __init__(
+        self, private_hosts: Sequence[str] = (), *, network: Network | None = None, tls: SSLContext | None = None
+    ) -> None:
+        self._private = PrivateHosts(private_hosts)
+        super().__init__(_Guard(self._private, network or Network()), tls)
+
+    def judged(self, url: str | httpx2.URL) -> Target:
+        """Where the URL leads. Raises ``Forbidden`` where its text alone says that it must not be dialled."""
+        where = target(url)
+        if not (where.standard_port or self._private.has_port(where.host, where.port)):
+            raise Forbidden(f"port {where.port} must not be used for {where.url.scheme}; web pages lie on 80 and 443")
+        if where.address:
+            _judge(where.host, where.address, private=self._private.has(where.host, where.port))
+        return where
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.judged(request.url)
+        return await super().handle_async_request(request)
+
+
+class _Guard(httpcore2.AsyncNetworkBackend):
+    """Makes the connections of a transport, to judged addresses only."""
+
+    def __init__(self, private: PrivateHosts, network: Network) -> None:
+        self._private = private
+        self._network = network
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = await self._addresses(host, port)
+                for address in addresses[:-1]:
+                    try:
+                        return await self._network.connect_tcp(address, port, TRY_SECONDS, None, socket_options)
+                    except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                        continue
+                return await self._network.connect_tcp(addresses[-1], port, None, None, socket_options)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout(f"{host} did not answer within {timeout:g} seconds") from None
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        """The host's addresses, all of them judged. Raises ``Forbidden``, and ConnectError where it has none."""
+        host = host.removesuffix(".")
+        try:
+            addresses = [ip_address(host)]
+            host = str(addresses[0])
+        except ValueError:
+            try:
+                addresses = [ip_address(text) for text in await self._network.resolve(host, port)]
+            except (OSError, ValueError) as error:
+                raise httpcore2.ConnectError(f"the name {host} cannot be resolved: {error}") from None
+        for address in addresses:
+            _judge(host, address, private=self._private.has(host, port))
+        if not addresses:
+            raise httpcore2.ConnectError(f"the name {host} has no address")
+        return [str(address) for address in addresses[:MAX_TRIES]]
+
+
+def _judge(host: str, address: Address, *, private: bool) -> None:
+    if why := refusal(address, private=private):
+        lies = why if str(address) == host else f"{address}, {why}"
+        raise Forbidden(f"{host} must not be dialled: it is {lies}")
