@@ -24,9 +24,10 @@ class _How(ctypes.Structure):
 def beneath(folder: int, path: str, flags: int) -> int:
     """Opens ``path`` below the directory ``folder``; links that stay below are followed.
 
-    Raises OSError: EXDEV where the path leads out.
+    What O_CREAT makes only its owner can read. Raises OSError: EXDEV where the path leads out.
     """
-    how = _How(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS)
+    mode = 0o600 if flags & os.O_CREAT else 0
+    how = _How(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_MAGICLINKS)
     name = os.fsencode(path)
     if b"\0" in name:  # C would cut the name here and open another file
         raise OSError(errno.EINVAL, "a NUL character in a path")

@@ -62,11 +62,17 @@ async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate:
     return await to_the_end(_bounded_content, result, tool, ctx, estimate)
 
 
-def write_private(files: Files, path: str, data: bytes) -> str:
-    """Writes a file of our own directory, which git is told to leave alone; its path in the workspace."""
+def private_path(files: Files, path: str) -> str:
+    """Where in the workspace a path of our own directory is; the directory is there, and git leaves it alone."""
     files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
-    files.write(f"{PRIVATE_DIR}/{path}", data)
     return f"{PRIVATE_DIR}/{path}"
+
+
+def write_private(files: Files, path: str, data: bytes) -> str:
+    """Writes a file of our own directory; gives its path in the workspace."""
+    full = private_path(files, path)
+    files.write(full, data)
+    return full
 
 
 def valid(text: str) -> str:

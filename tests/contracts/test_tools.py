@@ -30,6 +30,8 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "glob": {"pattern": "**/*.py"},
     "grep": {"pattern": "VALUE"},
     "list_directory": {"path": "src"},
+    "record_note": {"content": "Remember this."},
+    "recall_notes": {"category": "general"},
 }
 """Arguments with which a call succeeds in the workspace that ``prepare`` makes."""
 
@@ -41,6 +43,8 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "glob": {"pattern": "many/**"},
     "grep": {"pattern": "word", "max_results": 1000},
     "list_directory": {"path": "many"},
+    "record_note": {"content": "y" * 20_000},
+    "recall_notes": {"category": "y" * 20_000},
 }
 """Arguments that have much to say or to do."""
 
@@ -254,7 +258,8 @@ def test_a_title_is_one_short_line_whatever_the_arguments_say(tool: AnyTool) -> 
 @each_tool
 def test_kind_effect_and_step_type_are_declared_and_agree(tool: AnyTool) -> None:
     assert isinstance(tool.kind, Kind)
-    assert tool.kind.mutates == (tool.effect != "pure")
+    assert not (tool.kind.mutates and tool.effect == "pure")
+    assert tool.effect == "pure" or tool.kind not in (Kind.READ, Kind.SEARCH)  # these run side by side
     assert not (tool.kind.mutates and tool.kind.looks)
     step_types = {"bash", "read", "write", "edit", "glob", "grep", "skill", "delegate", "tool_call"}
     assert tool.step_type in step_types

@@ -9,6 +9,8 @@ from worker.tools.glob import Glob
 from worker.tools.grep import Grep
 from worker.tools.list_directory import ListDirectory
 from worker.tools.read_file import ReadFile
+from worker.tools.recall_notes import RecallNotes
+from worker.tools.record_note import RecordNote
 from worker.tools.write_file import WriteFile
 
 BUILTIN: tuple[AnyTool, ...] = (
@@ -19,6 +21,8 @@ BUILTIN: tuple[AnyTool, ...] = (
     Glob(),
     Grep(),
     ListDirectory(),
+    RecordNote(),
+    RecallNotes(),
 )
 DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "glob", "grep")
 """What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision (C19)."""

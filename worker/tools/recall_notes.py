@@ -1,0 +1,40 @@
+"""``recall_notes``: what was written down earlier."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from worker.notes import MEMORY_FILE, Notes, listing
+from worker.output import clip
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+
+
+class RecallNotesParams(Params):
+    category: str | None = Field(default=None, description="Only notes of this category. Left out: all notes.")
+
+
+class RecallNotes(Tool[RecallNotesParams]):
+    """Recalls the notes that record_note has written down, in this work or in earlier work in the same files.
+
+    Oldest first, each with its category and the time it was recorded. Worth a look at the start of a piece of work.
+    """
+
+    name = "recall_notes"
+    switch = "enable_note"
+    kind = Kind.READ
+    effect = Effect.PURE
+    step_type = "read"
+    aliases = ("recall_note", "read_memory")
+    output = OutputLimit(max_chars=32_000, max_tokens=8_000)
+    params = RecallNotesParams
+
+    def title(self, params: RecallNotesParams) -> str:
+        return "recall notes" + (f" of {clip(params.category, 60)}" if params.category is not None else "")
+
+    def touches(self, params: RecallNotesParams) -> Touches:
+        return Touches(paths=(MEMORY_FILE,))
+
+    async def run(self, ctx: ToolContext, params: RecallNotesParams) -> ToolResult:
+        notes = await to_the_end(Notes(ctx.files).stored)
+        return ToolResult(listing(notes, params.category), self.title(params), metadata={"total": len(notes)})

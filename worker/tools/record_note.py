@@ -1,0 +1,96 @@
+"""``record_note``: something worth remembering, written down in the workspace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from threading import Event
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from shared.errors import ErrorType, ToolError
+from worker.notes import GENERAL, MEMORY_FILE, Note, Notes, Stored
+from worker.output import clip
+from worker.text.textfile import fingerprint
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+
+
+class RecordNoteParams(Params):
+    content: str = Field(
+        max_length=20_000, description="The note: one fact, decision or preference, in full sentences."
+    )
+    category: str = Field(
+        default=GENERAL,
+        min_length=1,
+        max_length=100,
+        description='What kind of note it is, such as "decision", "user_preference" or "project_info".',
+    )
+
+    @field_validator("content")
+    @classmethod
+    def _says_something(cls, content: str) -> str:
+        if not content.strip():
+            raise ValueError("it is blank; say what is to be remembered")
+        return content
+
+
+class RecordNote(Tool[RecordNoteParams]):
+    """Records a note that later turns, and later work in the same files, can recall with recall_notes.
+
+    For what would otherwise be lost and is needed again: decisions and their reasons, facts that took effort to
+    find out, what the user prefers. Not for progress; that belongs into the todo list or the report.
+    Notes are kept in .agent_memory.json in the workspace.
+    """
+
+    name = "record_note"
+    switch = "enable_note"
+    kind = Kind.OTHER
+    effect = Effect.EFFECTFUL
+    aliases = ("save_memory", "session_note")
+    params = RecordNoteParams
+
+    def title(self, params: RecordNoteParams) -> str:
+        return f"note ({clip(params.category, 30)}): {clip(params.content.strip(), 60)}"
+
+    def touches(self, params: RecordNoteParams) -> Touches:
+        return Touches(paths=(MEMORY_FILE,))
+
+    async def facts(self, ctx: ToolContext, params: RecordNoteParams) -> dict[str, Any]:
+        """How many notes there are, and what they say."""
+        before = await to_the_end(_known, ctx)
+        return {"count": len(before), "digest": _digest(before)}
+
+    async def probe(
+        self, ctx: ToolContext, params: RecordNoteParams, facts: Mapping[str, Any]
+    ) -> ToolResult | Literal[False] | None:
+        """The note is among those that came since, or it is not; where the older ones changed, nobody knows."""
+        notes = await to_the_end(_known, ctx)
+        if _digest(notes[: facts["count"]]) != facts["digest"]:
+            return None
+        added = {(note.category, note.content) for note in map(Note.of, notes[facts["count"] :])}
+        return (params.category, params.content) in added and self._recorded(params)
+
+    async def run(self, ctx: ToolContext, params: RecordNoteParams) -> ToolResult:
+        aside = await to_the_end(Notes(ctx.files).add, params.content, params.category, Event())
+        remark = f" {MEMORY_FILE} held no notes that could be read; it was moved to {aside}." if aside else ""
+        return self._recorded(params, remark)
+
+    def _recorded(self, params: RecordNoteParams, remark: str = "") -> ToolResult:
+        said = f"Recorded note: {clip(params.content, 200)} (category: {params.category}).{remark}"
+        return ToolResult(said, self.title(params), metadata={"category": params.category, "path": MEMORY_FILE})
+
+
+def _known(ctx: ToolContext) -> Sequence[Stored]:
+    """The notes; a file that will be moved aside has none."""
+    try:
+        return Notes(ctx.files).stored()
+    except ToolError as error:
+        if error.type is ErrorType.NOT_TEXT:
+            return []
+        raise
+
+
+def _digest(notes: Sequence[Stored]) -> str:
+    return fingerprint(json.dumps(notes, sort_keys=True).encode())
