@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.demo import parts
-from shared.delegation import ToolAgentResult
+from shared.delegation import TerminationReason, ToolAgentResult
 from tests.orchestrator.command_line import deputize, started
 from tests.waiting import until
 
@@ -21,7 +21,8 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
         await until(lambda: b"Stop" in stack.out, 60)
         done = await deputize("run", "Look around", "--json", **here)
         result = ToolAgentResult.model_validate_json(done.out)
-        assert (done.code, result.success) == (0, True)
+        assert (done.code, result.success) == (1, False)
+        assert result.termination_reason is TerminationReason.REFUSED  # a script does not claim to have done it
         assert "not a language model" in done.err
         done = await deputize("show", result.delegation_id, "--json", **here)
         assert json.loads(done.out)["result"] == result.to_dict()
@@ -54,7 +55,7 @@ async def test_the_demo_shows_three_delegations_and_what_is_true_of_them(tmp_pat
 
 async def test_without_a_service_run_brings_its_own(tmp_path: Path) -> None:
     done = await deputize("run", "Look around", DEPUTIZE_HOME=str(tmp_path), DEPUTIZE_MODEL="scripted")
-    assert done.code == 0
+    assert done.code == 1
     assert "no real model is configured" in done.out.replace("\n", " ")
 
 
