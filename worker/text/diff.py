@@ -21,7 +21,7 @@ class Diff:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """A stretch of lines: the same in both texts, or gone from the old, or new in the new, or both of these."""
 
     same: bool
@@ -31,7 +31,7 @@ class _Step:
 
 def unified(before: str, after: str, path: str, *, created: bool = False) -> Diff:
     old, new = _lines(before), _lines(after)
-    steps = list(_steps(old, new))
+    steps = list(compared(old, new))
     removed = sum(len(step.old) for step in steps if not step.same)
     added = sum(len(step.new) for step in steps if not step.same)
     if not removed and not added:
@@ -51,15 +51,16 @@ def _lines(text: str) -> list[str]:
     return [*ended, lines[-1]] if lines[-1] else ended
 
 
-def _steps(old: Sequence[str], new: Sequence[str]) -> Iterator[_Step]:
+def compared(old: Sequence[str], new: Sequence[str]) -> Iterator[Step]:
+    """Both texts from start to end, line by line (or word by word): what is the same, and what is not."""
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     old_end, new_end = len(old) - tail, len(new) - tail
     if head:
-        yield _Step(True, range(head), range(head))
+        yield Step(True, range(head), range(head))
     yield from _middle(old[head:old_end], new[head:new_end], head)
     if tail:
-        yield _Step(True, range(old_end, len(old)), range(new_end, len(new)))
+        yield Step(True, range(old_end, len(old)), range(new_end, len(new)))
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
@@ -67,7 +68,7 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
     return next((at for at in range(length) if old[at] != new[at]), length)
 
 
-def _middle(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[_Step]:
+def _middle(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[Step]:
     if len(old) <= _MAX_COMPARED and len(new) <= _MAX_COMPARED:
         codes = LCSseq.opcodes(old, new)
         pieces = [(code.tag == "equal", code.src_start, code.src_end, code.dest_start, code.dest_end) for code in codes]
@@ -78,12 +79,12 @@ def _middle(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[_Ste
     for same, group in groupby(pieces, key=lambda piece: piece[0]):
         run = list(group)
         first, last = run[0], run[-1]
-        yield _Step(same, range(start + first[1], start + last[2]), range(start + first[3], start + last[4]))
+        yield Step(same, range(start + first[1], start + last[2]), range(start + first[3], start + last[4]))
 
 
-def _hunks(steps: Sequence[_Step]) -> list[list[_Step]]:
+def _hunks(steps: Sequence[Step]) -> list[list[Step]]:
     """Changes with the lines around them; those that stand close together in one hunk."""
-    hunks: list[list[_Step]] = [[]]
+    hunks: list[list[Step]] = [[]]
     for at, step in enumerate(steps):
         if not step.same:
             hunks[-1].append(step)
@@ -94,10 +95,10 @@ def _hunks(steps: Sequence[_Step]) -> list[list[_Step]]:
             hunks[-1].append(step)
             continue
         if after:
-            hunks[-1].append(_Step(True, step.old[:after], step.new[:after]))
+            hunks[-1].append(Step(True, step.old[:after], step.new[:after]))
             hunks.append([])
         if before:
-            hunks[-1].append(_Step(True, step.old[-before:], step.new[-before:]))
+            hunks[-1].append(Step(True, step.old[-before:], step.new[-before:]))
     return [hunk for hunk in hunks if hunk]
 
 

@@ -1,36 +1,29 @@
 """Replacing one text by another inside a file: exactly where possible, tolerantly only where it is certain (C01).
 
-Tolerance never guesses: what differs must be one of the folds or a constant indentation, there must be one place,
-and every part of the old text that the new text keeps is kept as the file has it.
+Tolerance never chooses: what differs must be one of the folds or a constant indentation, and there must be one place.
+Only then the wording may differ, and but a little (``fuzzy``). Every part of the old text that the new text keeps is
+kept as the file has it, and what was overlooked is always said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, permutations
 from typing import Protocol
 
 from rapidfuzz.distance import Indel
 
 from shared.errors import ErrorType, ToolError
 from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Fold, Folded
+from worker.text.fuzzy import nearly
+from worker.text.indentation import MAX_PLACES, indented
+from worker.text.spans import Span, line_end, line_numbers, spliced, with_line_ends
 from worker.text.textfile import TextFile
 
 _MAX_WOVEN = 5000
 """Characters up to which old and new text are compared character by character."""
-_MAX_PLACES = 1000
-"""Places counted of a text that is not unique."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of the file and what comes in its place."""
-
-    start: int
-    end: int
-    text: str
+WORDING = "wording"
+"""What is said to be tolerated where the lines are only nearly the same."""
 
 
 class _Search(Protocol):
@@ -41,11 +34,15 @@ class _Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The whole new text, the line of each place, and what had to be overlooked to find it (None: nothing)."""
+    """The whole new text, the line of each place, and what had to be overlooked to find it (None: nothing).
+
+    ``remark`` says more of it where that is not all there is to say.
+    """
 
     text: str
     lines: tuple[int, ...]
     tolerated: str | None = None
+    remark: str = ""
 
     def report(self, path: str) -> str:
         """What was changed where, and what had to be overlooked to find it."""
@@ -53,28 +50,37 @@ class Replacement:
         lines = ", ".join(map(str, self.lines[:20])) + (", …" if count > 20 else "")
         places = f"1 place, line {lines}" if count == 1 else f"{count} places, lines {lines}"
         said = f"Successfully edited {path}: {places}."
-        if self.tolerated:
+        if self.remark:
+            said += f" {self.remark}"
+        elif self.tolerated:
             said += f" old_string did not match exactly: differences in {self.tolerated} were overlooked."
         return said
 
 
 def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement | None:
-    """The replacement, or None where the old text is nowhere. Raises ToolError(EDIT_AMBIGUOUS)."""
+    """The replacement, or None where the old text is nowhere. Raises ToolError(EDIT_AMBIGUOUS).
+
+    ``every`` replaces all places that are the same but for line ends. Where anything else has to be overlooked there
+    must be one place all the same, and the wording must not differ.
+    """
     for name, search in _SEARCHES:
         sure = every and name in (None, LINE_ENDS.name)
         spans = search(file, old, new, every=sure)
         if len(spans) > 1 and not sure:
             raise _ambiguous(file.text, spans, name)
         if spans:
-            return Replacement(_spliced(file.text, spans), _line_numbers(file.text, spans), name)
+            return Replacement(spliced(file.text, spans), line_numbers(file.text, spans), name)
+    if not every and (found := nearly(file, old, new)):
+        spans = [found.span]
+        return Replacement(spliced(file.text, spans), line_numbers(file.text, spans), WORDING, found.remark)
     return None
 
 
 def find(file: TextFile, text: str) -> tuple[int, ...]:
-    """The lines where the text begins, found the same way; empty where it is nowhere."""
+    """The lines where the text begins, found the same way but for its wording; empty where it is nowhere."""
     for _, search in _SEARCHES:
         if text and (spans := search(file, text, text, every=False)):
-            return _line_numbers(file.text, spans)
+            return line_numbers(file.text, spans)
     return ()
 
 
@@ -82,7 +88,7 @@ def _exactly(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
     if old.startswith("\n") and "\r\n" in file.text:
         return []  # it would match the second half of a CRLF
     return [
-        Span(at, at + len(old), _with_line_ends(new, _style(file, at, at + len(old))))
+        Span(at, at + len(old), with_line_ends(new, line_end(file, at, at + len(old))))
         for at in _places(file.text, old, every=every)
     ]
 
@@ -106,11 +112,11 @@ def _folding(fold: Fold) -> _Search:
 def _woven(file: TextFile, folded: Folded, at: int, old: str, new: str) -> Span:
     """The new text, in which all that it shares with the old one stays as it stands in the file."""
     start, end = folded.origin(at), folded.origin(at + len(old))
-    style = _style(file, start, end)
+    style = line_end(file, start, end)
     parts = [
         file.text[folded.origin(at + first) : folded.origin(at + last)]
         if same
-        else _with_line_ends(new[new_first:new_last], style)
+        else with_line_ends(new[new_first:new_last], style)
         for same, first, last, new_first, new_last in _shared(old, new)
     ]
     return Span(start, end, "".join(parts))
@@ -137,78 +143,11 @@ def _common(first: str, second: str) -> int:
     return next((at for at in range(length) if first[at] != second[at]), length)
 
 
-def _indented(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
-    """Places where the same lines stand with another, but constantly other, indentation."""
-    folded = Folded(file.text, LINE_ENDS)
-    wanted, fresh = (text.replace("\r\n", "\n").split("\n") for text in (old, new))
-    closed = len(wanted) > 1 and not wanted[-1]
-    if closed:
-        wanted = wanted[:-1]
-    bare = [line.strip(" \t") for line in wanted]
-    if not any(bare):
-        return []
-    lines = folded.text.split("\n")
-    starts = [0, *accumulate(len(line) + 1 for line in lines)]
-    spans: list[Span] = []
-    for at in _runs([line.strip(" \t") for line in lines], bare):
-        end = starts[at + len(wanted)] - (not closed)
-        shifted = _shifted(wanted, lines[at : at + len(wanted)], fresh)
-        if shifted is not None and end <= len(folded.text):
-            start, end = folded.origin(starts[at]), folded.origin(end)
-            spans.append(Span(start, end, _with_line_ends("\n".join(shifted), _style(file, start, end))))
-    return spans
-
-
-def _runs(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where the wanted lines stand one after the other."""
-    size, rarest = len(wanted), max(range(len(wanted)), key=lambda at: len(wanted[at]))
-    found = [at - rarest for at, line in enumerate(lines) if line == wanted[rarest]]
-    return [at for at in found[:_MAX_PLACES] if at >= 0 and list(lines[at : at + size]) == list(wanted)]
-
-
-def _shifted(wanted: Sequence[str], found: Sequence[str], fresh: Sequence[str]) -> list[str] | None:
-    """The new lines indented as the file is, or None where no one rule leads from the wanted to the found lines."""
-    pairs = [(_indent(a), _indent(b)) for a, b in zip(wanted, found, strict=True) if a.strip(" \t")]
-    for rule in _rules(*pairs[0]):
-        if all(rule(mine) == theirs for mine, theirs in pairs):
-            moved = [line if not line.strip(" \t") else _moved(line, rule) for line in fresh]
-            return None if None in moved else [line for line in moved if line is not None]
-    return None
-
-
-def _moved(line: str, rule: Callable[[str], str | None]) -> str | None:
-    indent = _indent(line)
-    moved = rule(indent)
-    return None if moved is None else moved + line[len(indent) :]
-
-
-def _rules(mine: str, theirs: str) -> list[Callable[[str], str | None]]:
-    """Deeper, less deep, or in other units: tabs, two, four or eight blanks."""
-    rules: list[Callable[[str], str | None]] = []
-    if theirs.endswith(mine):
-        rules.append(lambda indent: theirs[: len(theirs) - len(mine)] + indent)
-    if mine.endswith(theirs):
-        more = mine[: len(mine) - len(theirs)]
-        rules.append(lambda indent: indent[len(more) :] if indent.startswith(more) else None)
-    units = ("\t", " " * 4, " " * 2, " " * 8)
-    return rules + [partial(_in_units, mine, theirs) for mine, theirs in permutations(units, 2)]
-
-
-def _in_units(mine: str, theirs: str, indent: str) -> str | None:
-    """The indentation in other units, or None where it is not made of whole ones."""
-    count, rest = divmod(len(indent), len(mine))
-    return None if rest or indent != mine * count else theirs * count
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
 _SEARCHES: tuple[tuple[str | None, _Search], ...] = (
     (None, _exactly),
     (LINE_ENDS.name, _folding(LINE_ENDS)),
     (TRAILING_BLANKS.name, _folding(TRAILING_BLANKS)),
-    ("indentation", _indented),
+    ("indentation", indented),
     (LOOK_ALIKES.name, _folding(LOOK_ALIKES)),
 )
 
@@ -217,45 +156,16 @@ def _places(text: str, wanted: str, *, every: bool) -> list[int]:
     """Where the text stands. Unless ``every`` is replaced, places may overlap: "aa" stands twice in "aaa"."""
     places: list[int] = []
     at = text.find(wanted)
-    while at >= 0 and (every or len(places) < _MAX_PLACES):
+    while at >= 0 and (every or len(places) < MAX_PLACES):
         places.append(at)
         at = text.find(wanted, at + (len(wanted) if every else 1))
     return places
 
 
-def _spliced(text: str, spans: Sequence[Span]) -> str:
-    parts: list[str] = []
-    end = 0
-    for span in spans:
-        parts += (text[end : span.start], span.text)
-        end = span.end
-    return "".join([*parts, text[end:]])
-
-
-def _style(file: TextFile, start: int, end: int) -> str:
-    """The line end of the replaced stretch, or the file's where it has none."""
-    stretch = file.text[start:end]
-    return "\r\n" if "\r\n" in stretch else "\n" if "\n" in stretch else file.newline
-
-
-def _with_line_ends(text: str, style: str) -> str:
-    return text if style == "\n" else text.replace("\r\n", "\n").replace("\n", style)
-
-
-def _line_numbers(text: str, spans: Sequence[Span]) -> tuple[int, ...]:
-    numbers: list[int] = []
-    line, end = 1, 0
-    for span in spans:
-        line += text.count("\n", end, span.start)
-        end = span.start
-        numbers.append(line)
-    return tuple(numbers)
-
-
 def _ambiguous(text: str, spans: Sequence[Span], name: str | None) -> ToolError:
-    lines = _line_numbers(text, spans)
+    lines = line_numbers(text, spans)
     shown = ", ".join(map(str, lines[:20])) + (", …" if len(lines) > 20 else "")
-    count = f"{len(spans)}{' or more' * (len(spans) == _MAX_PLACES)}"
+    count = f"{len(spans)}{' or more' * (len(spans) == MAX_PLACES)}"
     but = f" (not exactly, but apart from {name})" if name else ""
     everywhere = ", or set replace_all=true to replace all of them" if name in (None, LINE_ENDS.name) else ""
     return ToolError(
