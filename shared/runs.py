@@ -16,15 +16,8 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from shared.connection import Pipe, Script
-from shared.delegation import (
-    Delegation,
-    DelegationRequest,
-    Limits,
-    Status,
-    TerminationReason,
-    ToolAgentResult,
-)
-from shared.errors import KeyReused, NotFound
+from shared.delegation import Delegation, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
+from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished
 from shared.keys import (
     CANCEL,
@@ -76,6 +69,8 @@ class Claim:
     ledger: dict[str, str]
     """What earlier attempts wrote of the calls of the turn they left open, by call id."""
     checkpoint: dict[str, Any]
+    depth: int = 0
+    """How many delegations this one is nested in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +123,14 @@ class RunStore:
         self.retention = retention_seconds
 
     async def accept(
-        self, new: Sequence[tuple[str, DelegationRequest, Limits]], claim_seconds: float
+        self, new: Sequence[tuple[str, DelegationRequest, Limits]], claim_seconds: float, fence: str = ""
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
-        Raises ``KeyReused`` where an idempotency key already stands for another body, or for what was removed.
+        Raises ``KeyReused`` where an idempotency key already stands for another body, or for what was removed, and
+        ``Fenced`` where ``fence`` is given and not that of the parent's present attempt.
         """
-        keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS]
+        keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS, fence]
         for id, request, limits in new:
             key = f"deputize:idempotency:{request.idempotency_key}" if request.idempotency_key else ""
             keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
@@ -145,6 +141,8 @@ class RunStore:
             raise KeyReused(
                 f"this idempotency key was {detail}; send a new key", [{"pointer": "/idempotencyKey", "detail": detail}]
             )
+        if answers and answers[0] == -3:
+            raise Fenced
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def claim(
@@ -160,7 +158,7 @@ class RunStore:
         verdict, *rest = await (pipe.script(CLAIM, keys, args) if pipe else CLAIM.run(self.redis, keys, args))
         if verdict != "claimed":
             return None
-        fence, attempt, seq, request, limits, checkpoint = rest
+        fence, attempt, seq, request, limits, checkpoint, depth = rest
         history: list[str] = []
         ledger: dict[str, str] = {}
         if int(attempt) > 1:
@@ -176,6 +174,7 @@ class RunStore:
             history=[entry.encode() for entry in history],
             ledger=ledger,
             checkpoint=json.loads(checkpoint or "{}"),
+            depth=int(depth or 0),
         )
 
     async def get(self, id: str) -> Delegation:

@@ -1,16 +1,20 @@
 -- Accepts delegations, all or none: record, index, claim deadline and run_queued in one step.
 -- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children ('' where there is none)
--- ARGV: claim grace ms, idempotency ttl s, then for each:
+-- ARGV: claim grace ms, idempotency ttl s, the fence under which their parents must run ('' asks for none), then each:
 --       id, idempotency hash, first event, channel, number of fields, field, value, ...
 -- Returns for each: '' (accepted) or the id that the idempotency key already stands for; {-1, index} for a reused key,
--- {-2, index} for one whose delegation is gone: doing it again is not what the key was sent for.
+-- {-2, index} for one whose delegation is gone: doing it again is not what the key was sent for; {-3, index} where the
+-- parent's fence is another's. How deep a delegation is nested is written here and nowhere else, so nobody can lie.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local answers, at = {}, 3
+local answers, at = {}, 4
 local count = (#KEYS - 2) / 4
 for i = 1, count do
-  local key = KEYS[4 * i + 1]
+  local key, family = KEYS[4 * i + 1], KEYS[4 * i + 2]
   answers[i] = ''
+  if ARGV[3] ~= '' and redis.call('HGET', (string.gsub(family, ':children$', '')), 'fence') ~= ARGV[3] then
+    return {-3, i - 1}
+  end
   if key ~= '' then
     local held = redis.call('HMGET', key, 'id', 'hash')
     if held[1] then
@@ -22,7 +26,7 @@ for i = 1, count do
   end
   at = at + 5 + 2 * tonumber(ARGV[at + 4])
 end
-at = 3
+at = 4
 for i = 1, count do
   local record, events, key, family = KEYS[4 * i - 1], KEYS[4 * i], KEYS[4 * i + 1], KEYS[4 * i + 2]
   local id, fields = ARGV[at], tonumber(ARGV[at + 4])
@@ -36,8 +40,10 @@ for i = 1, count do
     redis.call('ZADD', KEYS[1], 0, id)
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), id)
     if family ~= '' then
+      local parent = string.gsub(family, ':children$', '')
+      redis.call('HSET', record, 'depth', (tonumber(redis.call('HGET', parent, 'depth') or '') or 0) + 1)
       -- A parent that has ended already has given its keys an end; one that is gone gets none.
-      local kept = redis.call('TTL', (string.gsub(family, ':children$', '')))
+      local kept = redis.call('TTL', parent)
       if kept ~= -2 then redis.call('SADD', family, id) end
       if kept > 0 then redis.call('EXPIRE', family, kept) end
     end

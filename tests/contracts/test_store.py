@@ -12,7 +12,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.bus import Bus, follow
 from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
-from shared.errors import KeyReused, NotFound
+from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
 from shared.keys import INDEX, PRUNE, children_key, keys_of, record_key
@@ -252,6 +252,26 @@ async def test_a_child_of_an_ended_or_forgotten_parent_leaves_no_key_without_an_
         await accepted(store, parent_id=parent)
     assert 0 < await store.redis.ttl(children_key(ended)) <= 60
     assert not await store.redis.exists(children_key(gone))
+
+
+async def test_how_deep_a_delegation_is_nested_is_counted_where_it_is_accepted(store: RunStore) -> None:
+    depths, parent = list[int](), None
+    for _ in range(4):
+        parent = await accepted(store, parent_id=parent)
+        claim = await store.claim(parent, "token", "worker-1", LEASE)
+        assert claim is not None
+        depths.append(claim.depth)
+    assert depths == [0, 1, 2, 3]
+
+
+async def test_only_the_present_attempt_of_a_run_can_hand_over_in_its_name(store: RunStore) -> None:
+    parent = await claimed(store)
+    request = DelegationRequest(task="help", parent_id=parent.id)
+    with pytest.raises(Fenced):
+        await store.accept([(new_id(), request, request.limits)], 30, fence="1:another")
+    assert not await store.redis.exists(children_key(parent.id))
+    (child,) = await store.accept([(new_id(), request, request.limits)], 30, fence=parent.fence)
+    assert await store.redis.smembers(children_key(parent.id)) == {child.id}
 
 
 async def test_an_unknown_id_says_so(store: RunStore) -> None:
