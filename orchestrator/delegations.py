@@ -17,21 +17,14 @@ from orchestrator.dispatch import Dispatcher
 from shared import bus
 from shared.catalog import Catalog, ToolCard, WorkerCard
 from shared.connection import AWAY, connect
-from shared.delegation import (
-    MAX_REQUEST_BYTES,
-    MAX_TEXT_BYTES,
-    Delegation,
-    DelegationRequest,
-    DirectoryWorkspace,
-    Status,
-    ToolAgentStep,
-)
+from shared.delegation import Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
 from shared.errors import Invalid, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
 from shared.queue import Ticket
 from shared.runs import Page, RunStore
 from shared.settings import Settings
+from shared.sizes import check_sizes
 
 MAX_BATCH = 1000
 
@@ -92,7 +85,7 @@ class Delegations:
             return delegations, [answer.replayed for answer in answers]
 
     def _check(self, request: DelegationRequest, tools: Sequence[ToolCard]) -> None:
-        _check_sizes(request)
+        check_sizes(request)
         _check_tools(request.tools, tools)
         _check_version(request)
         if isinstance(request.workspace, DirectoryWorkspace):
@@ -221,15 +214,6 @@ async def _redis_guard() -> AsyncGenerator[None]:
         raise Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment") from error
     except RedisError as error:
         raise Unavailable(f"Redis refused a command ({error}); see the service's log") from error
-
-
-def _check_sizes(request: DelegationRequest) -> None:
-    text = len(request.task.encode()) + len(request.context.encode())
-    if text > MAX_TEXT_BYTES:
-        raise TooLarge(f"task and context are {text:,} bytes together; the cap is {MAX_TEXT_BYTES:,}")
-    whole = len(request.to_json().encode())
-    if whole > MAX_REQUEST_BYTES:
-        raise TooLarge(f"the request is {whole:,} bytes; the cap is {MAX_REQUEST_BYTES:,}")
 
 
 def _check_version(request: DelegationRequest) -> None:
