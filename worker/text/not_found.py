@@ -8,6 +8,7 @@ from shared.errors import ErrorType, ToolError
 from worker.files import Files
 from worker.output import clip
 from worker.text.numbered import numbered, without_numbers
+from worker.text.omission import placeholder
 from worker.text.replacement import find
 from worker.text.textfile import TextFile
 
@@ -45,6 +46,8 @@ def _known_mistake(file: TextFile, old: str) -> str | None:
         )
     if (plain := _unescaped(old)) != old and find(file, plain):
         return r"It is escaped twice: send line ends, tabs and quotes themselves, not as \n, \t and \"."
+    if found := placeholder(old, file.text):
+        return f"It has a placeholder, {clip(found, 100)!r}: send the lines that it stands for, or leave them out."
     if "\ufffd" in old and file.readable != file.text:
         return "\ufffd stands for bytes of the file that are not valid UTF-8: leave them out of old_string."
     return None

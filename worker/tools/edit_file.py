@@ -12,6 +12,7 @@ from worker.output import clip
 from worker.text.diff import unified
 from worker.text.not_found import no_such_file, no_such_text
 from worker.text.numbered import without_numbers
+from worker.text.omission import refuse_placeholder
 from worker.text.replacement import Replacement, replace
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
@@ -103,6 +104,7 @@ def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, R
     if done is None:
         raise no_such_text(file, params.path, params.old_string, params.new_string)
     _refuse_numbers(params)
+    refuse_placeholder("new_string", params.new_string, params.old_string, file.text)
     if done.text == file.text:
         raise _no_change("the file already reads so, apart from what had to be overlooked to find old_string")
     return path, file, done

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shared.errors import ErrorType
+from tests.running import Bench, call, script
 from tests.toolbench import EVERYTHING, Toolbench
 
 SOURCE = "def f():\n    return 1\n\n\ndef g():\n    return 1\n"
@@ -191,6 +194,71 @@ async def test_an_edit_reports_only_as_many_lines_as_help(desk: Toolbench) -> No
     )
     assert len(result.metadata["lines"]) == 100
     assert (result.metadata["addedLines"], result.metadata["removedLines"]) == (5000, 5000)
+
+
+async def test_a_text_that_is_nearly_right_is_found_and_the_answer_says_what_it_was(desk: Toolbench) -> None:
+    text = "\ufeffdef total(prices):\r\n    tax = 0.19\r\n    return sum(prices) * (1 + tax)"
+    desk.write("a.py", text)
+    old = "def total(price):\n    tax = 0.19\n    return sum(price) * (1 + tax)\n"
+    result = await desk.call("edit_file", path="a.py", old_string=old, new_string=old.replace("0.19", "0.2"))
+    assert result.success
+    assert result.content == (
+        "Successfully edited a.py: 1 place, line 1. old_string is not in the file: lines 1-3, 98 % alike, were taken "
+        "for it. What new_string keeps of it stays as the file has it. These lines differed: "
+        "line 1 of the file was 'def total(prices):', not 'def total(price):'; "
+        "line 3 of the file was 'return sum(prices) * (1 + tax)', not 'return sum(price) * (1 + tax)'."
+    )
+    assert result.metadata["tolerated"] == "wording"
+    assert desk.read("a.py").decode() == text.replace("0.19", "0.2")
+
+
+async def test_an_edit_that_was_made_before_is_no_change_even_if_it_is_nearly_found(desk: Toolbench) -> None:
+    text = "def total(prices):\n    tax = rate_of(country)\n    return sum(prices) * tax\n"
+    desk.write("a.py", text)
+    result = await desk.call("edit_file", path="a.py", old_string=text.replace("rate_of", "rates"), new_string=text)
+    assert result.error_type is ErrorType.EDIT_NO_CHANGE
+
+
+async def test_a_placeholder_never_replaces_the_code_it_stands_for(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    new = "def f():\n    return 3\n# ... rest of the code ...\n"
+    result = await desk.call("edit_file", path="a.py", old_string=SOURCE, new_string=new)
+    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
+    assert result.error == (
+        "new_string has a placeholder: '# ... rest of the code ...'. It would stand in the file instead of the lines "
+        "it is meant for. Write these lines out, or change less at once: what stays need not be given at all. "
+        "Nothing was changed."
+    )
+    assert desk.read("a.py").decode() == SOURCE
+    result = await desk.call("edit_file", path="a.py", old_string=new, new_string=SOURCE)
+    assert result.error_type is ErrorType.EDIT_NOT_FOUND
+    assert result.error is not None
+    assert "It has a placeholder, '# ... rest of the code ...': send the lines that it stands for" in result.error
+
+
+async def test_what_looks_like_a_placeholder_in_the_file_is_text_like_any_other(desk: Toolbench) -> None:
+    desk.write("a.md", "An example:\n\n    // ... rest of code\n")
+    result = await desk.call(
+        "edit_file", path="a.md", old_string="An example:\n", new_string="// ... rest of code\nis an example:\n"
+    )
+    assert result.success
+
+
+async def test_edits_of_one_file_in_one_turn_are_all_made_in_their_order(bench: Bench, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.txt").write_text("".join(f"line {number}\n" for number in range(20)))
+    edits = [
+        call("edit_file", path="a.txt", old_string=f"line {number}\n", new_string=f"line {number}\nafter {number}\n")
+        for number in range(20)
+    ]
+    edits += [call("edit_file", path="a.txt", old_string="after 7\nline 8", new_string="one\nafter the other")]
+    result = await bench.run(model=script(tmp_path, edits), workspace={"kind": "directory", "path": str(source)})
+    assert result.errors == []
+    [change] = result.file_changes
+    assert (change.path, change.added_lines, change.removed_lines) == ("a.txt", 21, 1)
+    patch = await bench.store.patch(result.delegation_id)
+    assert "+after 6\n line 7\n-line 8\n+one\n+after the other\n+after 8\n line 9\n+after 9\n" in patch
 
 
 @pytest.mark.requirement("S001-008")
