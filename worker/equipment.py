@@ -24,6 +24,10 @@ class Equipment:
     specs: tuple[ToolSpec, ...]
     context: ToolContext
 
+    @property
+    def polled(self) -> set[str]:
+        return {name for name, tool in self.kit.items() if tool.polls}
+
 
 @asynccontextmanager
 async def equipped(
@@ -36,6 +40,7 @@ async def equipped(
     request = claim.request
     async with AsyncExitStack() as opened:
         sandbox = opened.enter_context(services.sandbox(workspace))
+        opened.push_async_callback(sandbox.shells.end)
         registry = Registry(services.tools)
         place = Place(claim.id, request.tools, workspace.files, sandbox, warn)
         for source in services.sources:

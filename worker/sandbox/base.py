@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NoReturn, Protocol
 
 from shared.errors import ErrorType, ToolError
+from worker.sandbox.shells import BackgroundShellManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Command:
     """A name under which the sandbox keeps, out of the command's reach, that it began and how it ended."""
     keep: str = "head_tail"
     """``head`` or ``head_tail``: which end of a stream is kept when it is over ``max_output``."""
+    merged: bool = False
+    """Standard error goes where standard output goes, in the order of writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Sandbox(Protocol):
 
     reaped: list[str]
     """Command lines of all that had to be killed here so far, because its time was over or it was left behind."""
+    shells: BackgroundShellManager
+    """The commands that go on by themselves. Who closes the sandbox awaits their ``end`` before."""
 
     @property
     def broken(self) -> str | None:
@@ -72,6 +77,7 @@ class NoSandbox:
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.reaped: list[str] = []
+        self.shells = BackgroundShellManager(self._refuse)
 
     @property
     def broken(self) -> str | None:
@@ -84,4 +90,7 @@ class NoSandbox:
         return None
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
+        return await self._refuse()
+
+    async def _refuse(self, *_: object) -> NoReturn:
         raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run on this worker: {self.broken}")

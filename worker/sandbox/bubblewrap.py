@@ -19,9 +19,9 @@ from worker.sandbox.environment import MOUNT, Bwrap, Shown
 from worker.sandbox.kept import Kept
 from worker.sandbox.process import Process, Sink, guard, left_behind
 from worker.sandbox.selftest import Proof, prove
+from worker.sandbox.shells import BackgroundShellManager
 from worker.sandbox.stage import Stage
 
-_GRACE = 5.0
 NOT_BEGUN = 125
 _TMP_BYTES = 256 * 1024 * 1024
 _LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
@@ -60,6 +60,7 @@ class Bubblewrap:
         self._bwrap = bwrap
         self._shown = environment.shown() if shown is None else shown
         self.reaped: list[str] = []
+        self.shells = BackgroundShellManager(self.start, self._note_end, marks)
         self._word = f"left-{secrets.token_hex(16)}"
         self._running: set[Process] = set()
         self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -135,9 +136,8 @@ class Bubblewrap:
         except TimeoutError:
             timed_out = True
         finally:
-            await _end(process)
-            stderr, left = left_behind(kept[1].data, self._word)
-            self.reaped += [*process.reaped, *left]
+            await process.end()
+            stderr = self._note_end(process, kept[1].data)
         if not timed_out and (failure := process.failure):
             raise _not_started(failure, command)
         return Completed(
@@ -171,6 +171,12 @@ class Bubblewrap:
         process.ended.add_done_callback(lambda _: self._running.discard(process))
         return process
 
+    def _note_end(self, process: Process, stderr: bytes) -> bytes:
+        """Adds to ``reaped`` what of an ended process had to be killed; gives what the command itself said."""
+        said, left = left_behind(stderr, self._word)
+        self.reaped += [*process.reaped, *left]
+        return said
+
     def _command_line(self, command: Command, fds: list[int], *, interactive: bool) -> list[str]:
         """The argument vector; descriptors that go with it are added to ``fds``."""
         bwrap = self._bwrap or (self._proof.bwrap if self._proof else None)
@@ -185,7 +191,7 @@ class Bubblewrap:
             if bwrap.parts:
                 program = Path(stage.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
         options = _memory("options", b"\0".join(map(os.fsencode, self._options(command, fds))), fds)
-        script = guard(quiet=not interactive and not command.stdin)
+        script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
         seconds = math.ceil(command.timeout) + 10
         inner = [*(str(environment.tool("prlimit")), *_LIMITS, "--"), "/bin/sh", "-c", script, self._word]
         bound = [str(environment.tool("timeout")), "--signal=KILL", str(seconds)]  # ours ends it earlier, if we live
@@ -220,19 +226,6 @@ class Bubblewrap:
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
             self._stage = Stage(sources)
         return self._stage
-
-
-async def _end(process: Process) -> None:
-    """Kills what is left and waits for it, even when we are cancelled, but not for ever."""
-    if process.ended.done():
-        return
-    process.kill()
-    await asyncio.wait([process.ended], timeout=_GRACE)
-    if not process.ended.done():
-        process.kill_hard()
-        await asyncio.wait([process.ended], timeout=_GRACE)
-    if not process.ended.done():
-        raise ToolError(ErrorType.EXECUTION_FAILED, "the command cannot be ended; the kernel holds it")
 
 
 def _not_started(failure: str, command: Command) -> ToolError:

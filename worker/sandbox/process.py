@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+
+from shared.errors import ErrorType, ToolError
+from worker.sandbox.tree import asked_to_end, children, command_line, opened, tell
 
 READY = b"ready\n"
-GUARD = 'echo ready >&2; read -r go || exit 125; "$@"{input}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
+GUARD = 'echo ready >&2; read -r go || exit 125; "$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
 """The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
 
 By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run:
@@ -23,16 +25,19 @@ _LEFT = (
 )
 NO_INPUT = " </dev/null"
 """For commands that are given no input: some programs read a pipe instead of looking at files."""
+MERGED = " 2>&1"
+"""For commands whose two streams are one, in the order in which they are written."""
 _CHUNK = 256 * 1024
+_PATIENCE = 5.0
 MAX_REAPED = 20
 OURS = ("/usr/bin/timeout ", "/bin/timeout ", "/bin/sh -c echo ready")
 
 Sink = Callable[[bytes], None]
 
 
-def guard(*, quiet: bool) -> str:
-    """The guard's script; ``quiet`` commands are given no input."""
-    return GUARD.format(input=NO_INPUT if quiet else "", left=_LEFT)
+def guard(*, quiet: bool, merged: bool = False) -> str:
+    """The guard's script; ``quiet`` commands are given no input, ``merged`` ones write one stream."""
+    return GUARD.format(streams=NO_INPUT * quiet + MERGED * merged, left=_LEFT)
 
 
 def left_behind(stderr: bytes, word: str) -> tuple[bytes, list[str]]:
@@ -108,6 +113,52 @@ class Process:
         if self._started:
             self._feed()
 
+    def pause(self, seconds: float) -> None:
+        """Reads nothing for so long: a command that says more than a pipe holds waits, and costs us nothing."""
+        for fd in self._sinks:
+            self._loop.remove_reader(fd)
+        self._loop.call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.ended.done():
+            for fd in self._sinks:
+                self._loop.add_reader(fd, self._read, fd)
+
+    async def terminate(self, grace: float) -> None:
+        """Asks all that the command has started to end (SIGTERM); kills what is there after ``grace`` seconds.
+
+        The guard is held meanwhile: it ends the sandbox with the command, before others may be done. Raises as
+        ``end`` does.
+        """
+        guard = next(iter(children(self._init_pid)), 0) if self._init is not None else 0
+        held = opened(guard, self._init_pid) if guard else None
+        if held is not None:
+            ours = (guard, *children(guard))  # the second one is ``timeout``
+            opening = [opened(pid, parent) for pid, parent in self._living() if pid not in ours]
+            others = [fd for fd in opening if fd is not None]
+            try:
+                tell(held, signal.SIGSTOP)
+                if others and await asked_to_end(others, grace):
+                    tell(held, signal.SIGCONT)
+                    await asyncio.wait([self.ended], timeout=grace)
+            finally:
+                for fd in (held, *others):
+                    os.close(fd)
+        await self.end()
+
+    async def end(self) -> None:
+        """Kills what is left and waits for it, even when we are cancelled, but not for ever.
+
+        Raises ToolError(EXECUTION_FAILED) where even that does not end it.
+        """
+        for kill in (self.kill, self.kill_hard):
+            if self.ended.done():
+                return
+            kill()
+            await asyncio.wait([self.ended], timeout=_PATIENCE)
+        if not self.ended.done():
+            raise ToolError(ErrorType.EXECUTION_FAILED, "the command cannot be ended; the kernel holds it")
+
     def kill(self) -> None:
         """Ends everything in the sandbox; ``ended`` follows within milliseconds."""
         if self.ended.done():
@@ -142,7 +193,7 @@ class Process:
         if not word or (before and not before.endswith(b"\n")):
             return
         self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
-        self._init_pid = next(iter(_children(self._process.pid)), 0)
+        self._init_pid = next(iter(children(self._process.pid)), 0)
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
         self._started = True
@@ -185,13 +236,19 @@ class Process:
 
     def _note_living(self) -> None:
         """Remembers what lives in the sandbox; the guard and ``timeout`` are ours and not the command's."""
-        waiting = _children(self._init_pid)
-        while waiting and len(self.reaped) < MAX_REAPED:
-            pid = waiting.pop(0)
-            waiting += _children(pid)
-            line = _command_line(pid)
+        for pid, _ in self._living():
+            line = command_line(pid)
             if line and not line.startswith(OURS):
                 self.reaped.append(line)
+            if len(self.reaped) >= MAX_REAPED:
+                break
+
+    def _living(self) -> Iterator[tuple[int, int]]:
+        """Everything in the sandbox but its first process, parents before their children: (pid, its parent's)."""
+        waiting = [(pid, self._init_pid) for pid in children(self._init_pid)]
+        while waiting:
+            yield (found := waiting.pop(0))
+            waiting += [(pid, found[0]) for pid in children(found[0])]
 
     def _finish(self) -> None:
         if self._init is not None:
@@ -217,17 +274,3 @@ class Process:
         with suppress(BlockingIOError):
             while data := os.read(fd, _CHUNK):
                 self._sinks[fd](data)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
-    except OSError:
-        return []
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return " ".join(Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")).strip()[:120]
-    except OSError:
-        return ""

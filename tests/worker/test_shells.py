@@ -1,0 +1,196 @@
+"""Background shells below the tools: what bounds them, who sees them, and what is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import ErrorType, ToolError
+from tests.waiting import until
+from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
+from worker.sandbox import environment
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import Bwrap
+from worker.sandbox.selftest import prove
+from worker.sandbox.shells import BackgroundShell
+from worker.sandbox.unread import MAX_UNREAD, Unread, half_character
+from worker.text.line_filter import LineFilter
+
+LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "workspace"
+
+
+@pytest.fixture
+def sandbox(place: Path) -> Iterator[Bubblewrap]:
+    with sandbox_over(place) as sandbox:
+        yield sandbox
+
+
+async def started(sandbox: Bubblewrap, script: str) -> BackgroundShell:
+    """A shell that has said something."""
+    shell = await sandbox.shells.start(script, bash(script))
+    await until(shell.unread.news.is_set)
+    return shell
+
+
+@pytest.mark.requirement("P-18", "S000-084")
+async def test_at_the_end_every_shell_is_dead_and_named(sandbox: Bubblewrap, place: Path) -> None:
+    await started(sandbox, f"{DAEMON}; echo up; exec sleep 1234")
+    await started(sandbox, "trap '' TERM; echo up; exec sleep 5678")
+    await sandbox.shells.end()
+    assert not anyone_alive(place)
+    assert all(not shell.running for shell in sandbox.shells)
+    assert {"sleep 1234", "sleep 5678"} <= set(sandbox.reaped)
+
+
+@pytest.mark.requirement("S000-066", "S000-084")
+async def test_what_a_shell_leaves_behind_is_ended_with_it_and_named(sandbox: Bubblewrap, place: Path) -> None:
+    shell = await sandbox.shells.start("x", bash(f"{DAEMON}; sleep 0.1"))
+    await shell.process.ended
+    assert not anyone_alive(place)
+    await until(lambda: sandbox.reaped == ["sleep"])
+
+
+async def test_a_shell_that_was_ended_on_purpose_is_not_named(sandbox: Bubblewrap) -> None:
+    shell = await started(sandbox, "echo up; exec sleep 1000")
+    await shell.stop()
+    await sandbox.shells.end()
+    assert sandbox.reaped == []
+
+
+async def test_closing_the_sandbox_ends_its_shells(place: Path) -> None:
+    with sandbox_over(place) as sandbox:
+        shell = await started(sandbox, f"{DAEMON}; echo up; sleep 1000")
+    assert await shell.process.ended == -9
+    assert not anyone_alive(place)
+
+
+@pytest.mark.requirement("S000-078")
+async def test_a_shell_that_cannot_be_started_says_why(place: Path) -> None:
+    with sandbox_over(place, bwrap=Bwrap(Path("/bin/false"))) as sandbox:
+        shell = await sandbox.shells.start("x", bash("echo never"))
+        await shell.wait_for_news(20)
+        assert ((await shell.read()).status, shell.process.failure) == ("error", "it ended without a word")
+
+
+async def test_a_shell_that_is_ended_before_it_begins_does_nothing(sandbox: Bubblewrap, place: Path) -> None:
+    await Bubblewrap.selftest()
+    shell = await sandbox.shells.start("x", bash("touch ran"))
+    await shell.stop()
+    assert not (place / "ran").exists()
+    assert shell.status == "terminated"
+
+
+@pytest.mark.requirement("P-03")
+async def test_two_sandboxes_do_not_know_each_others_shells(tmp_path: Path) -> None:
+    with sandbox_over(tmp_path / "a") as one, sandbox_over(tmp_path / "b") as other:
+        shell = await started(one, "echo up; sleep 1000")
+        with pytest.raises(ToolError, match="there is no background shell"):
+            other.shells.lookup(shell.bash_id)
+        await other.shells.end()
+        assert shell.running
+        await one.shells.end()
+
+
+@pytest.mark.requirement("P-17")
+async def test_no_secret_of_the_worker_is_in_a_shells_environment(
+    sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-for-commands")
+    shell = await sandbox.shells.start("x", bash("env; tr '\\0' '\\n' </proc/1/environ"))
+    await shell.process.ended
+    said = (await shell.read()).text
+    assert "PATH=" in said
+    assert "sk-not-for-commands" not in said
+
+
+@pytest.mark.requirement("S000-081")
+def test_an_ordinary_user_can_ask_a_shell_to_end() -> None:
+    """The test is root here; elsewhere every other test is this one."""
+    need_root()
+    programs = [each.program for each in environment.bubblewraps()]
+    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
+        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+
+    async def work(home: Path) -> list[Any]:
+        proof = await prove(Bubblewrap, home, environment.bubblewraps())
+        with sandbox_over(home / "ws", bwrap=proof.bwrap, shown=()) as sandbox:
+            shell = await started(sandbox, LAST_WORDS)
+            await shell.stop()
+            return [(await shell.read()).text, shell.exit_code]
+
+    with home_of_an_ordinary_user() as home:
+        assert in_child(lambda: asyncio.run(work(home)), ORDINARY_UID) == ["up\nbye", 0]
+
+
+async def test_a_look_that_is_cancelled_uses_up_nothing(sandbox: Bubblewrap) -> None:
+    shell = await sandbox.shells.start("x", bash("printf 'a%.0s' {1..3000}; echo '!'"))
+    await shell.process.ended
+    looking = asyncio.create_task(shell.read("^(a|aa)+$"))
+    await until(lambda: shell.unread.empty)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    assert (await shell.read()).text.endswith("aaa!")
+
+
+async def test_a_flood_is_read_slowly(sandbox: Bubblewrap) -> None:
+    """Else one endless ``yes`` would keep the whole worker busy: a megabyte is kept, a pipe then waits for us."""
+    shell = await started(sandbox, "yes")
+    await until(lambda: shell.unread.full)
+    before = os.times()
+    await asyncio.wait([shell.process.ended], timeout=0.5)
+    after = os.times()
+    assert after.user + after.system - before.user - before.system < 0.25
+    await sandbox.shells.end()
+
+
+def test_of_what_nobody_reads_a_part_is_kept_and_the_rest_is_counted() -> None:
+    unread = Unread()
+    for _ in range(5):
+        unread.add(b"x" * MAX_UNREAD)
+    assert unread.full
+    data = unread.take()
+    assert (len(data.replace(b"x", b"")) < 100, data.count(b"x"), unread.lost) == (True, MAX_UNREAD, 4 * MAX_UNREAD)
+    assert unread.empty
+
+
+def test_what_is_put_back_stands_before_what_came_since() -> None:
+    unread = Unread()
+    unread.add(b"one ")
+    taken = unread.take()
+    unread.add(b"two")
+    unread.put_back(taken)
+    assert unread.news.is_set()
+    assert unread.take() == b"one two"
+    unread.put_back(b"rest")
+    assert (unread.news.is_set(), unread.empty) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("data", "bytes_"),
+    [(b"", 0), (b"abc", 0), ("é".encode(), 0), (b"\xc3", 1), (b"x\xe6\xbc", 2), (b"\xf0\x9f\x9a", 3), (b"\xff", 0)],
+)
+def test_half_a_character_at_the_end_is_counted(data: bytes, bytes_: int) -> None:
+    assert half_character(data) == bytes_
+
+
+def test_a_filter_finds_anywhere_in_a_line_and_sees_no_carriage_return() -> None:
+    assert LineFilter("b$").matching(["ab\r", "ba", "b"]) == ["ab\r", "b"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<n>", "a{2,1}", "(?<=a*+)(", "\\"])
+def test_a_wrong_filter_is_a_mistake_of_the_arguments(pattern: str) -> None:
+    with pytest.raises(ToolError, match="filter is no regular expression") as caught:
+        LineFilter(pattern)
+    assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS

@@ -1,0 +1,258 @@
+"""Background shells: commands that go on while the model does other things, until they end or their run does.
+
+They belong to one run's sandbox and to nobody else (P-03, P-18). ``bash`` starts them, ``bash_output`` reads them,
+``bash_kill`` ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.errors import ErrorType, ToolError
+from shared.log import log
+from shared.wire import now
+from worker.output import clip
+from worker.sandbox.kept import Kept
+from worker.sandbox.process import Process, Sink
+from worker.sandbox.unread import Unread, half_character
+from worker.text.line_filter import LineFilter
+from worker.threads import to_the_end
+
+if TYPE_CHECKING:
+    from worker.sandbox.base import Command
+
+MAX_SHELLS = 8
+"""Shells of one run that still run or have ended with something unread."""
+MAX_SECONDS = 24 * 3600
+"""What bounds a shell is its run's end; no run is longer than this."""
+GRACE_SECONDS = 2.0
+"""What a shell has between SIGTERM and SIGKILL."""
+_PAUSE = 0.02
+"""After each piece that is too much to keep: whoever floods must not keep the worker busy."""
+_ID = re.compile(r"[0-9a-f]{8}")
+
+Start = Callable[["Command", Sink, Sink], Awaitable[Process]]
+
+
+class ShellStatus(StrEnum):
+    """What a shell is doing, or how it ended (S000-078)."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """It ended with another exit code than 0."""
+    TERMINATED = "terminated"
+    """``bash_kill`` ended it."""
+    ERROR = "error"
+    """It could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One look at a shell: what is new, and how it stood at that moment.
+
+    Of ``lines`` new lines, ``text`` has the ``shown`` ones. ``exit_code`` is None while it runs.
+    """
+
+    text: str
+    lines: int
+    shown: int
+    lost_bytes: int
+    status: ShellStatus
+    exit_code: int | None
+
+
+@dataclass(slots=True, eq=False)
+class BackgroundShell:
+    """One command that goes on by itself (S000-067)."""
+
+    bash_id: str
+    command: str
+    process: Process
+    start_time: datetime = field(default_factory=now)
+    unread: Unread = field(default_factory=Unread)
+    """Hears what the command prints."""
+    guard_said: Kept = field(default_factory=lambda: Kept(64 * 1024))
+    """Hears the sandbox's own standard error."""
+    killed: bool = False
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def running(self) -> bool:
+        return not self.process.ended.done()
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self.running else self.process.ended.result()
+
+    @property
+    def status(self) -> ShellStatus:
+        if self.running:
+            return ShellStatus.RUNNING
+        if self.killed:
+            return ShellStatus.TERMINATED
+        if self.process.failure:
+            return ShellStatus.ERROR
+        return ShellStatus.FAILED if self.exit_code else ShellStatus.COMPLETED
+
+    async def wait_for_news(self, seconds: float) -> None:
+        """Until it prints something or ends, but not for longer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.unread.news.wait()
+
+    async def read(self, pattern: str | None = None) -> News:
+        """What is new since the last time (S000-075); with a pattern only the lines that match (S000-077).
+
+        Whatever is not shown then counts as read, too; but a line that is not whole yet waits for its end. Raises
+        ToolError for a wrong pattern, or one that takes too long; then nothing counts as read.
+        """
+        async with self._reading:
+            wanted = None if pattern is None else await to_the_end(LineFilter, pattern)
+            status, exit_code = self.status, self.exit_code
+            data = self.unread.take()
+            end = len(data)
+            if status is ShellStatus.RUNNING:
+                end = data.rfind(b"\n") + 1 if wanted else end - half_character(data)
+            lines = data[:end].decode("utf-8", "replace").removesuffix("\n").split("\n") if end else []
+            try:
+                shown = await to_the_end(wanted.matching, lines) if wanted else lines
+            except BaseException:
+                self.unread.put_back(data)
+                self.unread.news.set()
+                raise
+            self.unread.put_back(data[end:])
+            if status is not ShellStatus.RUNNING:
+                self.unread.news.set()  # nothing more is to be waited for
+            lost, self.unread.lost = self.unread.lost, 0
+            return News("\n".join(shown), len(lines), len(shown), lost, status, exit_code)
+
+    async def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """SIGTERM to all of it, and SIGKILL after ``grace`` seconds (S000-081); afterwards all of it is dead.
+
+        Raises ToolError where it cannot be ended.
+        """
+        if not self.running:
+            return
+        self.killed = True
+        await self.process.terminate(grace)
+
+
+class BackgroundShellManager:
+    """The shells of one run, by id (S000-068).
+
+    ``start`` starts a command. ``note_end`` hears of each end that ``bash_kill`` did not make: the process, and what
+    its guard said. ``marks`` is a directory where ids outlive this worker, so that a later attempt knows what is lost.
+    """
+
+    def __init__(
+        self, start: Start, note_end: Callable[[Process, bytes], object] | None = None, marks: Path | None = None
+    ) -> None:
+        self._start = start
+        self._note_end = note_end
+        self._marks = marks
+        self._shells: dict[str, BackgroundShell] = {}
+        self._removed: dict[str, ShellStatus] = {}
+
+    def __iter__(self) -> Iterator[BackgroundShell]:
+        return iter([*self._shells.values()])
+
+    async def start(self, line: str, command: Command) -> BackgroundShell:
+        """Starts a command, shown as ``line``, and does not wait for it. Both its streams are one (S000-065).
+
+        ``command.timeout`` counts for nothing: it may live as long as its run. Raises ToolError: LIMIT_REACHED where
+        there are too many, others where commands cannot be run.
+        """
+        self._refuse_too_many()
+        unread = Unread()
+        guard_said = Kept(64 * 1024)
+
+        def hear(data: bytes) -> None:
+            unread.add(data)
+            if unread.full:
+                process.pause(_PAUSE)
+
+        process = await self._start(replace(command, timeout=MAX_SECONDS, merged=True), hear, guard_said.add)
+        shell = BackgroundShell(self._new_id(), line, process, unread=unread, guard_said=guard_said)
+        self.add(shell)
+        self.start_monitor(shell.bash_id)
+        return shell
+
+    def add(self, shell: BackgroundShell) -> None:
+        self._shells[shell.bash_id] = shell
+        if mark := self._mark(shell.bash_id):
+            with suppress(OSError):  # without it, a later attempt only knows less
+                mark.touch(0o600)
+
+    def start_monitor(self, bash_id: str) -> None:
+        """From now on its end is noticed, whoever asks. The event loop reads and watches; no task is needed for it."""
+        shell = self._shells[bash_id]
+
+        def ended(_: object) -> None:
+            shell.unread.news.set()
+            if self._note_end and not shell.killed:
+                self._note_end(shell.process, shell.guard_said.data)
+
+        shell.process.ended.add_done_callback(ended)
+
+    def lookup(self, bash_id: str) -> BackgroundShell:
+        """The shell of that id. Raises ToolError that says what became of it, or which there are."""
+        if shell := self._shells.get(bash_id):
+            return shell
+        if (mark := self._mark(bash_id)) and mark.exists():
+            why = (
+                f"background shell {bash_id} ended when its worker was lost, and its unread output with it. "
+                "Look at the workspace, then start it again with bash and run_in_background true."
+            )
+        elif status := self._removed.get(bash_id):
+            why = f"background shell {bash_id} is gone: bash_kill ended it ({status}). {self._there_are()}"
+        else:
+            why = f"there is no background shell {clip(bash_id, 40)!r}. {self._there_are()}"
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, why)
+
+    def remove(self, bash_id: str) -> None:
+        """Forgets a shell that has ended, with everything it held."""
+        if shell := self._shells.pop(bash_id, None):
+            self._removed[bash_id] = shell.status
+            if mark := self._mark(bash_id):
+                mark.unlink(missing_ok=True)
+
+    async def end(self) -> None:
+        """Kills what still runs and waits until it is dead (P-18, S000-084); for the end of the run."""
+        ends = await asyncio.gather(*(shell.process.end() for shell in self), return_exceptions=True)
+        for error in ends:
+            if error is not None:
+                log.error("a background shell outlives its run: %s", error)
+
+    def _new_id(self) -> str:
+        while (bash_id := str(uuid.uuid4())[:8]) in self._shells or bash_id in self._removed:
+            pass
+        return bash_id
+
+    def _mark(self, bash_id: str) -> Path | None:
+        return self._marks / f"shell-{bash_id}" if self._marks and _ID.fullmatch(bash_id) else None
+
+    def _refuse_too_many(self) -> None:
+        held = [shell for shell in self if shell.running or not shell.unread.empty]
+        if len(held) >= MAX_SHELLS:
+            raise ToolError(
+                ErrorType.LIMIT_REACHED,
+                f"there may be {MAX_SHELLS} background shells at once. {self._there_are(held)} "
+                "End one with bash_kill, or read one that has ended with bash_output.",
+            )
+
+    def _there_are(self, shells: Iterable[BackgroundShell] | None = None) -> str:
+        listed = ", ".join(
+            f"{shell.bash_id} ({shell.status}: {clip(' '.join(shell.command.split()), 60)})"
+            for shell in (self if shells is None else shells)
+        )
+        return f"There are: {listed}." if listed else "There are none; start one with bash and run_in_background true."

@@ -1,0 +1,70 @@
+"""Processes below a process, as /proc shows them. What is gone by the time it is looked at is no error."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """The children of every thread of a process."""
+    try:
+        threads = [*Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:
+        with suppress(OSError):
+            found += map(int, (thread / "children").read_text("ascii").split())
+    return found
+
+
+def opened(pid: int, parent: int) -> int | None:
+    """A descriptor of a process that is this parent's child: a number alone may be another's by now."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if pid in children(parent):
+        return fd
+    os.close(fd)
+    return None
+
+
+def tell(fd: int, what: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(fd, what)
+
+
+async def asked_to_end(fds: Iterable[int], seconds: float) -> bool:
+    """Sends SIGTERM to all of these processes; whether, ``seconds`` later at most, all are gone."""
+    loop = asyncio.get_running_loop()
+    living = set(fds)
+    all_gone = loop.create_future()
+
+    def gone(fd: int) -> None:
+        loop.remove_reader(fd)
+        living.discard(fd)
+        if not living and not all_gone.done():
+            all_gone.set_result(None)
+
+    for fd in [*living]:
+        loop.add_reader(fd, gone, fd)
+        tell(fd, signal.SIGTERM)
+    try:
+        await asyncio.wait([all_gone], timeout=seconds)
+        return not living
+    finally:
+        for fd in living:
+            loop.remove_reader(fd)
+
+
+def command_line(pid: int) -> str:
+    try:
+        return " ".join(Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")).strip()[:120]
+    except OSError:
+        return ""

@@ -1,0 +1,44 @@
+"""Lines by a regular expression, with a limit on the time that it may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import regex
+
+from shared.errors import ErrorType, ToolError
+
+SECONDS = 1.0
+"""For all lines of one look together. Some patterns take for ever on some lines."""
+
+
+class LineFilter:
+    """A compiled pattern. Raises ToolError(INVALID_TOOL_PARAMS) where it is no regular expression.
+
+    Slow by nature: make and use it in a thread.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            self._wanted = regex.compile(pattern)
+        except (regex.error, RecursionError, OverflowError) as error:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"filter is no regular expression: {error}. Escape what is meant as it stands, as in `foo\\(`.",
+            ) from None
+
+    def matching(self, lines: Sequence[str], seconds: float = SECONDS) -> list[str]:
+        """The lines in which the pattern is found. Raises ToolError(TIMEOUT) when the time is over."""
+        deadline = time.monotonic() + seconds
+        try:
+            return [line for line in lines if self._found(line.removesuffix("\r"), deadline - time.monotonic())]
+        except TimeoutError:
+            raise ToolError(
+                ErrorType.TIMEOUT,
+                f"the filter took longer than {seconds:g} s; use a simpler one, or none. The output is kept.",
+            ) from None
+
+    def _found(self, line: str, seconds: float) -> bool:
+        # `regex` can be stopped inside one match, which `re` cannot
+        return self._wanted.search(line, timeout=max(0.001, seconds), concurrent=True) is not None
