@@ -16,9 +16,11 @@ from shared.tokens import estimate
 from worker.files import Files
 from worker.output import bounded
 from worker.registry import Registry, find
-from worker.sandbox.base import NoSandbox, Sandbox
+from worker.sandbox.base import Command, NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
+from worker.sandbox.shells import BackgroundShell
+from worker.sandbox.unread import Unread
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
 
@@ -58,6 +60,17 @@ class Toolbench:
             result = ToolResult.failed(error)
         return await bounded(result, tool, context, estimate)
 
+    async def start_shell(self, bash_id: str, command: str) -> BackgroundShell:
+        """A background shell of a known id."""
+        assert isinstance(self.sandbox, Bubblewrap)
+        unread = Unread()
+        argv = ["bash", "--noprofile", "--norc", "-c", command]
+        process = await self.sandbox.start(Command(argv, 60, merged=True), unread.add, unread.add)
+        shell = BackgroundShell(bash_id, command, process, unread=unread)
+        self.sandbox.shells.add(shell)
+        self.sandbox.shells.start_monitor(bash_id)
+        return shell
+
     def write(self, path: str, content: str | bytes = "", *, age: float | None = None) -> None:
         """Puts a file there; ``age`` is how many seconds ago it was changed."""
         self.files.write(path, content if isinstance(content, bytes) else content.encode())
@@ -92,6 +105,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Toolbench]:
         open_toolbench(tmp_path / "workspace", sandbox=sandbox) as desk,
     ):
         yield desk
+        await sandbox.shells.end()
 
 
 @pytest.fixture

@@ -22,16 +22,20 @@ from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
 
+SHELL = "5a3b1e00"
 SAMPLES: Mapping[str, dict[str, Any]] = {
     "read_file": {"path": "src/app.py"},
     "write_file": {"path": "src/new.py", "content": "print('new')\n"},
     "edit_file": {"path": "src/app.py", "old_string": "VALUE = 1", "new_string": "VALUE = 2"},
     "bash": {"command": "cat src/app.py"},
+    "bash_output": {"bash_id": SHELL},
+    "bash_kill": {"bash_id": SHELL},
     "glob": {"pattern": "**/*.py"},
     "grep": {"pattern": "VALUE"},
     "list_directory": {"path": "src"},
     "record_note": {"content": "Remember this."},
     "recall_notes": {"category": "general"},
+    "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
 }
 """Arguments with which a call succeeds in the workspace that ``prepare`` makes."""
 
@@ -40,11 +44,14 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "write_file": {"path": "long.txt", "content": "y" * 2_000_000},
     "edit_file": {"path": "long.txt", "old_string": "word", "new_string": "other", "replace_all": True},
     "bash": {"command": "cat long.txt; cat long.txt >&2"},
+    "bash_output": {"bash_id": SHELL},
+    "bash_kill": {"bash_id": SHELL},
     "glob": {"pattern": "many/**"},
     "grep": {"pattern": "word", "max_results": 1000},
     "list_directory": {"path": "many"},
     "record_note": {"content": "y" * 20_000},
     "recall_notes": {"category": "y" * 20_000},
+    "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
 }
 """Arguments that have much to say or to do."""
 
@@ -58,7 +65,18 @@ ESCAPES = (
     "~/x",
 )
 
+TOUCHES_NOTHING = ("bash_output", "bash_kill")
+"""They act on what the run itself has started, and on nothing else."""
+
 each_tool = pytest.mark.parametrize("tool", BUILTIN, ids=lambda tool: tool.name)
+
+
+@pytest.fixture
+async def desk(desk: Toolbench, request: pytest.FixtureRequest) -> Toolbench:
+    """For tools that work on a background shell there is one, with much to say."""
+    if "bash_id" in request.getfixturevalue("tool").schema["properties"]:
+        await desk.start_shell(SHELL, "yes 'word and more words' | head -c 1200000; exec sleep 1000")
+    return desk
 
 
 def prepare(desk: Toolbench, value: int = 1) -> None:
@@ -268,7 +286,7 @@ def test_kind_effect_and_step_type_are_declared_and_agree(tool: AnyTool) -> None
 @each_tool
 def test_what_a_call_touches_is_known_before_it_runs(tool: AnyTool) -> None:
     touches = tool.touches(tool.parse(SAMPLES[tool.name]))
-    assert touches != Touches()
+    assert (touches == Touches()) == (tool.name in TOUCHES_NOTHING)
     if path := SAMPLES[tool.name].get("path"):
         assert touches.paths == (path,)
 

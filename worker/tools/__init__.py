@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from worker.tools.base import AnyTool
 from worker.tools.bash import Bash
+from worker.tools.bash_kill import BashKill
+from worker.tools.bash_output import BashOutput
 from worker.tools.edit_file import EditFile
 from worker.tools.glob import Glob
 from worker.tools.grep import Grep
@@ -12,17 +14,21 @@ from worker.tools.read_file import ReadFile
 from worker.tools.recall_notes import RecallNotes
 from worker.tools.record_note import RecordNote
 from worker.tools.write_file import WriteFile
+from worker.tools.write_todos import WriteTodos
 
 BUILTIN: tuple[AnyTool, ...] = (
     ReadFile(),
     WriteFile(),
     EditFile(),
     Bash(),
+    BashOutput(),
+    BashKill(),
     Glob(),
     Grep(),
     ListDirectory(),
     RecordNote(),
     RecallNotes(),
+    WriteTodos(),
 )
-DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "glob", "grep")
+DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep")
 """What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision (C19)."""

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.output import clip
-from worker.sandbox.base import Command, Completed
+from worker.sandbox.base import Command
+from worker.text import command_output
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
 
 DEFAULT_TIMEOUT = 120
@@ -23,7 +24,13 @@ LIVE_CHARS = 2000
 class BashParams(Params):
     command: str = Field(min_length=1, max_length=100_000, description="The command line.")
     timeout: int = Field(
-        default=DEFAULT_TIMEOUT, description="Seconds after which the command is stopped, at most 600."
+        default=DEFAULT_TIMEOUT,
+        description="Seconds after which the command is stopped, at most 600. A background command needs none.",
+    )
+    run_in_background: bool = Field(
+        default=False,
+        description="True starts the command and answers at once with a bash_id; it goes on until it ends, bash_kill "
+        "ends it or the task is over.",
     )
 
 
@@ -34,6 +41,8 @@ class Bash(Tool[BashParams]):
     no input: a program that asks a question or waits for input is stopped when its time is over. When the command
     ends, everything it started ends. Dangerous commands (such as rm -rf) may wait for a person's approval or be
     refused. Over-long output is cut in the middle; the whole of it is saved, and the answer says where.
+    Run what takes minutes with run_in_background and go on with other work: bash_output reads it, bash_kill ends it.
+    Commands share the workspace and nothing else: a server is reached only from the command line that started it.
     For reading, writing, editing and searching files the tools made for it are better.
     """
 
@@ -48,7 +57,7 @@ class Bash(Tool[BashParams]):
     params = BashParams
 
     def title(self, params: BashParams) -> str:
-        return f"$ {clip(' '.join(params.command.split()), 78)}"
+        return f"$ {clip(' '.join(params.command.split()), 76)}{' &' * params.run_in_background}"
 
     def touches(self, params: BashParams) -> Touches:
         return Touches(command=params.command)
@@ -67,17 +76,27 @@ class Bash(Tool[BashParams]):
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
         if "\0" in params.command:
             raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the command holds a NUL character, which no shell accepts")
-        seconds, remark = _bounded(params.timeout)
         argv = shell(params.command, has_bash=ctx.sandbox.program("bash") is not None)
+        if params.run_in_background:
+            return await self._start(ctx, params, argv)
+        seconds, remark = _bounded(params.timeout)
         done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), _live(ctx))
-        facts = {"exitCode": done.exit_code, "seconds": round(done.seconds, 3), "timedOut": done.timed_out}
-        content = "\n".join(part for part in (_output(done), remark) if part)
+        facts = command_output.facts_of(done)
+        content = "\n".join(part for part in (command_output.whole(done), remark) if part)
         if done.timed_out:
             return ToolResult.failed(_too_slow(seconds), content, title=self.title(params), metadata=facts)
         if done.exit_code:
             failure = ToolError(ErrorType.EXECUTION_FAILED, f"the command ended with exit code {done.exit_code}")
             return ToolResult.failed(failure, content, title=self.title(params), metadata=facts)
         return ToolResult(content or "(no output)", self.title(params), metadata=facts)
+
+    async def _start(self, ctx: ToolContext, params: BashParams, argv: list[str]) -> ToolResult:
+        started = await ctx.sandbox.shells.start(params.command, Command(argv, params.timeout, mark=ctx.call_id))
+        id = started.bash_id
+        said = f"Command started in background. Use bash_output to monitor (bash_id='{id}')."
+        facts = command_output.facts(0, f"Background command started with ID: {id}", bash_id=id)
+        content = f"{said}\n\nCommand: {params.command}\nBash ID: {id}"
+        return ToolResult(content, self.title(params), metadata=facts)
 
 
 def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[str]:
@@ -103,18 +122,6 @@ def _too_slow(seconds: int) -> ToolError:
         f"the command was stopped after {seconds} second{'s' * (seconds != 1)}, with all that it had started. "
         f"If it waits for input, give it its input{longer}. The output so far:",
     )
-
-
-def _output(done: Completed) -> str:
-    """Standard output, standard error, exit code; what is empty is left out (S001-039)."""
-    parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
-    if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
-        parts.append(f"[stderr]\n{errors}")
-    if done.dropped_bytes:
-        parts.append(f"[{done.dropped_bytes} bytes of output were too much and are lost]")
-    if done.exit_code and not done.timed_out:
-        parts.append(f"[exit code: {done.exit_code}]")
-    return "\n".join(part for part in parts if part)
 
 
 def _live(ctx: ToolContext) -> Callable[[bytes], None]:

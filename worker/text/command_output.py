@@ -1,0 +1,55 @@
+"""What a command printed and how it stands, as the model reads it and as programs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.output import clip
+from worker.sandbox.base import Completed
+from worker.sandbox.shells import BackgroundShell, News, ShellStatus
+
+MAX_FACT_CHARS = 2000
+"""Of each stream; the content has all of it."""
+
+
+def whole(done: Completed) -> str:
+    """Standard output, standard error, exit code; what is empty is left out (S001-039)."""
+    parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
+    if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
+        parts.append(f"[stderr]\n{errors}")
+    if done.dropped_bytes:
+        parts.append(_lost(done.dropped_bytes))
+    if done.exit_code and not done.timed_out:
+        parts.append(f"[exit code: {done.exit_code}]")
+    return "\n".join(part for part in parts if part)
+
+
+def new(shell: BackgroundShell, news: News) -> str:
+    """What is new of a background shell, and its status (S000-076)."""
+    parts = [news.text] if news.shown else ["(no line matches the filter)" if news.lines else "(no new output)"]
+    if news.shown < news.lines:
+        parts.append(f"[{news.shown} of {news.lines} new lines match the filter; the others are not shown again]")
+    if news.lost_bytes:
+        parts.append(_lost(news.lost_bytes))
+    if news.status is ShellStatus.ERROR:
+        parts.append(f"It could not be started: {shell.process.failure}")
+    code = "" if news.exit_code is None else f", exit code: {news.exit_code}"
+    return "\n".join([*parts, f"[bash_id: {shell.bash_id}, status: {news.status}{code}]"])
+
+
+def facts(
+    exit_code: int | None, stdout: str, stderr: str = "", bash_id: str | None = None, **more: Any
+) -> dict[str, Any]:
+    """A command's answer as programs read it (S000-070); success, content and error are the result's own (C11)."""
+    streams = {"stdout": clip(stdout, MAX_FACT_CHARS), "stderr": clip(stderr, MAX_FACT_CHARS)}
+    return {"exitCode": exit_code, **streams, "bashId": bash_id, **more}
+
+
+def facts_of(done: Completed) -> dict[str, Any]:
+    """``facts`` of a command that ran in the foreground."""
+    streams = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
+    return facts(done.exit_code, *streams, seconds=round(done.seconds, 3), timedOut=done.timed_out)
+
+
+def _lost(count: int) -> str:
+    return f"[{count} bytes of output were too much and are lost]"

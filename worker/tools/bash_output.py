@@ -1,0 +1,53 @@
+"""``bash_output``: what a background shell has printed since the last look, and how it stands."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from worker.output import clip
+from worker.text import command_output
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
+
+WAIT_SECONDS = 5.0
+"""Where there is nothing to tell: every call costs the model a turn, so an empty answer comes late."""
+
+
+class BashOutputParams(Params):
+    bash_id: str = Field(min_length=1, description="The shell's id, as bash with run_in_background gave it.")
+    filter: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="A regular expression: show only lines that match it. The others count as read, too.",
+    )
+
+
+class BashOutput(Tool[BashOutputParams]):
+    """Shows what a background shell has printed since the last look, and its status.
+
+    The shell is one that bash started with run_in_background, running or ended; its standard error stands among its
+    output, in the order of writing. Status is running, completed (exit code 0), failed (another one), terminated (by
+    bash_kill) or error (it could not be started). Where nothing is new this waits a few seconds for it.
+    With a filter, the last line of a running shell is shown only once it is whole.
+    """
+
+    name = "bash_output"
+    switch = "enable_bash"
+    kind = Kind.READ
+    effect = Effect.PURE
+    """It uses up what it shows, but after a crash there is nothing left that a second call could miss."""
+    needs_sandbox = True
+    polls = True
+    output = OutputLimit(keep="head_tail")
+    params = BashOutputParams
+
+    def title(self, params: BashOutputParams) -> str:
+        return f"output of background shell {clip(params.bash_id, 40)}"
+
+    async def run(self, ctx: ToolContext, params: BashOutputParams) -> ToolResult:
+        shell = ctx.sandbox.shells.lookup(params.bash_id)
+        await shell.wait_for_news(WAIT_SECONDS)
+        news = await shell.read(params.filter)
+        facts = command_output.facts(
+            news.exit_code, news.text, bash_id=shell.bash_id, status=news.status, startedAt=shell.start_time.isoformat()
+        )
+        return ToolResult(command_output.new(shell, news), self.title(params), metadata=facts)
