@@ -15,6 +15,7 @@ from worker.tools.recall_notes import RecallNotes
 from worker.tools.record_note import RecordNote
 from worker.tools.write_file import WriteFile
 from worker.tools.write_todos import WriteTodos
+from worker.tools.write_todos import WriteTodos
 
 BUILTIN: tuple[AnyTool, ...] = (
     ReadFile(),
@@ -28,6 +29,7 @@ BUILTIN: tuple[AnyTool, ...] = (
     ListDirectory(),
     RecordNote(),
     RecallNotes(),
+    WriteTodos(),
     WriteTodos(),
 )
 DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep")
