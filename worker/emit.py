@@ -41,6 +41,7 @@ class Emitter:
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
         self._frame: asyncio.TimerHandle | None = None
         self._fenced = False
+        self._left = False
         self._retention = 0
 
     def emit(self, event: Event) -> None:
@@ -92,6 +93,15 @@ class Emitter:
         self._retention = retention
         await self.settled()
 
+    def leave(self) -> None:
+        """Says what there is to say, and nothing more from now on: the run is handed over.
+
+        What its calls say while they are stopped would pass for their answers. So the next attempt finds them as after
+        a crash, and settles them.
+        """
+        self._flush()
+        self._left = True
+
     def close(self) -> None:
         for handle in (self._flushing, self._frame):
             if handle is not None:
@@ -106,7 +116,9 @@ class Emitter:
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
-        if self._fenced or not (self._events or self._entries or self._ledger or self._fields or self._retention):
+        if self._fenced or self._left:
+            return
+        if not (self._events or self._entries or self._ledger or self._fields or self._retention):
             return
         writing = Writing(
             events=self._events,
@@ -137,7 +149,7 @@ class Emitter:
     def _publish(self, event: Event) -> None:
         """A transient frame, after everything durable that was said before it."""
         self._flush()
-        if not self._fenced:
+        if not (self._fenced or self._left):
             self._pipe.publish(channel(self._claim.id), self._encode(event, None))
 
     def _encode(self, event: Event, seq: int | None) -> str:

@@ -214,6 +214,9 @@ class Run:
         signal = asyncio.create_task(self.stop.wait())
         try:
             await asyncio.wait({doing, signal}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.emit.leave()
+            raise
         finally:
             signal.cancel()
             if not doing.done():

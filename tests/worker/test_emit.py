@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, TurnStarted
 from shared.ids import new_id
-from shared.keys import channel, record_key
+from shared.keys import channel, ledger_key, record_key
 from shared.runs import WRITING, Claim, RunStore
 from tests.waiting import until
 from worker.emit import Emitter
@@ -132,3 +132,16 @@ async def test_after_the_lease_is_lost_nothing_more_is_said(voice: Voice) -> Non
         await voice.emitter.settled()
     assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1]
     assert voice.fenced == 1
+
+
+async def test_a_run_that_is_handed_over_says_what_it_had_to_say_and_nothing_more(voice: Voice) -> None:
+    voice.emitter.emit(TurnStarted(turn=1))
+    voice.emitter.leave()
+    voice.emitter.emit(TurnStarted(turn=2))
+    voice.emitter.mark("call", "finished")
+    voice.emitter.emit(Heartbeat(turn=2, tool_calls=0, elapsed_ms=5))
+    await voice.emitter.settled()
+    assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1, 2]
+    assert not await voice.store.redis.exists(ledger_key(voice.claim.id))
+    assert (await voice.next_frame())["turn"] == 1
+    assert await voice.heard.get_message(ignore_subscribe_messages=True) is None
