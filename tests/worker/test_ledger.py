@@ -13,6 +13,7 @@ from shared.connection import Pipe
 from shared.delegation import DelegationRequest, EmptyWorkspace
 from shared.ids import new_id
 from shared.runs import WRITING, RunStore
+from tests.waiting import until
 from worker.emit import Emitter
 from worker.ledger import Ledger
 from worker.sandbox.bubblewrap import Bubblewrap
@@ -116,6 +117,22 @@ async def test_an_end_that_the_loss_of_the_worker_may_have_made_is_in_doubt(desk
     settled = await desk.settled(tool, params)
     assert settled is not None
     assert "outcome unknown" in (settled.error or "")
+
+
+async def test_a_background_command_died_with_its_worker_and_is_in_doubt(desk: Desk) -> None:
+    """However far it had come: it is not started a second time unasked."""
+    tool, params = await desk.begin("bash", command="touch begun; exec sleep 100", run_in_background=True)
+    await tool.run(desk.context, params)
+    await until(lambda: desk.context.files.stat("begun"), timeout=20)
+    await desk.context.sandbox.shells.end()
+    settled = await desk.settled(tool, params)
+    assert settled is not None
+    assert "outcome unknown" in (settled.error or "")
+
+
+async def test_a_background_command_that_never_began_is_started(desk: Desk) -> None:
+    tool, params = await desk.begin("bash", command="sleep 100", run_in_background=True)
+    assert await desk.settled(tool, params) is None
 
 
 async def test_an_edit_is_told_by_the_file_itself(desk: Desk) -> None:

@@ -157,3 +157,10 @@ def test_calls_that_differ_in_their_arguments_are_no_cycle() -> None:
 
 def test_a_cycle_longer_than_five_calls_is_let_be() -> None:
     Repetition().watch(calls(*["a", "b", "c", "d", "e", "f"] * 10))
+
+
+def test_what_is_polled_is_no_cycle_and_hides_none() -> None:
+    repetition = Repetition({"poll"})
+    repetition.watch(calls(*["poll"] * 100, *["poll", "a"] * 4))
+    with pytest.raises(LimitReached):
+        repetition.watch(calls("poll", "a"))
