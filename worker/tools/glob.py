@@ -7,11 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
 from worker.files import Entry, Files
-from worker.output import clip, is_private, one_line
-from worker.search.globbing import Pattern
-from worker.search.searching import searched
+from worker.output import clip, one_line
+from worker.search.searching import matching
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -56,7 +54,7 @@ class Glob(Tool[GlobParams]):
         top = ctx.files.relative(params.path).rstrip("/")
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": top}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
-        found = await to_the_end(_found, ctx.files, _pattern(ctx.files, params.pattern), top, params, Event())
+        found = await to_the_end(_found, ctx.files, params.pattern, top, params, Event())
         shown = found[:DEFAULT_LIMIT]
         facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT}
         title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
@@ -75,33 +73,9 @@ class Glob(Tool[GlobParams]):
         said = f"No file below {top} matches {params.pattern!r}."
         if "/" in params.pattern:
             return said
-        deeper = await to_the_end(_found, ctx.files, Pattern(f"**/{params.pattern}"), top, params, Event())
+        deeper = await to_the_end(_found, ctx.files, f"**/{params.pattern}", top, params, Event())
         return said + (f" {len(deeper)} match '**/{params.pattern}'." if deeper else "")
 
 
-def _pattern(files: Files, pattern: str) -> Pattern:
-    if ".." in pattern.split("/"):
-        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the pattern holds '..'; give the directory as path instead")
-    return Pattern(files.relative(pattern) if pattern.startswith("/") else pattern)
-
-
-def _found(files: Files, pattern: Pattern, top: str, params: GlobParams, stop: Event) -> list[Entry]:
-    """Newest first; equally old ones by path (C24)."""
-    below = "" if top == "." or params.pattern.startswith("/") else top + "/"
-    found = [
-        entry
-        for entry in searched(files, top, gitignore=params.respect_gitignore and not is_private(top), stop=stop)
-        if pattern.matches(entry.path.removeprefix(below)) and _is_file(files, entry)
-    ]
-    return sorted(found, key=lambda entry: (-entry.stat.mtime_ns, entry.path))
-
-
-def _is_file(files: Files, entry: Entry) -> bool:
-    """Links count where they lead to a file inside the workspace."""
-    if entry.stat.kind == "file":
-        return True
-    try:
-        target = files.stat(entry.path)
-    except ToolError:
-        return False
-    return target is not None and target.kind == "file"
+def _found(files: Files, pattern: str, top: str, params: GlobParams, stop: Event) -> list[Entry]:
+    return matching(files, pattern, top, gitignore=params.respect_gitignore, stop=stop)

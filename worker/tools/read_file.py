@@ -8,19 +8,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from shared.tokens import estimate
-from worker.output import clip, few_tokens, hint_of
+from worker.output import clip, hint_of
 from worker.text.not_found import no_such_file
-from worker.text.numbered import numbered
+from worker.text.page import PAGE_CHARS, PAGE_LINES, Room, lines_of, page, remarks
 from worker.text.textfile import TextFile, decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
-
-PAGE_LINES = 2000
-LINE_CHARS = 2000
-PAGE_TOKENS = 31_500
-PAGE_CHARS = 126_000
-"""A page and what is said below it stay inside ``ReadFile.output``, so that a page always ends at a line's end."""
 
 
 class ReadFileParams(Params):
@@ -74,12 +67,12 @@ class ReadFile(Tool[ReadFileParams]):
         return self._answer(ctx, params, decode(ctx.files.read(params.path), params.path))
 
     def _answer(self, ctx: ToolContext, params: ReadFileParams, file: TextFile) -> ToolResult:
-        lines = _lines(file)
+        lines = lines_of(file)
         first = max(1, params.offset)
         facts = {"path": ctx.files.relative(params.path), "totalLines": len(lines)}
         title = self.title(params)
         if not lines:
-            return ToolResult(_remarks(file, "The file is empty."), title, metadata=facts)
+            return ToolResult(remarks(file, "The file is empty."), title, metadata=facts)
         if first > len(lines):
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
@@ -87,7 +80,7 @@ class ReadFile(Tool[ReadFileParams]):
                 f"Use an offset from 1 to {len(lines)}.",
             )
         wanted = lines[first - 1 :][: params.limit if params.limit > 0 else None]
-        text, shown = _page(wanted, first, PAGE_LINES if params.limit <= 0 else len(wanted))
+        text, shown = page(wanted, first, Room(lines=PAGE_LINES if params.limit <= 0 else len(wanted)))
         last = first + shown - 1
         parts = [text]
         if shown < len(wanted):
@@ -95,38 +88,6 @@ class ReadFile(Tool[ReadFileParams]):
             parts.append(hint_of(self.name, len(file.text), PAGE_CHARS, None, rest))
         elif last < len(lines):
             parts.append(f"(Lines {first} to {last} of {len(lines)}; go on with offset={last + 1}.)")
-        if remarks := _remarks(file):
-            parts.append(remarks)
+        if said := remarks(file):
+            parts.append(said)
         return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
-
-
-def _lines(file: TextFile) -> list[str]:
-    """The lines without their ends; what stands after the last line end is a line only if it is not empty."""
-    lines = [line.removesuffix("\r") for line in file.readable.split("\n")]
-    return lines if lines[-1] else lines[:-1]
-
-
-def _page(lines: list[str], first: int, most: int) -> tuple[str, int]:
-    """As many of the lines as fit into one page, and how many those are; never less than one."""
-    kept: list[str] = []
-    size = 0
-    for line in lines[:most]:
-        kept.append(clip(line, LINE_CHARS))
-        size += len(kept[-1]) + 8
-        if size > PAGE_CHARS and len(kept) > 1:
-            kept.pop()
-            break
-    text = numbered(kept, first)
-    while len(kept) > 1 and not few_tokens(text, PAGE_TOKENS) and (tokens := estimate(text)) > PAGE_TOKENS:
-        kept = kept[: max(1, int(len(kept) * PAGE_TOKENS / tokens * 0.95))]
-        text = numbered(kept, first)
-    return text, len(kept)
-
-
-def _remarks(file: TextFile, *more: str) -> str:
-    said = [*more]
-    if file.remarks:
-        said.append(f"The file has {', '.join(file.remarks)}.")
-    if file.text and not file.text.endswith("\n"):
-        said.append("There is no line end after the last line.")
-    return f"({' '.join(said)})" if said else ""
