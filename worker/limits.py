@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared import tokens
 from shared.delegation import Limits, TerminationReason, Usage
@@ -46,6 +47,10 @@ class Meter:
     begun_turn: bool = False
     """Whether that reply is a turn that was counted."""
     refused_call: bool = False
+    lent: dict[str, Limits] = field(default_factory=dict[str, Limits])
+    """The limits of nested delegations under way, by id: their tokens and money are spoken for."""
+    booked: list[str] = field(default_factory=list[str])
+    """The nested delegations whose usage is in ``usage``."""
 
     @property
     def elapsed(self) -> float:
@@ -105,6 +110,50 @@ class Meter:
             self.wasted += priced
         return priced
 
+    @property
+    def tokens_left(self) -> int | None:
+        """Tokens that neither this run nor a nested one has or may still use; None: there is no limit."""
+        if self.limits.max_tokens is None:
+            return None
+        return self.limits.max_tokens - self.usage.total - sum(each.max_tokens or 0 for each in self.lent.values())
+
+    @property
+    def money_left(self) -> float | None:
+        """The same in US dollars."""
+        if self.limits.max_cost_usd is None:
+            return None
+        lent = sum(each.max_cost_usd or 0.0 for each in self.lent.values())
+        return self.limits.max_cost_usd - (self.usage.cost_usd or 0.0) - lent
+
+    def lend(self, id: str, asked: Limits, sharers: int) -> Limits:
+        """The limits of a nested delegation: what is asked for, as far as this run has it itself (P-04).
+
+        Tokens and money that nobody asks for are divided among the ``sharers`` who are to have some, and this run. Of
+        the time a tail is kept back, in which this run can use what came out. Raises ``LimitReached`` where nothing
+        is left.
+        """
+        given = asked.capped(self.limits).model_dump()
+        if self.time_left <= 0:
+            raise self.out_of_time()
+        given["timeout_seconds"] = min(given["timeout_seconds"], self.time_left * (1 - SUMMARY_SHARE))
+        if (tokens := self.tokens_left) is not None:
+            given["max_tokens"] = min(asked.max_tokens or tokens // (sharers + 1), tokens)
+            if given["max_tokens"] < SMALLEST_REPLY:
+                raise LimitReached(TerminationReason.BUDGET, "maxTokens", self.limits.max_tokens)
+        if (money := self.money_left) is not None:
+            given["max_cost_usd"] = min(asked.max_cost_usd or money / (sharers + 1), money)
+            if given["max_cost_usd"] <= 0:
+                raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
+        self.lent[id] = Limits(**given)
+        return self.lent[id]
+
+    def book(self, id: str, usage: Usage) -> None:
+        """Takes back what was lent to a nested delegation, and adds what it used: once, however often it is told."""
+        self.lent.pop(id, None)
+        if id not in self.booked:
+            self.booked.append(id)
+            self.usage += usage
+
     def output_allowance(self, prompt_tokens: int, wanted: int) -> int:
         """How many output tokens the next call may have, given an upper bound of its prompt's tokens.
 
@@ -112,21 +161,15 @@ class Meter:
         the bound does. Raises ``LimitReached(BUDGET)`` where not even a short reply fits.
         """
         allowed = wanted
-        if self.limits.max_tokens is not None:
-            allowed = min(allowed, self.limits.max_tokens - self.usage.total - prompt_tokens)
+        if (tokens := self.tokens_left) is not None:
+            allowed = min(allowed, tokens - prompt_tokens)
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxTokens", self.limits.max_tokens)
-        if self.limits.max_cost_usd is not None and self.price is not None:
-            allowed = min(allowed, self._affordable(prompt_tokens, self.limits.max_cost_usd, self.price))
+        if (money := self.money_left) is not None and self.price is not None:
+            allowed = min(allowed, _affordable(prompt_tokens, money, self.price))
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
         return allowed
-
-    def _affordable(self, prompt_tokens: int, most: float, price: Price) -> int:
-        rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
-        prompt = prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000
-        left = most - (self.usage.cost_usd or 0.0) - prompt
-        return int(left * 1_000_000 / rate.output) if rate.output else 1 << 30
 
     def checkpoint(self) -> dict[str, object]:
         """What the next attempt must know; read back by ``restored``."""
@@ -138,10 +181,11 @@ class Meter:
             "elapsed": round(self.elapsed, 3),
             "begun": self.begun_reply and self.begun_reply.to_dict(),
             "begunTurn": self.begun_turn,
+            "booked": self.booked,
         }
 
     @classmethod
-    def restored(cls, limits: Limits, price: Price | None, checkpoint: dict[str, object]) -> Meter:
+    def restored(cls, limits: Limits, price: Price | None, checkpoint: dict[str, Any]) -> Meter:
         """A meter that goes on where the checkpoint of an earlier attempt stands; a new one where there is none."""
         if not checkpoint:
             return cls(limits, price)
@@ -153,12 +197,20 @@ class Meter:
             usage=Usage.model_validate(checkpoint["usage"]),
             wasted=Usage.model_validate(checkpoint["wasted"]),
             earlier_seconds=float(str(checkpoint["elapsed"])),
+            booked=list(checkpoint.get("booked", ())),
         )
         if checkpoint.get("begun"):
             # That reply is asked for again: its turn is not counted twice, its cost is.
             meter.turns -= bool(checkpoint.get("begunTurn", True))
             meter.spend(Usage.model_validate(checkpoint["begun"]), wasted=True)
         return meter
+
+
+def _affordable(prompt_tokens: int, money: float, price: Price) -> int:
+    """The output tokens that the money buys beside the prompt."""
+    rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
+    left = money - prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000
+    return int(left * 1_000_000 / rate.output) if rate.output else 1 << 30
 
 
 class PromptBound:

@@ -45,6 +45,51 @@ def test_a_run_that_used_its_last_call_but_asked_for_no_more_goes_on() -> None:
     assert counter.begin_turn() == 1
 
 
+def test_a_nested_delegation_gets_what_it_asks_for_as_far_as_the_run_has_it_itself() -> None:
+    counter = meter(max_turns=10, max_tool_calls=20, timeout_seconds=100, max_tokens=50_000)
+    lent = counter.lend("a", Limits(max_turns=30, max_tool_calls=5, timeout_seconds=600, max_tokens=40_000), 1)
+    assert (lent.max_turns, lent.max_tool_calls, lent.max_tokens, lent.max_cost_usd) == (10, 5, 40_000, None)
+    assert lent.timeout_seconds == pytest.approx(81, abs=1)
+    assert counter.lend("b", Limits(max_tokens=40_000), 1).max_tokens == 10_000
+    with pytest.raises(LimitReached, match="maxTokens 50000"):
+        counter.lend("c", Limits(), 1)
+
+
+def test_what_nobody_asks_for_is_divided_among_those_who_share_it_and_the_run() -> None:
+    counter = meter(PRICE, max_tokens=40_000, max_cost_usd=4)
+    lent = [counter.lend(id, Limits(), sharers) for id, sharers in (("a", 3), ("b", 2), ("c", 1))]
+    assert [each.max_tokens for each in lent] == [10_000] * 3
+    assert [each.max_cost_usd for each in lent] == [1, 1, 1]
+    assert (counter.tokens_left, counter.money_left) == (10_000, 1)
+    assert counter.output_allowance(0, 16_000) == 10_000
+
+
+def test_a_nested_delegation_has_a_limit_of_its_own_where_the_run_has_none() -> None:
+    counter = meter()
+    assert counter.lend("a", Limits(max_tokens=500), 1).max_tokens == 500
+    assert counter.tokens_left is None
+
+
+def test_what_a_nested_delegation_used_is_counted_once_and_what_it_left_is_free_again() -> None:
+    counter = meter(PRICE, max_tokens=1000, max_cost_usd=1)
+    counter.lend("a", Limits(), 1)
+    used = Usage(input_tokens=100, output_tokens=20, cost_usd=0.25)
+    for _ in range(2):
+        counter.book("a", used)
+    assert (counter.usage, counter.tokens_left, counter.money_left) == (used, 880, 0.75)
+    again = Meter.restored(counter.limits, PRICE, counter.checkpoint())
+    again.book("a", used)
+    again.book("b", used)
+    assert again.usage.total == 240
+
+
+def test_nothing_is_lent_when_the_time_is_over() -> None:
+    counter = meter(timeout_seconds=10)
+    counter.begun = time.monotonic() - 9.5
+    with pytest.raises(LimitReached, match="timeoutSeconds 10"):
+        counter.lend("a", Limits(), 1)
+
+
 @pytest.mark.requirement("P-07")
 def test_the_summary_has_its_share_of_the_time_so_that_the_whole_holds() -> None:
     counter = meter(timeout_seconds=100)
