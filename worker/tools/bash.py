@@ -65,13 +65,7 @@ class Bash(Tool[BashParams]):
     async def probe(
         self, ctx: ToolContext, params: BashParams, facts: Mapping[str, Any]
     ) -> ToolResult | Literal[False] | None:
-        """The sandbox's mark says whether the command ran to its end; what it printed died with the worker."""
-        code = ctx.sandbox.outcome(ctx.call_id)
-        if code is None or code is False:
-            return code
-        said = f"the command ran to its end with exit code {code}, but its worker was lost and its output with it"
-        failure = ToolError(ErrorType.EXECUTION_FAILED, said)
-        return ToolResult.failed(failure) if code else ToolResult(f"[{said}]", self.title(params))
+        return outcome_of(ctx, self.title(params))
 
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
         if "\0" in params.command:
@@ -80,7 +74,7 @@ class Bash(Tool[BashParams]):
         if params.run_in_background:
             return await self._start(ctx, params, argv)
         seconds, remark = _bounded(params.timeout)
-        done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), _live(ctx))
+        done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), live(ctx))
         facts = command_output.facts_of(done)
         content = "\n".join(part for part in (command_output.whole(done), remark) if part)
         if done.timed_out:
@@ -106,6 +100,16 @@ def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[s
     return ["bash", "--noprofile", "--norc", "-c", command] if has_bash else ["sh", "-c", command]
 
 
+def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | None:
+    """A command's ``probe``: its mark says whether it ran to its end; what it printed died with the worker."""
+    code = ctx.sandbox.outcome(ctx.call_id)
+    if code is None or code is False:
+        return code
+    said = f"the command ran to its end with exit code {code}, but its worker was lost and its output with it"
+    failure = ToolError(ErrorType.EXECUTION_FAILED, said)
+    return ToolResult.failed(failure) if code else ToolResult(f"[{said}]", title)
+
+
 def _bounded(timeout: int) -> tuple[int, str]:
     """The seconds that count, and what the model must be told of it (C06)."""
     if timeout < 1:
@@ -124,7 +128,7 @@ def _too_slow(seconds: int) -> ToolError:
     )
 
 
-def _live(ctx: ToolContext) -> Callable[[bytes], None]:
+def live(ctx: ToolContext) -> Callable[[bytes], None]:
     """Sends the end of the output so far, but not more often than people can read."""
     seen = b""
     next_news = 0.0
