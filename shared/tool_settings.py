@@ -7,9 +7,9 @@ name, and in the kit only where the default kit has it (C19, S000-001, S000-025)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 Switch = bool | None
 
@@ -73,3 +73,9 @@ class ToolSettings(BaseModel):
     @classmethod
     def _expanded(cls, path: Path | None) -> Path | None:
         return path and path.expanduser()
+
+    @model_validator(mode="after")
+    def _callable(self) -> Self:
+        if self.discovery_command and not self.call_command:
+            raise ValueError("discovery_command needs call_command: without it nothing carries out discovered tools")
+        return self

@@ -33,6 +33,7 @@ def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
         ({"DEPUTIZE_LEASE_SECONDS": "0"}, "lease_seconds"),
         ({"DEPUTIZE_CAP_MAX_TURNS": "-1"}, "max_turns"),
         ({"DEPUTIZE_TOOLS_ENABLE_BASH": "maybe"}, "tools/enable_bash"),
+        ({"DEPUTIZE_TOOLS_DISCOVERY_COMMAND": "find-tools"}, "tools: discovery_command needs call_command"),
         ({"DEPUTIZE_CONFIG": "/nowhere/deputize.toml"}, "does not exist"),
         ({"ANTHROPIC_API_KEY_FILE": "/nowhere/key"}, "ANTHROPIC_API_KEY_FILE"),
     ],
