@@ -37,6 +37,7 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "recall_notes": {"category": "general"},
     "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
     "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
+    "read_many_files": {"paths": ["src/*.py", "empty.txt"]},
 }
 """Arguments with which a call succeeds in the workspace that ``prepare`` makes."""
 
@@ -54,6 +55,7 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "recall_notes": {"category": "y" * 20_000},
     "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
     "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
+    "read_many_files": {"paths": ["long.txt", "many/*"]},
 }
 """Arguments that have much to say or to do."""
 

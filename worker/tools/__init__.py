@@ -11,6 +11,7 @@ from worker.tools.glob import Glob
 from worker.tools.grep import Grep
 from worker.tools.list_directory import ListDirectory
 from worker.tools.read_file import ReadFile
+from worker.tools.read_many_files import ReadManyFiles
 from worker.tools.recall_notes import RecallNotes
 from worker.tools.record_note import RecordNote
 from worker.tools.write_file import WriteFile
@@ -31,6 +32,7 @@ BUILTIN: tuple[AnyTool, ...] = (
     RecallNotes(),
     WriteTodos(),
     WriteTodos(),
+    ReadManyFiles(),
 )
 DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep")
 """What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision (C19)."""

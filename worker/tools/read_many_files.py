@@ -1,0 +1,67 @@
+"""``read_many_files``: several text files in one answer."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from pydantic import Field
+
+from shared.errors import ToolError
+from worker.files import Files
+from worker.output import clip, one_line
+from worker.text.many_files import ManyFiles
+from worker.threads import to_the_end
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+
+MAX_FILES = 50
+
+
+class ReadManyFilesParams(Params):
+    paths: list[str] = Field(
+        min_length=1,
+        max_length=MAX_FILES,
+        description='Files, or patterns such as "src/**/*.py", relative to the workspace.',
+    )
+
+
+class ReadManyFiles(Tool[ReadManyFilesParams]):
+    """Reads several text files at once: files that belong together, or many for an overview.
+
+    Each stands below a line `==> path <==`, with line numbers as read_file prints them. Patterns leave out what
+    .gitignore names, and take the most recently changed files first. At most 50 files are read, and a large one is
+    cut so that the others have room: the answer says what is missing, and read_file reads the rest.
+    A file that cannot be read does not stop the others.
+    """
+
+    name = "read_many_files"
+    switch = "enable_file_tools"
+    kind = Kind.READ
+    effect = Effect.PURE
+    step_type = "read"
+    aliases = ("read_many",)
+    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
+    params = ReadManyFilesParams
+
+    def title(self, params: ReadManyFilesParams) -> str:
+        more = f" and {len(params.paths) - 1} more" if len(params.paths) > 1 else ""
+        return f"read {clip(params.paths[0], 60)}{more}"
+
+    def touches(self, params: ReadManyFilesParams) -> Touches:
+        return Touches(paths=tuple(params.paths))
+
+    async def run(self, ctx: ToolContext, params: ReadManyFilesParams) -> ToolResult:
+        return await to_the_end(self._read, ctx.files, params, Event())
+
+    def _read(self, files: Files, params: ReadManyFilesParams, stop: Event) -> ToolResult:
+        answer = ManyFiles(files)
+        answer.take(params.paths, MAX_FILES, stop)
+        title = f"Read {len(answer.read)} file{'s' * (len(answer.read) != 1)}"
+        facts = {
+            "read": [clip(one_line(path), 100) for path in answer.read],
+            "failed": len(answer.errors),
+            "leftOut": len(answer.left_out),
+        }
+        if answer.errors and not answer.read:
+            failure = ToolError(answer.errors[0].type, "none of the files could be read; see what is said of each")
+            return ToolResult.failed(failure, answer.text, title=title, metadata=facts)
+        return ToolResult(answer.text, title, metadata=facts)
