@@ -36,7 +36,6 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "record_note": {"content": "Remember this."},
     "recall_notes": {"category": "general"},
     "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
-    "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
     "read_many_files": {"paths": ["src/*.py", "empty.txt"]},
 }
 """Arguments with which a call succeeds in the workspace that ``prepare`` makes."""
@@ -53,7 +52,6 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "list_directory": {"path": "many"},
     "record_note": {"content": "y" * 20_000},
     "recall_notes": {"category": "y" * 20_000},
-    "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
     "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
     "read_many_files": {"paths": ["long.txt", "many/*"]},
 }

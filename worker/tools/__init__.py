@@ -16,7 +16,6 @@ from worker.tools.recall_notes import RecallNotes
 from worker.tools.record_note import RecordNote
 from worker.tools.write_file import WriteFile
 from worker.tools.write_todos import WriteTodos
-from worker.tools.write_todos import WriteTodos
 
 BUILTIN: tuple[AnyTool, ...] = (
     ReadFile(),
@@ -30,7 +29,6 @@ BUILTIN: tuple[AnyTool, ...] = (
     ListDirectory(),
     RecordNote(),
     RecallNotes(),
-    WriteTodos(),
     WriteTodos(),
     ReadManyFiles(),
 )
