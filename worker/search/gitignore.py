@@ -91,32 +91,49 @@ def _unescaped(part: str) -> str:
     return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
 
 
+class Ignored:
+    """What is left out of one directory: by its own .gitignore and, where that says nothing, by those above it."""
+
+    def __init__(self, rules: Sequence[tuple[tuple[str, ...], GitIgnore]] = ()) -> None:
+        self.rules = rules
+        """The deepest file first, each with the names that lead from its directory to this one."""
+
+    def __call__(self, name: str, *, directory: bool) -> bool:
+        for names, rules in self.rules:
+            if (opinion := rules.opinion((*names, name), directory=directory)) is not None:
+                return opinion
+        return False
+
+
 class Ignoring:
     """All .gitignore files of a workspace; the deepest one that has an opinion decides."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._read: dict[str, GitIgnore | None] = {}
+        self._known: dict[str, Ignored] = {}
 
     def ignores(self, path: str, *, directory: bool) -> bool:
         """Whether git ignores the path, given that it does not ignore the directory it is in."""
-        names = path.split("/")
-        for depth in range(len(names) - 1, -1, -1):
-            rules = self._of("/".join(names[:depth]))
-            if rules is not None and (opinion := rules.opinion(names[depth:], directory=directory)) is not None:
-                return opinion
-        return False
+        folder, _, name = path.rpartition("/")
+        return self.within(folder)(name, directory=directory)
 
     def ignores_or_above(self, path: str) -> bool:
         """The same for a directory whose parents were not looked at."""
         names = [name for name in path.split("/") if name not in ("", ".")]
         return any(self.ignores("/".join(names[:end]), directory=True) for end in range(1, len(names) + 1))
 
-    def _of(self, folder: str) -> GitIgnore | None:
-        if folder not in self._read:
-            try:
-                data = self._files.read(f"{folder}/.gitignore" if folder else ".gitignore", _MAX_BYTES)
-                self._read[folder] = GitIgnore(data.decode("utf-8", "surrogateescape"))
-            except ToolError:
-                self._read[folder] = None
-        return self._read[folder]
+    def within(self, folder: str, *, has_file: bool = True) -> Ignored:
+        """What is left out of a directory, "" for the top. ``has_file`` false spares looking for its .gitignore."""
+        if folder not in self._known:
+            above, _, name = folder.rpartition("/")
+            rules = [((*names, name), rules) for names, rules in self.within(above).rules] if folder else []
+            own = self._own(folder) if has_file else None
+            self._known[folder] = Ignored([((), own), *rules] if own else rules)
+        return self._known[folder]
+
+    def _own(self, folder: str) -> GitIgnore | None:
+        try:
+            data = self._files.read(f"{folder}/.gitignore" if folder else ".gitignore", _MAX_BYTES)
+        except ToolError:
+            return None
+        return GitIgnore(data.decode("utf-8", "surrogateescape"))

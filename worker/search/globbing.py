@@ -24,6 +24,34 @@ class Pattern:
         names = path.split("/")
         return any(fits(parts, names) for parts in self._alternatives)
 
+    def at(self, folder: str = ".") -> Place:
+        """The directory as this pattern sees it."""
+        place = Place([(parts, _through({0}, parts)) for parts in self._alternatives])
+        for name in folder.split("/"):
+            place = place if name in ("", ".") else place.inside(name)
+        return place
+
+
+class Place:
+    """A directory as a pattern sees it, so that what all its files share is looked at only once."""
+
+    def __init__(self, reached: Sequence[tuple[Parts, set[int]]]) -> None:
+        self._reached = [(parts, states) for parts, states in reached if states]
+        # the last part is never ``**``, so a name that ends the path has to fit it
+        self._lasts = [parts[-1] for parts, states in self._reached if parts and len(parts) - 1 in states]
+
+    @property
+    def is_dead(self) -> bool:
+        """Nothing below can fit."""
+        return not self._reached
+
+    def fits(self, name: str) -> bool:
+        """Whether a file of this name, directly in here, fits the pattern."""
+        return any(last is not None and last.match(name) for last in self._lasts)
+
+    def inside(self, name: str) -> Place:
+        return Place([(parts, _step(states, parts, name)) for parts, states in self._reached])
+
 
 def fits(parts: Parts, names: Sequence[str]) -> bool:
     """Whether the names fit the parts as a whole. All ways are followed at once, name by name."""
@@ -32,15 +60,20 @@ def fits(parts: Parts, names: Sequence[str]) -> bool:
         return False
     reached = _through({0}, parts)
     for name in names:
-        after: set[int] = set()
-        for at in reached:
-            part = parts[at] if at < len(parts) else _NOTHING
-            if part is None:
-                after.add(at)
-            elif part.match(name):
-                after.add(at + 1)
-        reached = _through(after, parts)
+        reached = _step(reached, parts, name)
     return len(parts) in reached
+
+
+def _step(reached: set[int], parts: Parts, name: str) -> set[int]:
+    """How far one more name leads."""
+    after: set[int] = set()
+    for at in reached:
+        part = parts[at] if at < len(parts) else _NOTHING
+        if part is None:
+            after.add(at)
+        elif part.match(name):
+            after.add(at + 1)
+    return _through(after, parts)
 
 
 @lru_cache(maxsize=4096)

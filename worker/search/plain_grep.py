@@ -63,7 +63,7 @@ def _paths(files: Files, question: Question, stop: Event) -> Iterator[str]:
         return
     glob = question.glob and Pattern(question.glob if "/" in question.glob else f"**/{question.glob}")
     for entry in searched(files, question.top, gitignore=question.gitignore, stop=stop):
-        if entry.stat.kind == "file" and (not glob or glob.matches(entry.path)):
+        if not entry.is_link and (not glob or glob.matches(entry.path)):
             yield entry.path
 
 

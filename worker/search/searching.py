@@ -2,47 +2,98 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
+from operator import attrgetter
 from threading import Event
+from typing import NamedTuple
 
 from shared.errors import ErrorType, ToolError
-from worker.files import TEMPORARY, Entry, Files
+from worker.files import TEMPORARY, Files
 from worker.output import PRIVATE_DIR, is_private
 from worker.search.gitignore import Ignoring
-from worker.search.globbing import Pattern
+from worker.search.globbing import Pattern, Place
 
 MAX_ENTRIES = 500_000
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_EVERYTHING = Pattern("**")
 
 
-def searched(files: Files, top: str, *, gitignore: bool, stop: Event) -> Iterator[Entry]:
-    """Every file and link below ``top`` that a search looks at; an ignored ``top`` was asked for by name."""
+class Seen(NamedTuple):
+    """A file or a link that a search looks at; ``changed`` says when it was, in nanoseconds."""
+
+    path: str
+    changed: int
+    is_link: bool
+
+
+def searched(files: Files, top: str, *, gitignore: bool, stop: Event, place: Place | None = None) -> Iterator[Seen]:
+    """Every file and link below ``top`` that a search looks at; an ignored ``top`` was asked for by name.
+
+    ``place`` is ``top`` as a pattern sees it: then only what fits is given, and directories in which nothing can are
+    not opened. Raises ToolError where ``top`` is no directory.
+    """
     ignoring = Ignoring(files) if gitignore else None
     if ignoring is not None and ignoring.ignores_or_above(top):
         ignoring = None
-    waiting = [top]
-    seen = 0
-    while waiting:
-        folder = waiting.pop()
+    start = "" if top == "." else top
+    waiting = [(start, place or _EVERYTHING.at())]
+    left = MAX_ENTRIES
+    while waiting and left > 0 and not stop.is_set():
+        folder, place = waiting.pop()
         try:
-            entries = files.scan(folder)
+            listing = _Listing(files, folder, place, ignoring)
         except ToolError:
-            if folder == top:
+            if folder == start:
                 raise
             continue
-        for entry in entries:
-            seen += 1
-            if stop.is_set() or seen > MAX_ENTRIES:
+        left -= listing.count
+        waiting += listing.folders
+        for seen in listing.found:
+            if stop.is_set():
                 return
-            is_directory = entry.stat.kind == "directory"
-            if _never(entry) or (ignoring and ignoring.ignores(entry.path, directory=is_directory)):
-                continue
-            if is_directory:
-                waiting.append(entry.path)
-            elif entry.stat.kind != "other":
-                yield entry
+            yield seen
 
 
-def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Event) -> list[Entry]:
+class _Listing:
+    """One directory, "" for the top: the files and links to look at, and the directories to go into, by name."""
+
+    def __init__(self, files: Files, folder: str, place: Place, ignoring: Ignoring | None) -> None:
+        self._prefix = folder and folder + "/"
+        self.folders: list[tuple[str, Place]] = []
+        self.found: list[Seen] = []
+        fd = files.open_fd(folder or ".", _FOLDER)
+        try:
+            with os.scandir(fd) as listing:
+                entries = sorted(listing, key=attrgetter("name"))
+            self.count = len(entries)
+            has_file = any(entry.name == ".gitignore" for entry in entries)
+            ignored = ignoring.within(folder, has_file=has_file) if ignoring else None
+            for entry in entries:
+                directory = entry.is_dir(follow_symlinks=False)
+                if not self._never(entry.name) and not (ignored and ignored(entry.name, directory=directory)):
+                    (self._enter if directory else self._look)(entry, place)
+        finally:
+            os.close(fd)
+
+    def _never(self, name: str) -> bool:
+        return name == ".git" or name.startswith(TEMPORARY) or (name == PRIVATE_DIR and not self._prefix)
+
+    def _enter(self, entry: os.DirEntry[str], place: Place) -> None:
+        inside = place.inside(entry.name)
+        if not inside.is_dead:
+            self.folders.append((self._prefix + entry.name, inside))
+
+    def _look(self, entry: os.DirEntry[str], place: Place) -> None:
+        is_link = entry.is_symlink()
+        if place.fits(entry.name) and (is_link or entry.is_file(follow_symlinks=False)):
+            with suppress(FileNotFoundError):
+                changed = entry.stat(follow_symlinks=False).st_mtime_ns
+                self.found.append(Seen(self._prefix + entry.name, changed, is_link))
+
+
+def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Event) -> list[Seen]:
     """The files below ``top`` that fit the pattern, newest first, equally old ones by path (C24).
 
     The pattern starts at ``top``, or at the workspace where it is absolute. Links count where they lead to a file
@@ -50,25 +101,24 @@ def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Eve
     """
     if ".." in pattern.split("/"):
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the pattern holds '..'; give the directory as path instead")
-    below = "" if top == "." or pattern.startswith("/") else top + "/"
-    wanted = Pattern(files.relative(pattern) if pattern.startswith("/") else pattern)
+    place = Pattern(files.relative(pattern)).at(top) if pattern.startswith("/") else Pattern(pattern).at()
+    gitignore = gitignore and not is_private(top)
     found = [
-        entry
-        for entry in searched(files, top, gitignore=gitignore and not is_private(top), stop=stop)
-        if wanted.matches(entry.path.removeprefix(below)) and _is_file(files, entry)
+        seen
+        for seen in searched(files, top, gitignore=gitignore, stop=stop, place=place)
+        if not seen.is_link or _leads_to_a_file(files, seen.path)
     ]
-    return sorted(found, key=lambda entry: (-entry.stat.mtime_ns, entry.path))
+    return sorted(found, key=newest_first)
 
 
-def _is_file(files: Files, entry: Entry) -> bool:
-    if entry.stat.kind == "file":
-        return True
+def newest_first(seen: Seen) -> tuple[int, str]:
+    """The order of what is found (C24)."""
+    return -seen.changed, seen.path
+
+
+def _leads_to_a_file(files: Files, link: str) -> bool:
     try:
-        target = files.stat(entry.path)
+        target = files.stat(link)
     except ToolError:
         return False
     return target is not None and target.kind == "file"
-
-
-def _never(entry: Entry) -> bool:
-    return entry.name == ".git" or entry.path == PRIVATE_DIR or entry.name.startswith(TEMPORARY)

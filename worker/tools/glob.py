@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from worker.files import Entry, Files
+from worker.files import Files
 from worker.output import clip, one_line
-from worker.search.searching import matching
+from worker.search.searching import Seen, matching
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -60,7 +60,7 @@ class Glob(Tool[GlobParams]):
         title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
         if not found:
             return ToolResult(await self._nothing(ctx, params, top), title, metadata=facts)
-        lines = [one_line(entry.path) for entry in shown]
+        lines = [one_line(seen.path) for seen in shown]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
@@ -77,5 +77,5 @@ class Glob(Tool[GlobParams]):
         return said + (f" {len(deeper)} match '**/{params.pattern}'." if deeper else "")
 
 
-def _found(files: Files, pattern: str, top: str, params: GlobParams, stop: Event) -> list[Entry]:
+def _found(files: Files, pattern: str, top: str, params: GlobParams, stop: Event) -> list[Seen]:
     return matching(files, pattern, top, gitignore=params.respect_gitignore, stop=stop)
