@@ -11,7 +11,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, ToolAgentResult
 from shared.events import StepCompleted
-from shared.keys import history_key, ledger_key
+from shared.keys import history_key
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from worker.task import carry_out
@@ -128,13 +128,13 @@ async def test_two_runs_at_once_do_not_see_each_others_shells(bench: Bench, tmp_
 async def test_the_next_attempt_knows_that_the_shells_are_lost(bench: Bench, tmp_path: Path) -> None:
     turns = [
         [background("echo up; exec sleep 1234")],
-        [call("bash", command="exec sleep 1000")],
+        [call("bash", command="touch begun; exec sleep 1000")],
         [call("bash_output", bash_id=ID), background("echo again")],
         [say("done")],
     ]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "toolu_script_1_0"), timeout=20)
+    await until((bench.settings.workspaces / id / "files" / "begun").exists, timeout=20)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
