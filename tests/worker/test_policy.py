@@ -151,6 +151,21 @@ def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
         assert when_nobody_can_answer(verdict) == verdict
 
 
+NOBODY = "This needs a person's approval, and nobody can be asked in this version; "
+AUTO = "a delegation with approvalMode auto may do it"
+
+
+@pytest.mark.parametrize("mode", [ApprovalMode.ASK, ApprovalMode.SANDBOXED])
+def test_what_leaves_the_workspace_is_denied_with_what_would_allow_it(mode: ApprovalMode) -> None:
+    fetch, other = call_of(Kind.FETCH, hosts=("docs.example",)), call_of(Kind.OTHER)
+    said = [error and error.message for error in (judgement(call, Situation(mode)) for call in (fetch, other))]
+    remedy = f"the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {AUTO}. Go on without, and say so"
+    assert said == [
+        f"denied: some_fetch talks to docs.example. {NOBODY}{remedy}.",
+        f"denied: some_other acts outside the workspace. {NOBODY}{AUTO}.",
+    ]
+
+
 def test_a_read_only_run_is_told_so() -> None:
     error = judgement(call_of(Kind.EXECUTE), Situation(ApprovalMode.READ_ONLY))
     assert error is not None
@@ -158,9 +173,11 @@ def test_a_read_only_run_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("tool", BUILTIN, ids=lambda tool: tool.name)
-def test_every_builtin_tool_may_do_its_work_in_the_sandbox(tool: AnyTool) -> None:
-    assert judgement(CallView(tool, Touches()), Situation(ApprovalMode.SANDBOXED)) is None
-    denied = judgement(CallView(tool, Touches()), Situation(ApprovalMode.READ_ONLY))
+def test_every_builtin_tool_may_do_its_work_by_default(tool: AnyTool) -> None:
+    touches = Touches(hosts=("docs.example",) if tool.kind is Kind.FETCH else ())
+    call = CallView(tool, touches)
+    assert judgement(call, Situation(ApprovalMode.SANDBOXED, allowed_hosts=["*.example"])) is None
+    denied = judgement(call, Situation(ApprovalMode.READ_ONLY))
     assert (denied is None) == tool.kind.looks
 
 

@@ -26,6 +26,8 @@ class Verdict:
     reason: str
     rule: str
     error_type: ErrorType = ErrorType.PERMISSION_DENIED
+    remedy: str = "a delegation with approvalMode sandboxed or auto may do it"
+    """Of a question: what makes it unnecessary to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def when_nobody_can_answer(verdict: Verdict) -> Verdict:
         verdict,
         decision=Decision.DENY,
         reason=f"{verdict.reason}. This needs a person's approval, and nobody can be asked in this version; "
-        "a delegation with approvalMode sandboxed or auto may do it",
+        f"{verdict.remedy}",
     )
 
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 from worker.policy.base import CallView, Decision, Situation, Verdict
 from worker.tools.base import Kind
 
+_MODE = "a delegation with approvalMode auto may do it"
+_HOSTS = f"the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {_MODE}. Go on without, and say so"
+
 
 def changing(call: CallView, _: Situation) -> Verdict | None:
+    why = _why(call)
+    if why is None:
+        return None
+    if call.contained:
+        return Verdict(Decision.ASK, why, "changing")
+    return Verdict(Decision.ASK, why, "changing", remedy=_HOSTS if call.tool.kind is Kind.FETCH else _MODE)
+
+
+def _why(call: CallView) -> str | None:
+    """What it is that is asked about, or None where nothing is."""
     if call.touches.hosts:
-        return Verdict(Decision.ASK, f"{call.tool.name} talks to {', '.join(call.touches.hosts)}", "changing")
+        return f"{call.tool.name} talks to {', '.join(call.touches.hosts)}"
     if call.tool.kind.mutates:
-        return Verdict(Decision.ASK, f"{call.tool.name} changes something ({call.tool.kind})", "changing")
+        return f"{call.tool.name} changes something ({call.tool.kind})"
     if call.tool.kind in (Kind.FETCH, Kind.OTHER):
-        return Verdict(Decision.ASK, f"{call.tool.name} acts outside the workspace", "changing")
-    if call.tool.needs_approval:
-        return Verdict(Decision.ASK, f"{call.tool.name} wants every call approved", "changing")
-    return None
+        return f"{call.tool.name} acts outside the workspace"
+    return f"{call.tool.name} wants every call approved" if call.tool.needs_approval else None
