@@ -44,7 +44,7 @@ async def first_step(bench: Bench, id: str) -> StepCompleted:
 
 @pytest.mark.requirement("S000-072", "S000-084", "S000-066")
 async def test_a_model_starts_reads_and_ends_a_shell(bench: Bench, tmp_path: Path) -> None:
-    serving = "echo up; mkfifo never; trap 'echo down; exit' TERM; read -r line <>never"
+    serving = "mkfifo never; trap 'echo down; exit' TERM; echo up; read -r line <>never"
     turns = [
         [background(serving), call("bash", command="echo meanwhile")],
         [call("bash_output", bash_id=ID)],
