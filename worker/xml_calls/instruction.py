@@ -79,7 +79,10 @@ def _parameter(tool: ToolSpec, name: str, part: Mapping[str, Any], *, required: 
 
 
 def _bounds(part: Mapping[str, Any]) -> Iterator[str]:
-    """What a value may be, where the schema limits it."""
+    """What a value may be, where the schema limits it; that it may be null as well does not matter here."""
+    if isinstance(entries := part.get("anyOf"), list):
+        entries = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("type") != "null"]
+        part = {**entries[0], **part} if len(entries) == 1 else part
     if isinstance(choices := part.get("enum"), list):
         yield f"(one of: {', '.join(map(spelled, choices))})"
     low, high = part.get("minimum"), part.get("maximum")

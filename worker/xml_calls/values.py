@@ -119,7 +119,7 @@ def _whole(text: str) -> str:
 def _is_shallow(value: Any) -> bool:
     """Whether everything that will encode the value again can: encoders have a depth that they refuse."""
     level = [value]
-    for _ in range(_MAX_DEPTH):
+    for _ in range(_MAX_DEPTH + 1):
         inner = [part for part in level if isinstance(part, list | dict)]
         if not inner:
             return True
