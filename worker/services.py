@@ -19,6 +19,7 @@ from shared.queue import Ticket
 from shared.runs import RELEASE, RENEW, WRITING, Claim, RunStore
 from shared.settings import Settings
 from shared.wire import now
+from worker.discovered import Discovery
 from worker.janitor import Janitor
 from worker.lease import Leases
 from worker.models import close_models, open_model
@@ -153,7 +154,8 @@ async def open_services(
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
         parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress
-        kit = offered(settings, tools), (), default_kit(settings, tools)
+        sources = (Discovery(settings.tools, tools),)
+        kit = offered(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _kept_up(services, janitor):
