@@ -27,6 +27,7 @@ async def test_a_request_is_accepted_as_the_parent_wrote_it(real: httpx2.AsyncCl
         "expectedOutcome": "Three sentences.",
         "sessionId": "s1",
         "messageId": "m7",
+        "toolCallStyle": "xml",
     }
     answer = await real.post("/v1/delegations", json=body)
     created = answer.json()
