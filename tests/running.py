@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from worker.progress import ProgressEvents
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
 from worker.task import carry_out
+from worker.tools import BUILTIN
+from worker.tools.base import AnyTool
 
 
 def script(
@@ -73,8 +75,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def open_bench(redis_url: str, home: Path, *, name: str = "worker-1", **settings: Any) -> AsyncGenerator[Bench]:
-    """A worker's services with its files below ``home``."""
+async def open_bench(
+    redis_url: str, home: Path, *, name: str = "worker-1", offered: Sequence[AnyTool] = BUILTIN, **settings: Any
+) -> AsyncGenerator[Bench]:
+    """A worker's services with its files below ``home``. ``offered`` are the tools that its runs may have."""
     chosen = Settings.load(environ={}, **({"redis_url": redis_url, "home": home, "local": True} | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []
@@ -86,6 +90,7 @@ async def open_bench(redis_url: str, home: Path, *, name: str = "worker-1", **se
         send=sent.extend,
         progress=ProgressEvents(app, name),
         sandbox_problem=await Bubblewrap.selftest(),
+        tools=offered,
     ) as services:
         yield Bench(services, chosen, sent)
     app.close()
