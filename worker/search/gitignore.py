@@ -15,6 +15,8 @@ from worker.files import Files
 from worker.search.globbing import Parts, fits, name_pattern, over_names
 
 _MAX_BYTES = 1024 * 1024
+_MAX_JOINED = 500
+"""Patterns of names that are asked about all at once before each is asked by itself."""
 _ESCAPED = re.compile(r"\\(.)")
 _WILD = re.compile(r"[*?\[]")
 _UNCLOSED = re.compile(r"\[(?![!^]?\]?[^\]]*\])")
@@ -43,26 +45,26 @@ class GitIgnore:
         for at, rule in enumerate(self._rules):
             if not rule.name:
                 self._by_first.setdefault(rule.first, []).append((at, rule))
-        self._by_name: dict[tuple[str, bool], int] = {}
+        self._by_name = [(at, rule) for at, rule in enumerate(self._rules) if rule.name][::-1]
+        names = {rule.name.pattern for _, rule in self._by_name if rule.name}
+        self._some_name = re.compile("|".join(names) if len(names) <= _MAX_JOINED else "") if names else None
 
     def opinion(self, names: Sequence[str], *, directory: bool) -> bool | None:
         """Whether the path, given by its names below the file's directory, is ignored: the last line that fits."""
         best = self._last_by_name(names[-1], directory)
-        for at, rule in (*self._by_first.get(names[0], ()), *self._by_first.get(None, ())):
-            if at > best and (directory or not rule.only_directories) and fits(rule.path, names):
-                best = at
+        for first in (names[0], None) if self._by_first else ():
+            for at, rule in self._by_first.get(first, ()):
+                if at > best and (directory or not rule.only_directories) and fits(rule.path, names):
+                    best = at
         return self._rules[best].ignores if best >= 0 else None
 
     def _last_by_name(self, name: str, directory: bool) -> int:
-        key = (name, directory)
-        if key not in self._by_name:
-            fitting = (
-                at
-                for at, rule in enumerate(self._rules)
-                if rule.name and (directory or not rule.only_directories) and rule.name.match(name)
-            )
-            self._by_name[key] = max(fitting, default=-1)
-        return self._by_name[key]
+        if self._some_name is None or not self._some_name.match(name):
+            return -1
+        for at, rule in self._by_name:
+            if rule.name and (directory or not rule.only_directories) and rule.name.match(name):
+                return at
+        return -1
 
 
 def _rule(line: str) -> _Rule | None:

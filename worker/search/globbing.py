@@ -38,7 +38,8 @@ class Place:
     def __init__(self, reached: Sequence[tuple[Parts, set[int]]]) -> None:
         self._reached = [(parts, states) for parts, states in reached if states]
         # the last part is never ``**``, so a name that ends the path has to fit it
-        self._lasts = [parts[-1] for parts, states in self._reached if parts and len(parts) - 1 in states]
+        ends = (parts[-1] for parts, states in self._reached if parts and len(parts) - 1 in states)
+        self._ends = [end for end in ends if end is not None]
 
     @property
     def is_dead(self) -> bool:
@@ -47,7 +48,10 @@ class Place:
 
     def fits(self, name: str) -> bool:
         """Whether a file of this name, directly in here, fits the pattern."""
-        return any(last is not None and last.match(name) for last in self._lasts)
+        for end in self._ends:  # noqa: SIM110 - asked of every file of a tree, and this is twice as fast as any()
+            if end.match(name):
+                return True
+        return False
 
     def inside(self, name: str) -> Place:
         return Place([(parts, _step(states, parts, name)) for parts, states in self._reached])

@@ -13,7 +13,7 @@ from shared.errors import ErrorType, ToolError
 from worker.files import Files
 from worker.search.globbing import Pattern
 from worker.search.hits import Hit, Mode
-from worker.search.searching import searched
+from worker.search.searching import newest_first, searched
 from worker.text.textfile import decode
 
 _MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -61,10 +61,10 @@ def _paths(files: Files, question: Question, stop: Event) -> Iterator[str]:
     if found is not None and found.kind == "file":
         yield question.top
         return
-    glob = question.glob and Pattern(question.glob if "/" in question.glob else f"**/{question.glob}")
-    for entry in searched(files, question.top, gitignore=question.gitignore, stop=stop):
-        if not entry.is_link and (not glob or glob.matches(entry.path)):
-            yield entry.path
+    glob = question.glob or "**"
+    place = Pattern(glob if "/" in glob else f"**/{glob}").at(question.top)
+    found = searched(files, question.top, gitignore=question.gitignore, stop=stop, place=place)
+    yield from (seen.path for seen in newest_first(found) if not seen.is_link)
 
 
 def _matching(wanted: regex.Pattern[str], lines: Sequence[str], deadline: float) -> list[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from threading import Event
 from typing import NamedTuple
@@ -57,40 +56,45 @@ def searched(files: Files, top: str, *, gitignore: bool, stop: Event, place: Pla
 
 
 class _Listing:
-    """One directory, "" for the top: the files and links to look at, and the directories to go into, by name."""
+    """One directory, "" for the top: the files and links to look at, and the directories to go into."""
 
     def __init__(self, files: Files, folder: str, place: Place, ignoring: Ignoring | None) -> None:
-        self._prefix = folder and folder + "/"
         self.folders: list[tuple[str, Place]] = []
         self.found: list[Seen] = []
+        self._prefix = folder and folder + "/"
         fd = files.open_fd(folder or ".", _FOLDER)
         try:
             with os.scandir(fd) as listing:
-                entries = sorted(listing, key=attrgetter("name"))
+                entries = list(listing)
             self.count = len(entries)
             has_file = any(entry.name == ".gitignore" for entry in entries)
             ignored = ignoring.within(folder, has_file=has_file) if ignoring else None
             for entry in entries:
                 directory = entry.is_dir(follow_symlinks=False)
-                if not self._never(entry.name) and not (ignored and ignored(entry.name, directory=directory)):
-                    (self._enter if directory else self._look)(entry, place)
+                inside = place.inside(entry.name) if directory else place
+                if inside.is_dead if directory else not place.fits(entry.name):
+                    continue
+                if self._never(entry.name) or (ignored and ignored(entry.name, directory=directory)):
+                    continue
+                if directory:
+                    self.folders.append((self._prefix + entry.name, inside))
+                elif seen := self._seen(entry):
+                    self.found.append(seen)
         finally:
             os.close(fd)
 
     def _never(self, name: str) -> bool:
         return name == ".git" or name.startswith(TEMPORARY) or (name == PRIVATE_DIR and not self._prefix)
 
-    def _enter(self, entry: os.DirEntry[str], place: Place) -> None:
-        inside = place.inside(entry.name)
-        if not inside.is_dead:
-            self.folders.append((self._prefix + entry.name, inside))
-
-    def _look(self, entry: os.DirEntry[str], place: Place) -> None:
+    def _seen(self, entry: os.DirEntry[str]) -> Seen | None:
+        """The file or link, or None for what is neither, or has vanished."""
         is_link = entry.is_symlink()
-        if place.fits(entry.name) and (is_link or entry.is_file(follow_symlinks=False)):
-            with suppress(FileNotFoundError):
-                changed = entry.stat(follow_symlinks=False).st_mtime_ns
-                self.found.append(Seen(self._prefix + entry.name, changed, is_link))
+        if not is_link and not entry.is_file(follow_symlinks=False):
+            return None
+        try:
+            return Seen(self._prefix + entry.name, entry.stat(follow_symlinks=False).st_mtime_ns, is_link)
+        except FileNotFoundError:
+            return None
 
 
 def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Event) -> list[Seen]:
@@ -108,12 +112,12 @@ def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Eve
         for seen in searched(files, top, gitignore=gitignore, stop=stop, place=place)
         if not seen.is_link or _leads_to_a_file(files, seen.path)
     ]
-    return sorted(found, key=newest_first)
+    return newest_first(found)
 
 
-def newest_first(seen: Seen) -> tuple[int, str]:
-    """The order of what is found (C24)."""
-    return -seen.changed, seen.path
+def newest_first(found: Iterable[Seen]) -> list[Seen]:
+    """In the order in which things are shown (C24)."""
+    return sorted(sorted(found, key=attrgetter("path")), key=attrgetter("changed"), reverse=True)
 
 
 def _leads_to_a_file(files: Files, link: str) -> bool:
