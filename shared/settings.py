@@ -150,6 +150,14 @@ class Settings(BaseModel):
         return passed
 
 
+def environment() -> Mapping[str, str]:
+    """The process's variables, for a file of the operator's that names some of them (``${VAR}`` in mcp.json).
+
+    Whoever asks takes those that are named, and hands on no others (P-17).
+    """
+    return os.environ
+
+
 def _plain_fields() -> set[str]:
     return set(Settings.model_fields) - {"model_endpoint", *_TABLES}
 

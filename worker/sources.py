@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -24,6 +24,12 @@ class Place:
     sandbox: Sandbox
     warn: Callable[[str], None]
     """Tells people that something is missing; the run goes on without it (S000-024)."""
+    missing: list[str] = field(default_factory=list[str])
+    """How the names begin of tools that cannot be had right now."""
+
+    def miss(self, prefix: str) -> None:
+        """Says that tools whose names begin so cannot be had right now: to ask for them is no mistake."""
+        self.missing.append(prefix)
 
     def wants(self, prefix: str) -> bool:
         """Whether any tool whose name begins with ``prefix`` can be in the kit: what nobody asked for is not opened."""
