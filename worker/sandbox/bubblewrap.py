@@ -201,10 +201,10 @@ class Bubblewrap:
         options = [*_NAMESPACES, *environment.system_directories()]
         for path, content in environment.ETC.items():
             options += ["--perms", "0444", "--ro-bind-data", str(_memory("etc", content, fds)), path]
-        for shown in self._shown:
+        options += _DEVICES
+        for shown in self._shown:  # after the sandbox's own /tmp, so that it does not cover what lies below ours
             source = self._stage.place(shown.name) if self._stage else str(shown.source)
             options += ["--ro-bind", source, shown.place]
-        options += _DEVICES
         if self._stage:
             options += ["--bind", self._stage.place("workspace"), MOUNT]
         else:
