@@ -70,10 +70,7 @@ class Grep(Tool[GrepParams]):
         if program is None:
             hits, complete = await to_the_end(search, ctx.files, _question(params, top), Event())
         else:
-            done = await ctx.sandbox.run(
-                Command(_argv(program, params, top), TIMEOUT_SECONDS, max_output=MAX_OUTPUT_BYTES, keep="head")
-            )
-            _refuse_failure(done)
+            done = await _answered(ctx, _argv(program, params, top))
             hits, complete = await to_the_end(parsed, done.stdout, params.output_mode), not done.dropped_bytes
         text, count, total = await to_the_end(_shown, ctx.files, hits, params)
         cut = count < total or not complete
@@ -83,6 +80,17 @@ class Grep(Tool[GrepParams]):
             parts.append(f"({count} of {number} shown. Use a narrower pattern, path or glob to see the others.)")
         facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
         return ToolResult("\n".join(parts), _found(total, params.output_mode), metadata=facts)
+
+
+async def _answered(ctx: ToolContext, argv: list[str]) -> Completed:
+    """What ripgrep says. Sorting costs it all but one core, so it sorts only where not everything can be kept."""
+    for order in ([], ["--sortr=modified"]):
+        command = [argv[0], *order, *argv[1:]]
+        done = await ctx.sandbox.run(Command(command, TIMEOUT_SECONDS, max_output=MAX_OUTPUT_BYTES, keep="head"))
+        _refuse_failure(done)
+        if not done.dropped_bytes:
+            break
+    return done
 
 
 def _shown(files: Files, hits: list[Hit], params: GrepParams) -> tuple[str, int, int]:
@@ -111,7 +119,7 @@ def _found(total: int, mode: Mode) -> str:
 
 def _argv(program: str, params: GrepParams, top: str) -> list[str]:
     argv = [program, "--no-config", "--color=never", "--hidden", "--null", "--with-filename", "--no-heading"]
-    argv += ["--line-number", "--no-context-separator", "--sortr=modified", "--engine=auto", "--no-require-git"]
+    argv += ["--line-number", "--no-context-separator", "--engine=auto", "--no-require-git"]
     argv += ["--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global", "--no-messages"]
     argv += [f"--max-columns={LINE_CHARS}", "--max-columns-preview"]
     argv += ["--ignore-case" if params.ignore_case else "--case-sensitive"]
