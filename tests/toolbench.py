@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from shared.errors import ToolError
+from shared.settings import Settings
 from shared.tokens import estimate
+from tests.skills import sample_skills
 from worker.files import Files
 from worker.output import bounded
-from worker.registry import Registry, find
+from worker.registry import find
 from worker.sandbox.base import Command, NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
@@ -24,7 +26,9 @@ from worker.sandbox.unread import Unread
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
 
-EVERYTHING: dict[str, AnyTool] = Registry(BUILTIN).kit(["*"])
+SET_UP = Settings(skills_dir=sample_skills())
+EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for tool in BUILTIN}
+"""Every tool, as a worker offers it whose operator has set up what it needs."""
 
 
 @dataclass

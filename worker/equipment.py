@@ -13,6 +13,7 @@ from worker.registry import Registry
 from worker.services import Services
 from worker.sources import Place
 from worker.tools.base import AnyTool, InitContext, ToolContext
+from worker.tools.get_skill import skills_of
 from worker.workspace import Workspace
 
 
@@ -46,7 +47,7 @@ async def equipped(
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):
                 registry.register(tool)
-        init = InitContext(claim.id)
+        init = InitContext(claim.id, skills_of(services.tools))
         chosen = registry.kit(request.tools, services.default_kit)
         kit = {name: await tool.ready(init) for name, tool in chosen.items()}
         context = ToolContext(

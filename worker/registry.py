@@ -77,8 +77,8 @@ def offered(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyT
 
 
 def default_kit(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> tuple[str, ...]:
-    """The names of what a run gets that asks for nothing: DEFAULT_KIT, and whatever is switched on."""
-    on = [tool.name for tool in tools if tool.switch and getattr(settings.tools, tool.switch)]
+    """The names of what a run gets that asks for nothing: DEFAULT_KIT, and whatever is switched on or set up."""
+    on = [tool.name for tool in tools if tool.by_default or (tool.switch and getattr(settings.tools, tool.switch))]
     return (*DEFAULT_KIT, *(name for name in on if name not in DEFAULT_KIT))
 
 

@@ -19,7 +19,6 @@ from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from worker.output import bounded
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
 
 SHELL = "5a3b1e00"
@@ -37,6 +36,7 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "recall_notes": {"category": "general"},
     "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
     "read_many_files": {"paths": ["src/*.py", "empty.txt"]},
+    "get_skill": {"skill_name": "release-notes"},
 }
 """Arguments with which a call succeeds in the workspace that ``prepare`` makes."""
 
@@ -54,6 +54,7 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "recall_notes": {"category": "y" * 20_000},
     "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
     "read_many_files": {"paths": ["long.txt", "many/*"]},
+    "get_skill": {"skill_name": "long-guide"},
 }
 """Arguments that have much to say or to do."""
 
@@ -70,7 +71,7 @@ ESCAPES = (
 TOUCHES_NOTHING = ("bash_output", "bash_kill")
 """They act on what the run itself has started, and on nothing else."""
 
-each_tool = pytest.mark.parametrize("tool", BUILTIN, ids=lambda tool: tool.name)
+each_tool = pytest.mark.parametrize("tool", EVERYTHING.values(), ids=lambda tool: tool.name)
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ async def test_however_much_there_is_the_answer_stays_inside_its_limit(desk: Too
 
 
 @pytest.mark.requirement("S000-036", "S000-047", "S000-052", "S001-014", "S001-021", "S001-025", "S002-072")
-@pytest.mark.parametrize("tool", [tool for tool in BUILTIN if takes_path(tool)], ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", [tool for tool in EVERYTHING.values() if takes_path(tool)], ids=lambda tool: tool.name)
 @pytest.mark.parametrize("path", ESCAPES)
 async def test_no_path_leads_out_of_the_workspace(desk: Toolbench, tool: AnyTool, path: str) -> None:
     outside = desk.root.parent / "outside.txt"

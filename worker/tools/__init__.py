@@ -7,6 +7,7 @@ from worker.tools.bash import Bash
 from worker.tools.bash_kill import BashKill
 from worker.tools.bash_output import BashOutput
 from worker.tools.edit_file import EditFile
+from worker.tools.get_skill import GetSkill
 from worker.tools.glob import Glob
 from worker.tools.grep import Grep
 from worker.tools.list_directory import ListDirectory
@@ -31,6 +32,7 @@ BUILTIN: tuple[AnyTool, ...] = (
     RecallNotes(),
     WriteTodos(),
     ReadManyFiles(),
+    GetSkill(),
 )
 DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep")
 """What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision (C19)."""

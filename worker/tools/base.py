@@ -176,6 +176,8 @@ class Tool(ABC, Generic[P]):
     """Whether its calls are asked about even where their effects stay in the workspace (S003-002)."""
     switch: str = ""
     """The field of ``ToolSettings`` that switches it on and off."""
+    by_default: bool = False
+    """Whether every run gets it where it is offered: what an operator has set up for it is meant to be used."""
     by_name_only: bool = False
     """Whether a request gets it only by naming it, and not by a pattern such as ``*``."""
     polls: ClassVar[bool] = False

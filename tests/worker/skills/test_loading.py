@@ -1,0 +1,226 @@
+"""Where skills are looked for, which ones are taken, and what is said of the others."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.settings import Settings
+from tests.skills import write_skill
+from tests.toolbench import open_toolbench
+from worker.registry import offered
+from worker.skills.loader import MAX_SKILLS, SkillLoader, find_skills_dir
+from worker.skills.skill import MAX_BYTES, MAX_FILES, Skill, read_skill
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def names_offered(**settings: Any) -> set[str]:
+    return {tool.name for tool in offered(Settings.load(environ={}, **settings))}
+
+
+def one(folder: Path) -> Skill:
+    return read_skill(folder / "SKILL.md")
+
+
+@pytest.mark.requirement("S000-013")
+def test_a_relative_directory_is_looked_for_in_three_places_and_the_first_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    for folder in (here / "mine", home / "mine", home / "theirs"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert find_skills_dir(Path("mine"), home) == here / "mine"
+    assert find_skills_dir(Path("./theirs"), home) == home / "theirs"
+    packaged = find_skills_dir(Path("skills"), home)
+    assert packaged.is_absolute()
+    assert (packaged / "loader.py").exists()
+    absolute = tmp_path / "not there"
+    assert find_skills_dir(absolute, home) == absolute
+
+
+@pytest.mark.requirement("S000-014", "S000-016")
+def test_a_directory_that_is_nowhere_holds_no_skills_and_the_worker_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert find_skills_dir(Path("nowhere/at/all"), tmp_path) == Path("nowhere/at/all")
+    assert "get_skill" not in names_offered(skills_dir=Path("nowhere/at/all"), home=tmp_path)
+    assert warnings(caplog) == ["No available Skills found in nowhere/at/all"]
+
+
+@pytest.mark.requirement("S000-016")
+def test_an_empty_directory_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert "get_skill" not in names_offered(tools={"enable_skills": True, "skills_dir": tmp_path})
+    assert warnings(caplog) == [f"No available Skills found in {tmp_path}"]
+
+
+@pytest.mark.requirement("S000-017", "S000-024")
+def test_a_directory_that_cannot_be_read_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("no directory")
+    assert "read_file" in names_offered(skills_dir=tmp_path / "file")
+    (said,) = warnings(caplog)
+    assert said.startswith("Failed to load Skills: ")
+    assert "Not a directory" in said
+
+
+@pytest.mark.requirement("S000-022")
+def test_what_was_loaded_is_said_once_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_skill(tmp_path, "b")
+    write_skill(tmp_path, "a")
+    with caplog.at_level(logging.INFO, "deputize"):
+        assert "get_skill" in names_offered(skills_dir=tmp_path)
+    assert [record.getMessage() for record in caplog.records] == [f"loaded 2 skills from {tmp_path}: a, b"]
+
+
+def test_nobody_who_asks_for_no_skills_hears_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    names_offered()
+    assert warnings(caplog) == []
+
+
+@pytest.mark.requirement("S000-098")
+def test_a_loader_knows_its_skills_by_name(tmp_path: Path) -> None:
+    write_skill(tmp_path, "one")
+    write_skill(tmp_path, "documents/two")
+    write_skill(tmp_path, "one/inner")
+    write_skill(tmp_path, ".git/three")
+    loader = SkillLoader(tmp_path)
+    assert loader.list_skills() == ["one", "two"]
+    found = loader.get_skill("two")
+    assert found is not None
+    assert (found.name, found.description) == ("two", "How documents/two is done.")
+    assert loader.get_skill("inner") is None
+
+
+def test_the_whole_head_is_understood(tmp_path: Path) -> None:
+    folder = tmp_path / "pdf"
+    folder.mkdir()
+    head = (
+        "\ufeff---\r\nname: pdf\r\ndescription: >\r\n  Split and\r\n  merge PDFs.\r\nlicense: MIT\r\n"
+        "compatibility: Needs qpdf\r\nallowed-tools: bash read_file\r\nmetadata:\r\n  version: 1.10\r\n"
+        "  on: 2026-01-02\r\n"
+        "model: other\r\n--- \r\nText with\r\n---\r\na rule.\r\n"
+    )
+    (folder / "SKILL.md").write_bytes(head.encode())
+    skill = one(folder)
+    assert skill.description == "Split and merge PDFs."
+    assert (skill.head.license, skill.head.compatibility, skill.head.allowed_tools) == (
+        "MIT",
+        "Needs qpdf",
+        "bash read_file",
+    )
+    assert set(skill.head.metadata) >= {"version"}
+    assert all(isinstance(value, str) for value in skill.head.metadata.values())
+    said = skill.to_prompt()
+    assert "Needs: Needs qpdf\n\nMade for these tools: bash read_file\n\n---\n\nText with\n---\na rule." in said
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "why"),
+    [
+        ("x", {"name": "y"}, "its name is 'y', but its directory is called 'x'"),
+        ("Bad_Name", {}, "name: String should match pattern"),
+        ("x" * 65, {}, "name: String should have at most 64 characters"),
+        ("x", {"name": None}, "name: Field required"),
+        ("x", {"name": 7}, "name: Input should be a valid string"),
+        ("x", {"description": None}, "description: Field required"),
+        ("x", {"description": "  "}, "description: String should have at least 1 character"),
+        ("x", {"description": "y" * 1025}, "description: String should have at most 1024 characters"),
+        ("x", {"compatibility": "y" * 501}, "compatibility: String should have at most 500 characters"),
+        ("x", {"metadata": "text"}, "metadata: Input should be a valid dictionary"),
+        ("x", {"text": " \n"}, "there is no text below its head"),
+    ],
+)
+def test_a_broken_skill_is_left_out_and_the_warning_says_which_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, head: dict[str, Any], why: str
+) -> None:
+    folder = write_skill(tmp_path, name, **head)
+    write_skill(tmp_path, "good")
+    assert SkillLoader(tmp_path).list_skills() == ["good"]
+    (said,) = warnings(caplog)
+    assert said.startswith(f"the skill {folder / 'SKILL.md'} is left out: ")
+    assert why in said
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"no head", "it does not begin with a head between two lines of ---"),
+        (b"---\nname: x\n", "it does not begin with a head between two lines of ---"),
+        (b"---\nname: [\n---\ntext", "its head is no YAML: "),
+        (b"---\ndescription: Use when: asked\n---\ntext", "its head is no YAML: mapping values are not allowed here"),
+        (b"---\n- a\n---\ntext", "Input should be a valid dictionary"),
+        (b"---\nname: !!python/object/apply:os.getcwd []\n---\ntext", "its head is no YAML: could not determine"),
+        (b"---\n\xff\n---\ntext", "'utf-8' codec can't decode"),
+        (b"---\nname: x\n---\n" + b"x" * 1024 * 1024, "SKILL.md has more than 1048576 bytes"),
+    ],
+)
+def test_a_file_that_is_no_skill_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes, why: str
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/SKILL.md").write_bytes(text)
+    assert SkillLoader(tmp_path).list_skills() == []
+    (said,) = warnings(caplog)
+    assert why in said
+
+
+def test_of_two_skills_of_one_name_the_first_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_skill(tmp_path, "a/same", "first")
+    write_skill(tmp_path, "b/same", "second")
+    found = SkillLoader(tmp_path).get_skill("same")
+    assert found is not None
+    assert found.content == "first"
+    assert warnings(caplog) == [
+        f"the skill {tmp_path / 'b/same/SKILL.md'} is left out: there is one of that name already"
+    ]
+
+
+def test_there_are_not_more_skills_than_a_model_can_choose_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(MAX_SKILLS + 5):
+        write_skill(tmp_path, f"s{number:03d}")
+    assert len(SkillLoader(tmp_path).list_skills()) == MAX_SKILLS
+    assert warnings(caplog) == [f"only {MAX_SKILLS} skills are loaded; the others in {tmp_path} are left out"]
+
+
+def test_links_of_a_skill_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = write_skill(tmp_path / "skills", "x", files={"real.md": "inside"})
+    (folder / "in.md").symlink_to("real.md")
+    (folder / "out.md").symlink_to(tmp_path / "secret.txt")
+    (folder / "up").symlink_to("../..")
+    skill = one(folder)
+    with open_toolbench(tmp_path / "w") as desk:
+        assert skill.put_into(desk.files) == ["out.md", "up"]
+        assert desk.read(".deputize/skills/x/in.md") == b"inside"
+        assert sorted(path.name for path in (desk.root / ".deputize/skills/x").iterdir()) == ["in.md", "real.md"]
+
+
+def test_of_a_huge_skill_as_much_is_copied_as_there_is_room_for(tmp_path: Path) -> None:
+    large = b"x" * (MAX_BYTES // 2 + 1)
+    folder = write_skill(tmp_path, "x", files={"a.bin": large, "b.bin": large, "c.md": "small", ".git/config": "no"})
+    with open_toolbench(tmp_path / "w") as desk:
+        assert one(folder).put_into(desk.files) == ["b.bin"]
+        assert desk.read(".deputize/skills/x/c.md") == b"small"
+    write_skill(tmp_path, "many", files={f"f{number}": "" for number in range(MAX_FILES + 20)})
+    assert len(one(tmp_path / "many").files) == MAX_FILES
+    assert f"(and {MAX_FILES - 100} more)" in one(tmp_path / "many").to_prompt()
+
+
+def test_a_skill_is_still_told_when_its_files_cannot_be_copied(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path, "x", files={"a.md": "text"})
+    skill = one(folder)
+    with open_toolbench(tmp_path / "w") as desk:
+        desk.write(".deputize", "a file where our directory would be")
+        assert skill.put_into(desk.files) == ["a.md"]
+        (folder / "a.md").unlink()
+        (folder / "SKILL.md").unlink()
+        folder.rmdir()
+        assert skill.put_into(desk.files) == ["a.md"]

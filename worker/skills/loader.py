@@ -1,0 +1,74 @@
+"""Finding skills: where their directory is, which skills are in it, and which are broken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from shared.log import log
+from worker.skills.skill import SKILL_FILE, Skill, read_skill
+
+MAX_SKILLS = 200
+_DEPTH = 3
+_PACKAGE = Path(__file__).parents[1]
+
+
+class SkillLoader:
+    """The skills below a directory, read once. A broken one is left out, with a warning that says why.
+
+    A directory that does not exist holds none; raises OSError for one that cannot be read.
+    """
+
+    def __init__(self, skills_dir: Path) -> None:
+        self.skills_dir = skills_dir
+        self._skills: dict[str, Skill] = {}
+        for file in _skill_files(skills_dir, _DEPTH) if skills_dir.exists() else ():
+            if len(self._skills) == MAX_SKILLS:
+                log.warning("only %d skills are loaded; the others in %s are left out", MAX_SKILLS, skills_dir)
+                break
+            self._load(file)
+
+    def get_skill(self, name: str) -> Skill | None:
+        return self._skills.get(name)
+
+    def list_skills(self) -> list[str]:
+        """The names, sorted."""
+        return sorted(self._skills)
+
+    def _load(self, file: Path) -> None:
+        try:
+            skill = read_skill(file)
+        except (OSError, ValueError) as error:
+            log.warning("the skill %s is left out: %s", file, error)
+            return
+        if skill.name in self._skills:
+            log.warning("the skill %s is left out: there is one of that name already", file)
+            return
+        self._skills[skill.name] = skill
+
+
+def find_skills_dir(given: Path, home: Path) -> Path:
+    """Where the skills are (S000-013): an absolute path is used as it is; a relative one is looked for below the
+    working directory, below ``home`` (``DEPUTIZE_HOME``) and below this package, in this order.
+
+    The first that exists wins, as an absolute path. Where none exists the path is given back as it came (S000-014).
+    """
+    if given.is_absolute():
+        return given
+    places = (Path.cwd() / given, home / given, _PACKAGE / given)
+    return next((place.resolve() for place in places if place.exists()), given)
+
+
+def _skill_files(folder: Path, depth: int) -> Iterator[Path]:
+    """Each SKILL.md below the folder; a skill's own directories hold no further ones."""
+    with os.scandir(folder) as found:
+        names = sorted(entry.name for entry in found if entry.is_dir() and not entry.name.startswith("."))
+    for name in names:
+        try:
+            if (folder / name / SKILL_FILE).is_file():
+                yield folder / name / SKILL_FILE
+            elif depth:
+                yield from _skill_files(folder / name, depth - 1)
+        except OSError as error:
+            log.warning("skills in %s cannot be read: %s", folder / name, error)
