@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from shared.delegation import DelegationRequest, Status, TerminationReason, ToolAgentResult
 from shared.errors import ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
 from tests.skills import sample_skills
+from worker.children import Children, Outcome
 from worker.files import Files
 from worker.output import bounded
 from worker.registry import find
@@ -31,6 +33,24 @@ EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for
 """Every tool, as a worker offers it whose operator has set up what it needs."""
 
 
+class DoneAtOnce(Children):
+    """Children that need no other run: each says its task again, and has changed as much."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[DelegationRequest, bool]] = []
+
+    async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
+        self.asked.append((request, copy))
+        result = ToolAgentResult(
+            delegation_id="dlg_01k00000000000000000000001",
+            status=Status.SUCCEEDED,
+            termination_reason=TerminationReason.COMPLETED,
+            summary=request.task,
+            files_modified=["made.txt"],
+        )
+        return Outcome(result, f"+++ b/made.txt\n+{request.task}\n")
+
+
 @dataclass
 class Toolbench:
     """``news`` is what tools said while they ran: (title, fields)."""
@@ -40,6 +60,7 @@ class Toolbench:
     sandbox: Sandbox
     news: list[tuple[str | None, dict[str, Any]]] = field(default_factory=list)
     calls: int = 0
+    children: Children = field(default_factory=DoneAtOnce)
 
     def context(self) -> ToolContext:
         self.calls += 1
@@ -48,6 +69,7 @@ class Toolbench:
             call_id=f"call-{self.calls}",
             files=self.files,
             sandbox=self.sandbox,
+            children=self.children,
             on_metadata=lambda title, fields: self.news.append((title, dict(fields))),
         )
 

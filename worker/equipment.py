@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shared.runs import Claim
+from worker.children import Children
 from worker.models.base import ToolSpec
 from worker.registry import Registry
 from worker.services import Services
@@ -32,7 +33,7 @@ class Equipment:
 
 @asynccontextmanager
 async def equipped(
-    claim: Claim, services: Services, workspace: Workspace, warn: Callable[[str], None]
+    claim: Claim, services: Services, workspace: Workspace, children: Children, warn: Callable[[str], None]
 ) -> AsyncGenerator[Equipment]:
     """Opens sandbox and tools; when the block ends, nothing of them is alive.
 
@@ -47,9 +48,10 @@ async def equipped(
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):
                 registry.register(tool)
-        init = InitContext(claim.id, skills_of(services.tools))
+        init = InitContext(claim.id, skills_of(services.tools), depth_left=children.depth_left)
         chosen = registry.kit(request.tools, services.default_kit)
-        kit = {name: await tool.ready(init) for name, tool in chosen.items()}
+        made = {name: await tool.ready(init) for name, tool in chosen.items()}
+        kit = {name: tool for name, tool in made.items() if tool}
         context = ToolContext(
             delegation_id=claim.id,
             call_id="",
@@ -57,6 +59,7 @@ async def equipped(
             sandbox=sandbox,
             session_id=request.session_id,
             message_id=request.message_id,
+            children=children,
         )
         yield Equipment(kit, _specs(tuple(kit.values())), context)
 

@@ -24,7 +24,7 @@ from worker.policy import CallView, Situation, judgement
 from worker.prompt import last_turn, reply_was_cut
 from worker.registry import find
 from worker.steps import StepLog, in_doubt, not_executed, said
-from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,4 +197,4 @@ class Loop:
 
 
 def _side_by_side(verdict: Prepared | ToolResult) -> bool:
-    return isinstance(verdict, Prepared) and verdict.tool.kind in (Kind.READ, Kind.SEARCH)
+    return isinstance(verdict, Prepared) and verdict.tool.side_by_side

@@ -19,6 +19,7 @@ from shared.log import log
 from shared.runs import Claim
 from shared.wire import now
 from worker.asking import Asking
+from worker.children import Children
 from worker.compaction import Window
 from worker.emit import Emitter
 from worker.equipment import Equipment, equipped
@@ -35,6 +36,7 @@ from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
+from worker.waiting import Waiting
 from worker.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
@@ -73,6 +75,7 @@ class Run:
         self.emit = Emitter(services.pipe, claim, services.secrets, lambda: stop.set(Stop.FENCED))
         self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
         self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
+        self.children = Children(claim, services, Waiting(services.waiting, self.emit), partial(stop.set, Stop.FENCED))
         self.troubles: list[str] = []
         self.reaped: list[str] = []
         self.workspace: Workspace | None = None
@@ -84,6 +87,7 @@ class Run:
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
             ending = await self._work()
+            await self._end_children()
             result = await self._result(ending)
             await self._finish(result)
             return result
@@ -132,8 +136,10 @@ class Run:
         history = History(self.claim.history, self.emit.keep)
         if not history.messages:
             history.ask(first_message(request))
-        async with equipped(self.claim, services, self.workspace, self._missing) as equipment:
+        await self.children.recall(self.meter)
+        async with equipped(self.claim, services, self.workspace, self.children, self._missing) as equipment:
             self.reaped = equipment.context.sandbox.reaped
+            self.children.equip(equipment.kit, self.workspace.path, history.unanswered)
             yield self._loop(model, equipment, history, self.workspace)
 
     def _loop(self, model: Model, equipment: Equipment, history: History, workspace: Workspace) -> Loop:
@@ -198,6 +204,7 @@ class Run:
 
     async def _summarize(self, loop: Loop, limit: LimitReached) -> Ending:
         loop.last_words, earlier = "", loop.last_words
+        await self._end_children()
         try:
             await self._until_stopped(loop.summarize(limit), self.meter.time_for_summary)
         except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
@@ -229,6 +236,10 @@ class Run:
         if self.stop.reason is Stop.CANCELLED:
             raise _CancelledError
         raise TimeoutError
+
+    async def _end_children(self) -> None:
+        for id in await self.children.end(self.meter):
+            self._trouble(f"subagent {id} was told to stop, but did not say yet what it used", "subagent")
 
     def _missing(self, message: str) -> None:
         self._trouble(message, "tools_missing")

@@ -6,13 +6,15 @@ import asyncio
 import os
 import secrets as random
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
 from shared.connection import AWAY, Pipe, connect
+from shared.delegation import DirectoryWorkspace
 from shared.errors import WorkspaceLost
 from shared.keys import LEASES, record_key
 from shared.queue import Ticket
@@ -55,6 +57,10 @@ class Services:
     sources: Sequence[Source]
     """Where runs get further tools from."""
     default_kit: Sequence[str]
+    send: Callable[[Sequence[Ticket]], None]
+    """Puts tickets on their queues; blocks. Raises ``Unavailable``."""
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Gives a run's slot to another one for as long as it waits."""
     started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
@@ -94,11 +100,22 @@ class Services:
                 f"the files of attempt {claim.attempt - 1} are not on this machine ({self.name}). Put "
                 "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, and hand the task over again"
             )
+        spec = claim.request.workspace
+        if claim.request.parent_id and isinstance(spec, DirectoryWorkspace):
+            self._check_copied(claim, spec)
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        spec = claim.request.workspace
         return await Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt)
+
+    def _check_copied(self, claim: Claim, spec: DirectoryWorkspace) -> None:
+        """A copy of the parent's files was made by the parent's worker; another machine may not see it."""
+        of_parent = Path(spec.path).parent.name == claim.request.parent_id
+        if of_parent and not (self.settings.workspaces / claim.id).exists():
+            raise WorkspaceLost(
+                f"the copy of the files of {claim.request.parent_id} is not on this machine ({self.name}). Put "
+                "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, or hand the task over without a copy"
+            )
 
     @contextmanager
     def sandbox(self, workspace: Workspace) -> Generator[Sandbox]:
@@ -140,6 +157,7 @@ async def open_services(
     progress: ProgressEvents,
     sandbox_problem: str | None,
     tools: Sequence[AnyTool] = BUILTIN,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closed, and gone from the catalog, with the block."""
     async with (
@@ -156,7 +174,7 @@ async def open_services(
         parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress
         sources = (Discovery(settings.tools, tools),)
         kit = offered(settings, tools), sources, default_kit(settings, tools)
-        services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit)
+        services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _kept_up(services, janitor):
             yield services

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.delegation import Step, StepStatus, Usage
+from shared.delegation import Step, StepStatus, ToolAgentResult, Usage
 from shared.errors import ErrorType
 from shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
 from shared.wire import now
@@ -61,6 +61,7 @@ class StepLog:
                 "title": result.title or step.title,
                 "result": str(result.display) or result.content or None,
                 "error": result.error,
+                "tool_agent_result": in_short(result.data) if isinstance(result.data, ToolAgentResult) else None,
             }
         )
         self.ended.append(done)
@@ -82,6 +83,17 @@ class StepLog:
         """The failed steps' errors, first lines only."""
         failed = [f"{step.title}: {step.error.splitlines()[0]}" for step in self.ended if step.error]
         return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
+
+
+def in_short(result: ToolAgentResult) -> dict[str, Any]:
+    """What a step says of the delegation that it stood for (S002-083); camelCase, as on the wire."""
+    short: dict[str, Any] = {
+        "success": result.success,
+        "summary": result.summary,
+        "toolCallCount": result.tool_call_count,
+    }
+    more = {"filesModified": result.files_modified, "errors": result.errors}
+    return short | {key: value for key, value in more.items() if value}
 
 
 def said(turn: int, reply: Reply, usage: Usage) -> Replied:

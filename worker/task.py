@@ -42,6 +42,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
             progress=ProgressEvents(app, name),
             sandbox_problem=problem,
             tools=tools,
+            waiting=pool.waiting,
         ) as services:
             opened.append(services)
             yield

@@ -6,6 +6,7 @@ from worker.tools.base import AnyTool
 from worker.tools.bash import Bash
 from worker.tools.bash_kill import BashKill
 from worker.tools.bash_output import BashOutput
+from worker.tools.call_subagent import CallSubagent
 from worker.tools.edit_file import EditFile
 from worker.tools.get_skill import GetSkill
 from worker.tools.glob import Glob
@@ -28,6 +29,7 @@ BUILTIN: tuple[AnyTool, ...] = (
     Glob(),
     Grep(),
     ListDirectory(),
+    CallSubagent(),
     RecordNote(),
     RecallNotes(),
     WriteTodos(),

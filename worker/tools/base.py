@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import cleandoc
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -24,6 +24,9 @@ from worker.display import Display
 from worker.files import Files
 from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
+
+if TYPE_CHECKING:
+    from worker.children import Children
 
 _MAX_SAID = 2000
 _MAX_NAME = 100
@@ -140,6 +143,8 @@ class ToolContext:
     sandbox: Sandbox
     session_id: str | None = None
     message_id: str | None = None
+    children: Children | None = None
+    """The way to hand work over to delegations of its own; None where the run may not."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
 
     def metadata(self, title: str | None = None, **fields: Any) -> None:
@@ -154,6 +159,8 @@ class InitContext:
     delegation_id: str
     skills: Mapping[str, str] = field(default_factory=dict[str, str])
     """The skills there are: name → description."""
+    depth_left: int = 0
+    """How many levels of delegations there may be below this one."""
 
 
 class Tool(ABC, Generic[P]):
@@ -188,10 +195,15 @@ class Tool(ABC, Generic[P]):
         """The tool as a worker with these settings offers it, or None where it cannot be had. Asked once a worker."""
         return self
 
-    async def ready(self, ctx: InitContext) -> AnyTool:
-        """The tool as one run uses it. One whose description or parameters must first be found out, or that works
-        for this run alone, becomes the tool it is here (S002-004, S002-042)."""
+    async def ready(self, ctx: InitContext) -> AnyTool | None:
+        """The tool as one run uses it; None where that run may not have it. One whose description or parameters must
+        first be found out, or that works for this run alone, becomes the tool it is here (S002-004, S002-042)."""
         return self
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether calls that follow each other are carried out at the same time."""
+        return self.kind in (Kind.READ, Kind.SEARCH)
 
     @property
     def description(self) -> str:

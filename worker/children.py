@@ -1,0 +1,254 @@
+"""The delegations that a run hands over itself: accepted in its name, waited for, paid from its budget (P-04).
+
+A child never has more than its parent: tools of its kit, limits within what is left of its own, its approval mode.
+And it never outlives it: however the parent ends, its children are ended first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from shared.bus import RECHECK_SECONDS, Inbox
+from shared.connection import AWAY
+from shared.delegation import (
+    Delegation,
+    DelegationRequest,
+    DirectoryWorkspace,
+    EmptyWorkspace,
+    ToolAgentResult,
+    Usage,
+)
+from shared.errors import ErrorType, Fenced, NotFound, Refused, ToolError, Unavailable
+from shared.events import Envelope, StepStarted
+from shared.ids import new_id
+from shared.keys import channel
+from shared.log import log
+from shared.nesting import call_key, handed_over
+from shared.queue import Ticket
+from shared.runs import Claim
+from shared.sizes import check_sizes
+from worker.limits import LimitReached, Meter
+from worker.models.base import Call
+from worker.threads import to_the_end
+from worker.tools.base import AnyTool, ToolContext
+from worker.waiting import Waiting
+from worker.workspace import Workspace
+
+if TYPE_CHECKING:
+    from worker.services import Services
+
+END_SECONDS = 2.0
+"""How long a run that ends waits for the ends of its children, where it has the time."""
+
+T = TypeVar("T")
+Hear = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a child, and the unified diff of what it changed in its workspace."""
+
+    result: ToolAgentResult
+    patch: str
+
+
+class Children:
+    """The children of one run. ``fenced`` is called when the run turns out to be another worker's."""
+
+    def __init__(self, claim: Claim, services: Services, waiting: Waiting, fenced: Callable[[], None]) -> None:
+        self._claim = claim
+        self._services = services
+        self._store = services.store
+        self._waiting = waiting
+        self._fenced = fenced
+        self._known: dict[str, str] = {}
+        """The ids of all that were ever begun, by the keys of their calls."""
+        self._meter: Meter | None = None
+        self._kit: Mapping[str, AnyTool] = {}
+        self._folder = Path()
+        self._unanswered: Callable[[], Sequence[Call]] = tuple
+
+    @property
+    def depth_left(self) -> int:
+        """How many levels there may be below this run."""
+        return self._services.settings.tools.max_depth - self._claim.depth
+
+    async def recall(self, meter: Meter) -> None:
+        """Finds what earlier attempts handed over, and books it with this one's meter."""
+        self._meter = meter
+        if self._claim.attempt == 1:
+            return
+        found = await _asked(partial(handed_over, self._store, self._claim.id))
+        for key, child in found.items():
+            self._known[key] = child.id
+            if child.result:
+                meter.book(child.id, child.result.usage)
+            else:
+                meter.lent[child.id] = child.effective_limits
+
+    def equip(self, kit: Mapping[str, AnyTool], folder: Path, unanswered: Callable[[], Sequence[Call]]) -> None:
+        """Says what children can be given: of the kit, and of the files in ``folder``, for the calls of a turn."""
+        self._kit, self._folder, self._unanswered = kit, folder, unanswered
+
+    async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
+        """Has the request carried out by another run, and waits for its end; no slot is held meanwhile.
+
+        ``copy`` gives it a copy of this run's files as they are now. The same call of the same turn finds the same
+        child again, whoever makes it. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
+        """
+        assert self._meter is not None
+        key = call_key(self._claim.id, self._meter.turns, ctx.call_id)
+        if key not in self._known:
+            await self._hand_over(key, request, copy)
+        id = self._known[key]
+        if id in self._meter.lent:
+            await self._send(Ticket(id, request.title, self._claim.request.priority))
+        ctx.metadata(delegationId=id)
+        try:
+            with self._waiting.begun():
+                child = await self._ended(id, partial(_tell, ctx, id))
+            patch = await _asked(partial(self._store.patch, id))
+        except NotFound:
+            self._meter.book(id, Usage())
+            raise ToolError(
+                ErrorType.EXECUTION_FAILED, f"the record of subagent {id} was removed; nobody knows what it did"
+            ) from None
+        assert child.result is not None
+        self._meter.book(id, child.result.usage)
+        return Outcome(child.result, patch)
+
+    async def end(self, meter: Meter) -> list[str]:
+        """Ends the children that are still open and waits a moment for what they cost; gives those that take longer."""
+        if self._meter is None:
+            await self.recall(meter)
+        for id in list(meter.lent):
+            try:
+                await _asked(partial(self._store.cancel, id))
+            except NotFound:
+                meter.book(id, Usage())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(END_SECONDS, meter.time_for_summary / 2))):
+                for id in list(meter.lent):
+                    child = await self._ended(id)
+                    meter.book(id, child.result.usage if child.result else Usage())
+        return list(meter.lent)
+
+    async def _hand_over(self, key: str, given: DelegationRequest, copy: bool) -> None:
+        """Lends, prepares, accepts. Up to its first await nobody else comes in between, so the shares are right."""
+        assert self._meter is not None
+        id, settings = new_id(), self._services.settings
+        try:
+            request = self._inheriting(given, key, copy)
+            check_sizes(request)
+            limits = self._meter.lend(id, request.limits.capped(settings.caps), self._sharers())
+            self._known[key] = id
+            if copy:
+                (await Workspace.create(request.workspace, id, settings.workspaces)).close()
+            new = [(id, request, limits)]
+            await _asked(partial(self._store.accept, new, settings.claim_seconds, self._claim.fence))
+        except (Refused, Unavailable, LimitReached) as error:
+            self._known.pop(key, None)
+            self._meter.lent.pop(id, None)
+            kind = ErrorType.LIMIT_REACHED if isinstance(error, LimitReached) else ErrorType.EXECUTION_FAILED
+            raise ToolError(kind, f"no subagent was started: {error}") from None
+        except Fenced:
+            self._fenced()
+            raise
+
+    def _inheriting(self, given: DelegationRequest, key: str, copy: bool) -> DelegationRequest:
+        mine = self._claim.request
+        here = DirectoryWorkspace(kind="directory", path=str(self._folder))
+        inherited = {
+            "session_id": mine.session_id,
+            "message_id": mine.message_id,
+            "approval_mode": mine.approval_mode,
+            "model": mine.model,
+            "tool_call_style": mine.tool_call_style,
+            "priority": mine.priority,
+            "labels": mine.labels | given.labels,
+            "parent_id": self._claim.id,
+            "idempotency_key": key,
+            "tools": self._chosen(given.tools),
+            "workspace": here if copy else EmptyWorkspace(),
+        }
+        return given.model_copy(update=inherited)
+
+    def _chosen(self, asked: Sequence[str] | None) -> list[str]:
+        """The names of the child's tools; unless it is asked for, a child has no children."""
+        if asked is None:
+            return [name for name, tool in self._kit.items() if not tool.by_name_only]
+        return list(dict.fromkeys(self._chosen_tool(name).name for name in asked))
+
+    def _chosen_tool(self, name: str) -> AnyTool:
+        tool = next((tool for tool in self._kit.values() if name in (tool.name, *tool.aliases)), None)
+        if tool is None:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"tools: {name[:100]!r} is no tool of this run, so a subagent cannot have it. "
+                f"There are {', '.join(self._kit)}.",
+            )
+        if tool.step_type == "delegate" and self.depth_left < 2:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"tools: a subagent of this run cannot have {tool.name}: delegations are nested "
+                f"{self._services.settings.tools.max_depth} deep at most. Leave it out.",
+            )
+        return tool
+
+    def _sharers(self) -> int:
+        """How many calls of this turn are still to get a child, the present one among them."""
+        assert self._meter is not None
+        names = {n for tool in self._kit.values() if tool.step_type == "delegate" for n in (tool.name, *tool.aliases)}
+        keys = [call_key(self._claim.id, self._meter.turns, c.id) for c in self._unanswered() if c.name in names]
+        return max(1, sum(key not in self._known for key in keys))
+
+    async def _send(self, ticket: Ticket) -> None:
+        try:
+            await to_the_end(self._services.send, [ticket])
+        except Unavailable as error:
+            log.info("the janitor will send a ticket for %s: %s", ticket.id, error)
+
+    async def _ended(self, id: str, hear: Hear = lambda message: None) -> Delegation:
+        """The child when it is over, however long Redis is away. Raises ``NotFound``."""
+        async with self._services.leases.bus.listen(channel(id)) as inbox:
+            while not (child := await _asked(partial(self._store.get, id))).status.finished:
+                await _news(inbox, hear)
+        return child
+
+
+async def _news(inbox: Inbox, hear: Hear) -> None:
+    """Returns when the end was announced, when something may have been missed, or after some seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(RECHECK_SECONDS):
+            while (message := await inbox.get()) is not None and '"run_finished"' not in message:
+                hear(message)
+
+
+def _tell(ctx: ToolContext, id: str, message: str) -> None:
+    """What the child does is news of the call that is for it."""
+    if '"step_started"' in message:
+        event = Envelope.from_json(message).event
+        if isinstance(event, StepStarted):
+            ctx.metadata(delegationId=id, step=event.step.title)
+
+
+async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
+    """The store's answer, however long Redis is away. A cancellation waits until a question under way is answered."""
+    delay = 0.05
+    while True:
+        doing = asyncio.ensure_future(ask())
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                await asyncio.shield(doing)
+            raise
+        except AWAY:
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 1.0)

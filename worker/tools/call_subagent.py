@@ -1,0 +1,147 @@
+"""``call_subagent``: hands a piece of the work to another run, and gives back what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from shared.delegation import DelegationRequest, Limits, TerminationReason, ToolAgentResult
+from shared.errors import ErrorType, ToolError
+from shared.settings import Settings
+from worker.output import PRIVATE_DIR, clip
+from worker.threads import to_the_end
+from worker.tools.base import AnyTool, Effect, InitContext, Kind, Params, Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from worker.children import Outcome
+
+MAX_PATCH_CHARS = 3000
+MAX_SUMMARY_CHARS = 3500
+MAX_LISTED = 30
+LABEL = "subagent"
+"""The label of a child that has a name."""
+_ERRORS = {TerminationReason.CANCELLED: ErrorType.CANCELLED, TerminationReason.TIMEOUT: ErrorType.TIMEOUT}
+
+
+class CallSubagentParams(Params):
+    other_names: ClassVar[Mapping[str, str]] = {"agent_name": "name"}
+
+    task: str = Field(description="What is to be done, complete in itself: the subagent sees nothing else of yours.")
+    context: str = Field(default="", description="What it must know for that: facts, decisions, contents of files.")
+    expected_outcome: str = Field(default="", description="What it is to bring back, and in which form.")
+    name: str = Field(
+        default="", max_length=64, pattern=r"^(\w[\w .-]*)?$", description="A name for people who watch; no more."
+    )
+    tools: list[str] | None = Field(
+        default=None, description="The names of the tools it gets, of yours. Not given: all but call_subagent."
+    )
+    workspace: Literal["empty", "copy"] = Field(
+        default="empty", description="empty: it begins without files. copy: with a copy of your workspace as it is now."
+    )
+    max_turns: int | None = Field(default=None, ge=1, description="How many turns it may take at most.")
+    max_tool_calls: int | None = Field(default=None, ge=0, description="How many tool calls it may make at most.")
+    timeout_seconds: float | None = Field(default=None, gt=0, description="How long it may work at most.")
+    max_tokens: int | None = Field(default=None, ge=1, description="How many tokens of yours it may use at most.")
+    max_cost_usd: float | None = Field(default=None, gt=0, description="How many US dollars it may cost at most.")
+
+    @field_validator("task")
+    @classmethod
+    def _said(cls, task: str) -> str:
+        if not task.strip():
+            raise ValueError("the task is blank; say in words what is to be done")
+        return task
+
+    def request(self) -> DelegationRequest:
+        """What is asked for; all else a child inherits."""
+        asked = self.model_dump(include=set(Limits.model_fields), exclude_none=True)
+        return DelegationRequest(
+            task=self.task,
+            context=self.context,
+            expected_outcome=self.expected_outcome,
+            tools=self.tools,
+            limits=Limits(**asked),
+            labels={LABEL: self.name} if self.name else {},
+        )
+
+
+class CallSubagent(Tool[CallSubagentParams]):
+    """Hands a piece of work over to a subagent and waits for its report.
+
+    For work that is separate from the rest, or large enough to fill your context. A subagent has a workspace and a
+    conversation of its own and can ask nothing: say everything it needs. Several calls in one turn work side by side.
+    What it uses comes out of your budget. The files it changed are not changed in your workspace: the answer names
+    them and says where the patch is.
+    """
+
+    name = "call_subagent"
+    switch = "enable_subagent"
+    kind = Kind.THINK
+    effect = Effect.IDEMPOTENT
+    step_type = "delegate"
+    aliases = ("delegate", "task")
+    by_name_only = True
+    params = CallSubagentParams
+
+    def configured(self, settings: Settings) -> AnyTool | None:
+        return self if settings.tools.max_depth else None
+
+    async def ready(self, ctx: InitContext) -> AnyTool | None:
+        return self if ctx.depth_left > 0 else None
+
+    @property
+    def side_by_side(self) -> bool:
+        return True
+
+    def title(self, params: CallSubagentParams) -> str:
+        return f"delegate to {params.name or 'a subagent'}: {clip(' '.join(params.task.split()), 40)}"
+
+    async def run(self, ctx: ToolContext, params: CallSubagentParams) -> ToolResult:
+        if ctx.children is None:
+            raise ToolError(ErrorType.EXECUTION_FAILED, "this run cannot have subagents; do the work yourself")
+        outcome = await ctx.children.delegate(ctx, params.request(), copy=params.workspace == "copy")
+        result = outcome.result
+        saved = await to_the_end(_saved, ctx, outcome)
+        facts = {
+            "delegationId": result.delegation_id,
+            "terminationReason": result.termination_reason.value,
+            "filesModified": result.files_modified[:MAX_LISTED],
+            "patch": saved,
+        }
+        answer = ToolResult(_report(outcome, saved), display=result.summary, data=result, metadata=facts)
+        return answer if result.success else _failed(answer, result)
+
+
+def _failed(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
+    reason = result.termination_reason
+    kind = _ERRORS.get(reason, ErrorType.LIMIT_REACHED if reason.is_limit else ErrorType.EXECUTION_FAILED)
+    error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); what it did so far stands below")
+    return ToolResult.failed(error, answer.content, display=answer.display, data=answer.data, metadata=answer.metadata)
+
+
+def _report(outcome: Outcome, saved: str | None) -> str:
+    """What the model reads: how it ended, the subagent's words, and where its changes are."""
+    result = outcome.result
+    effort = f"{result.turn_count} turns, {result.tool_call_count} tool calls"
+    parts = [f"Subagent {result.delegation_id} ended: {result.termination_reason.value} ({effort})."]
+    parts.append(clip(result.summary, MAX_SUMMARY_CHARS) or "(It said nothing.)")
+    if changed := result.files_modified:
+        more = f" and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
+        parts.append(f"It changed in its own workspace, and not in yours: {', '.join(changed[:MAX_LISTED])}{more}.")
+        where = f" All of it is in {saved}; `git apply {saved}` makes the changes yours." if saved else ""
+        parts.append(f"This is the patch.{where}\n{clip(outcome.patch, MAX_PATCH_CHARS)}")
+    return "\n\n".join(parts)
+
+
+def _saved(ctx: ToolContext, outcome: Outcome) -> str | None:
+    """Where the whole patch lies in the caller's workspace; None where there is none, or no room for it."""
+    if not outcome.patch:
+        return None
+    path = f"{PRIVATE_DIR}/subagents/{outcome.result.delegation_id}.patch"
+    try:
+        ctx.files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
+        ctx.files.write(path, outcome.patch.encode())
+    except ToolError:
+        return None
+    return path
