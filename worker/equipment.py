@@ -10,7 +10,7 @@ from functools import lru_cache
 from shared.runs import Claim
 from worker.children import Children
 from worker.models.base import ToolSpec
-from worker.registry import Registry
+from worker.registry import Registry, made_ready
 from worker.services import Services
 from worker.sources import Place
 from worker.tools.base import AnyTool, InitContext, ToolContext
@@ -49,9 +49,7 @@ async def equipped(
             for tool in await opened.enter_async_context(source.open(place)):
                 registry.register(tool)
         init = InitContext(claim.id, skills_of(services.tools), depth_left=children.depth_left)
-        chosen = registry.kit(request.tools, services.default_kit)
-        made = {name: await tool.ready(init) for name, tool in chosen.items()}
-        kit = {name: tool for name, tool in made.items() if tool}
+        kit = await made_ready(registry.kit(request.tools, services.default_kit), init, warn)
         context = ToolContext(
             delegation_id=claim.id,
             call_id="",

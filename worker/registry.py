@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from shared.catalog import ToolCard
-from shared.errors import Invalid
+from shared.errors import Invalid, Misconfigured
 from shared.log import log
 from shared.settings import Settings
 from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import AnyTool, unknown_tool
+from worker.tools.base import AnyTool, InitContext, unknown_tool
 
 _ORDER = ("builtin", "discovered", "mcp")
 
@@ -71,15 +71,34 @@ class Registry:
 
 
 def offered(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:
-    """The tools that a worker with these settings offers: not switched off, and with all they need (S000-025)."""
+    """The tools that a worker with these settings offers: not switched off, and with all they need (S000-025).
+
+    Logs how many they are (S002-024).
+    """
     on = (tool.configured(settings) for tool in tools if getattr(settings.tools, tool.switch, None) is not False)
-    return [tool for tool in on if tool is not None]
+    tools = [tool for tool in on if tool is not None]
+    log.info("runs are offered %d tools: %s", len(tools), ", ".join(tool.name for tool in tools))
+    return tools
 
 
 def default_kit(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> tuple[str, ...]:
     """The names of what a run gets that asks for nothing: DEFAULT_KIT, and whatever is switched on or set up."""
     on = [tool.name for tool in tools if tool.by_default or (tool.switch and getattr(settings.tools, tool.switch))]
     return (*DEFAULT_KIT, *(name for name in on if name not in DEFAULT_KIT))
+
+
+async def made_ready(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callable[[str], None]) -> dict[str, AnyTool]:
+    """The kit as one run uses it (S002-022). A tool that cannot say what it is is warned of and left out (S000-024)."""
+    ready: dict[str, AnyTool] = {}
+    for name, tool in kit.items():
+        try:
+            made = await tool.ready(ctx)
+        except Misconfigured as error:
+            warn(str(error))
+            continue
+        if made is not None:
+            ready[name] = made
+    return ready
 
 
 def find(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
