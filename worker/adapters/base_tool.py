@@ -1,0 +1,108 @@
+"""003: a class made with name, description and permission; it lists its parameters and has ``async execute``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from shared.errors import ErrorType, ToolError
+from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, failed, part
+from worker.adapters.parameters import Listed, ToolParameter, json_schema
+from worker.tools import base
+from worker.tools.base import Effect, Kind, ToolContext
+from worker.tools.declared import check, validator
+
+
+class ToolPermission(StrEnum):
+    """Whether a call runs without asking (S003-002)."""
+
+    AUTO = "auto"
+    CONFIRM = "confirm"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """``success``, ``data``, ``error`` and ``metadata`` (S003-006)."""
+
+    success: bool
+    data: Any = None
+    error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a mapping (S003-007)."""
+        return asdict(self)
+
+
+class BaseTool(ABC):
+    """The base class (S003-008, S003-009). What else the constructor is given is kept as ``config``."""
+
+    def __init__(
+        self, name: str, description: str, permission: ToolPermission = ToolPermission.AUTO, **config: Any
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.permission = permission
+        self.config = config
+
+    @abstractmethod
+    def get_parameters(self) -> list[ToolParameter]: ...
+
+    @abstractmethod
+    async def execute(self, **params: Any) -> ToolResult: ...
+
+    def validate_params(self, params: Mapping[str, Any]) -> str | None:
+        """What is wrong with the arguments, or None: missing, unknown and ill-typed ones (S003-010, S003-011)."""
+        try:
+            schema = {"additionalProperties": False, **json_schema(self.get_parameters())}
+            check(self.name, validator(self.name, schema), params)
+        except ToolError as error:
+            return error.message
+        return None
+
+    async def __call__(self, **params: Any) -> ToolResult:
+        """Validates, then executes (S003-012)."""
+        if error := self.validate_params(params):
+            return ToolResult(False, error=error)
+        return await self.execute(**params)
+
+
+@runtime_checkable
+class ListingTool(Protocol):
+    """Whatever has these is a tool of this design, whoever's base class it has."""
+
+    name: str
+    description: str
+
+    def get_parameters(self) -> Sequence[Listed]: ...
+    def validate_params(self, params: Mapping[str, Any]) -> str | None: ...
+    async def execute(self, **params: Any) -> Any: ...
+
+
+class AdaptedBaseTool(Adapted):
+    """AUTO is the operator's word that nobody need be asked; CONFIRM asks about every call, wherever it acts (C08)."""
+
+    def __init__(self, tool: ListingTool, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
+        super().__init__(tool.name, tool.description, tool.get_parameters(), kind, effect)
+        self.tool = tool
+        permission = str(part(getattr(tool, "permission", None), "value", ""))
+        self.trusted = permission == ToolPermission.AUTO
+        self.needs_approval = permission == ToolPermission.CONFIRM
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        """The arguments, checked by the schema and then by the tool's own ``validate_params``."""
+        checked = super().parse(arguments)
+        with answered(self.name):
+            if error := self.tool.validate_params(checked):
+                raise ToolError(ErrorType.INVALID_TOOL_PARAMS, error)
+        return checked
+
+    async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> base.ToolResult:
+        answer = await called(self.tool.execute, **params)
+        data, metadata = part(answer, "data"), dict(part(answer, "metadata") or {})
+        if part(answer, "success"):
+            return base.ToolResult(as_text(data), data=data, metadata=metadata)
+        return failed(part(answer, "error"), as_text(data), data=data, metadata=metadata)
