@@ -177,6 +177,8 @@ class Tool(ABC, Generic[P]):
     source: Literal["builtin", "discovered", "mcp"] = "builtin"
     server: str | None = None
     """The MCP server it comes from; identity never comes from splitting the name (C21)."""
+    remote: str | None = None
+    """What that server calls it."""
     trusted: bool = False
     """Whether the operator's configuration says that it needs nobody's approval."""
     needs_approval: bool = False
