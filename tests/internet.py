@@ -4,6 +4,7 @@ of every name asked for and every address dialled. It stands where ``worker.web.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,14 +32,21 @@ def redirect(location: str, status: str = "302 Found") -> bytes:
 
 
 class Internet(Network):
-    """``names``: name → the answers to one look-up after the other; the last one stays. ``silent`` addresses refuse."""
+    """``names``: name → the answers to one look-up after the other; the last one stays. ``silent`` addresses refuse,
+    and ``hangs_up`` closes connections after the answer."""
 
     def __init__(
-        self, names: Mapping[str, Sequence[Sequence[str]]], answer: Answer, silent: Iterable[str] = ()
+        self,
+        names: Mapping[str, Sequence[Sequence[str]]],
+        answer: Answer,
+        *,
+        silent: Iterable[str] = (),
+        hangs_up: bool = False,
     ) -> None:
         self._names = {name: list(answers) for name, answers in names.items()}
         self.answer = answer
         self._silent = set(silent)
+        self.hangs_up = hangs_up
         self.asked: list[str] = []
         self.dialled: list[tuple[str, int]] = []
         self.requested: list[tuple[str, str]] = []
@@ -67,6 +75,20 @@ class Internet(Network):
         return _Connection(self)
 
 
+def sample_web() -> Internet:
+    """``site.test`` with a page, ``/long`` with much to say, and ``search.test``, a SearXNG that finds what it is told
+    to: ``word`` finds much."""
+
+    def answer(host: str, path: str) -> bytes:
+        if host == "site.test":
+            return response("word and more words\n" * (60_000 if path == "/long" else 1), "text/plain")
+        long = "words " * (100 if "q=word" in path else 1)
+        found = [{"title": long, "url": f"http://site.test/{number}", "content": long} for number in range(60)]
+        return response(json.dumps({"results": found}), "application/json")
+
+    return Internet({"site.test": [[PUBLIC]], "search.test": [["10.0.0.5"]]}, answer)
+
+
 class _Connection(httpcore2.AsyncNetworkStream):
     def __init__(self, internet: Internet) -> None:
         self._internet = internet
@@ -86,7 +108,7 @@ class _Connection(httpcore2.AsyncNetworkStream):
             self._to_say += self._internet.answer(host, path)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if not self._to_say:
+        if not self._to_say and not self._internet.hangs_up:
             await asyncio.Event().wait()
         said, self._to_say = self._to_say[:max_bytes], self._to_say[max_bytes:]
         return said

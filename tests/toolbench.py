@@ -15,6 +15,8 @@ from shared.delegation import DelegationRequest, Status, TerminationReason, Tool
 from shared.errors import ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
+from shared.tool_settings import ToolSettings
+from tests.internet import sample_web
 from tests.skills import sample_skills
 from worker.children import Children, Outcome
 from worker.files import Files
@@ -27,9 +29,16 @@ from worker.sandbox.shells import BackgroundShell
 from worker.sandbox.unread import Unread
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
+from worker.tools.web_fetch import WebFetch
+from worker.tools.web_search import WebSearch
 
-SET_UP = Settings(skills_dir=sample_skills())
-EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for tool in BUILTIN}
+SET_UP = Settings(
+    skills_dir=sample_skills(), tools=ToolSettings(search_provider="searxng", search_url="http://search.test")
+)
+WEB = sample_web()
+ON_THIS_WEB: dict[str, AnyTool] = {tool.name: tool for tool in (WebFetch(network=WEB), WebSearch(network=WEB))}
+TOOLS = [ON_THIS_WEB.get(tool.name, tool) for tool in BUILTIN]
+EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for tool in TOOLS}
 """Every tool, as a worker offers it whose operator has set up what it needs."""
 
 

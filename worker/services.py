@@ -67,8 +67,9 @@ class Services:
     @property
     def secrets(self) -> list[str]:
         """Values that must not leave the process: masked in events and results (design §5)."""
-        known = [value.get_secret_value() for value in self.settings.model_endpoint.values()]
-        return known + ([self.settings.token.get_secret_value()] if self.settings.token else [])
+        own = (self.settings.token, self.settings.tools.search_key)
+        known = [*self.settings.model_endpoint.values(), *(secret for secret in own if secret)]
+        return [secret.get_secret_value() for secret in known]
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds

@@ -31,7 +31,9 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "bash_kill": {"bash_id": SHELL},
     "glob": {"pattern": "**/*.py"},
     "grep": {"pattern": "VALUE"},
+    "web_fetch": {"url": "http://site.test/page"},
     "list_directory": {"path": "src"},
+    "web_search": {"query": "deputies"},
     "call_subagent": {"task": "Summarise src/app.py", "context": "It holds one value."},
     "record_note": {"content": "Remember this."},
     "recall_notes": {"category": "general"},
@@ -50,7 +52,9 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "bash_kill": {"bash_id": SHELL},
     "glob": {"pattern": "many/**"},
     "grep": {"pattern": "word", "max_results": 1000},
+    "web_fetch": {"url": "http://site.test/long"},
     "list_directory": {"path": "many"},
+    "web_search": {"query": "word", "count": 50},
     "call_subagent": {"task": "y" * 200_000},
     "record_note": {"content": "y" * 20_000},
     "recall_notes": {"category": "y" * 20_000},
@@ -155,7 +159,7 @@ async def test_null_means_not_given(desk: Toolbench, tool: AnyTool) -> None:
     assert result.success, result.error
 
 
-@pytest.mark.requirement("S001-053", "S001-018", "S001-041")
+@pytest.mark.requirement("S001-053", "S001-018", "S001-041", "S001-051")
 @each_tool
 async def test_however_much_there_is_the_answer_stays_inside_its_limit(desk: Toolbench, tool: AnyTool) -> None:
     desk.write("long.txt", "word and more words\n" * 60_000)

@@ -16,6 +16,8 @@ from worker.tools.read_file import ReadFile
 from worker.tools.read_many_files import ReadManyFiles
 from worker.tools.recall_notes import RecallNotes
 from worker.tools.record_note import RecordNote
+from worker.tools.web_fetch import WebFetch
+from worker.tools.web_search import WebSearch
 from worker.tools.write_file import WriteFile
 from worker.tools.write_todos import WriteTodos
 
@@ -28,7 +30,9 @@ BUILTIN: tuple[AnyTool, ...] = (
     BashKill(),
     Glob(),
     Grep(),
+    WebFetch(),
     ListDirectory(),
+    WebSearch(),
     CallSubagent(),
     RecordNote(),
     RecallNotes(),
@@ -36,5 +40,5 @@ BUILTIN: tuple[AnyTool, ...] = (
     ReadManyFiles(),
     GetSkill(),
 )
-DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep")
+DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep", "web_fetch")
 """What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision (C19)."""

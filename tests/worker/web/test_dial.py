@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from shared.errors import Misconfigured
 from tests.internet import PUBLIC, Internet, redirect, response
+from tests.worker.web.servers import serving
 from worker.web.dial import MAX_TRIES, GuardedTransport
 from worker.web.targets import Forbidden
 
@@ -168,30 +169,15 @@ def test_a_wrong_entry_is_the_operators_to_mend(entry: str) -> None:
         GuardedTransport([entry])
 
 
-@asynccontextmanager
-async def server(
-    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[str]:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await talk(reader, writer)
-        finally:
-            writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        yield f"localhost:{listening.sockets[0].getsockname()[1]}"
-
-
 async def test_responses_stream_as_they_come_over_real_connections() -> None:
     heard = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n")
         await heard.wait()  # the second event is only sent when the first one has arrived
         writer.write(b"data: two\n\n")
 
-    async with server(talk) as at, client(private=(at,)) as web, web.stream("GET", f"http://{at}/") as answer:
+    async with serving(talk) as at, client(private=(at,)) as web, web.stream("GET", f"http://{at}/") as answer:
         lines = answer.aiter_lines()
         assert await anext(lines) == "data: one"
         heard.set()

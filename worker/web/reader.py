@@ -1,0 +1,83 @@
+"""What makes text of a page, in a process of its own: the libraries that do hold the interpreter for seconds, and may
+be led into taking for ever. Nothing of this project is imported here; the process lives for one page.
+
+In: a line of JSON (``kind``: html or pdf, ``url``), then the bytes. Out: a line of JSON (``cut``, or ``error``), then
+the text in UTF-8.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import resource
+import signal
+import sys
+
+MAX_CHARS = 4 * 1024 * 1024
+_MEMORY = 1024 * 1024 * 1024
+_SECONDS = 20
+_PR_SET_PDEATHSIG = 1
+_NOT_READ = [
+    *("nav", "aside", "footer", "form", "button", "dialog", "[role=dialog]", "[role=navigation]"),
+    *("[aria-hidden=true]", "svg", "script", "style", "noscript"),
+]
+"""What surrounds a page's text, or is not shown to people either."""
+
+
+def html(text: str, url: str) -> str:
+    """The page as Markdown, with absolute links. Code blocks and tables are kept, hidden text is not."""
+    from html_to_markdown import ConversionOptions, convert
+
+    options = ConversionOptions(
+        base_url=url,
+        extract_metadata=False,
+        hidden_content="drop",
+        inline_data_media="drop_element",
+        autolinks=False,
+        compact_tables=True,
+        exclude_selectors=_NOT_READ,
+    )
+    return convert(text, options).content or ""
+
+
+def pdf(data: bytes) -> str:
+    """The text of each page behind its number."""
+    try:
+        from pypdf import PdfReader
+    except ImportError:
+        raise LookupError(
+            "text of PDFs can only be read where the package pypdf is installed: the operator can add it with the "
+            "extra 'pdf' of deputize"
+        ) from None
+
+    parts: list[str] = []
+    length = 0
+    for number, page in enumerate(PdfReader(io.BytesIO(data)).pages, 1):
+        parts.append(f"[page {number}]\n{page.extract_text().strip()}")
+        length += len(parts[-1])
+        if length > MAX_CHARS:
+            break
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    asked = json.loads(sys.stdin.buffer.readline())
+    data = sys.stdin.buffer.read()
+    try:
+        text = pdf(data) if asked["kind"] == "pdf" else html(data.decode("utf-8", "replace"), asked["url"])
+    except LookupError as error:
+        answer, text = {"error": str(error)}, ""
+    except Exception as error:  # noqa: BLE001 - whatever a page leads a library into, it is the page's fault
+        answer, text = {"error": f"the page cannot be read as {asked['kind']}: {error!r}"}, ""
+    else:
+        answer = {"cut": len(text) > MAX_CHARS}
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text[:MAX_CHARS].strip().encode("utf-8", "replace"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Who is asked to search the web: one interface, one class a provider, all of them over the guarded dial (C28)."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast
+
+import httpx2
+
+from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.tool_settings import ToolSettings
+from worker.output import clip
+from worker.web.dial import GuardedTransport, Network
+from worker.web.fetching import Fetched, fetch
+from worker.web.targets import Forbidden, target
+
+Freshness = Literal["noLimit", "oneDay", "oneWeek", "oneMonth", "oneYear"]
+BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
+BRAVE_PAGE = 20
+BRAVE_CHARS, BRAVE_WORDS = 400, 50
+MAX_TITLE, MAX_SNIPPET, MAX_URL = 200, 400, 2000
+MAX_READ = 10_000
+"""Characters of any text of a result that are looked at."""
+_TAG = re.compile(r"<[^<>]{0,200}>")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``count`` is how many results are wanted in the end."""
+
+    query: str
+    count: int
+    freshness: Freshness
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result. ``date`` is the page's, as the provider writes it, or empty."""
+
+    title: str
+    url: str
+    snippet: str
+    date: str
+
+
+class SearchProvider(Protocol):
+    """Whoever can be asked. ``host`` is what is dialled."""
+
+    name: str
+    host: str
+
+    async def page(self, question: Question, number: int) -> list[Hit]:
+        """One page of results, from 0; empty where there are no more. Raises ToolError that says who must do what."""
+        ...
+
+
+def provider_of(settings: ToolSettings, network: Network | None = None) -> SearchProvider | None:
+    """The provider that the settings choose, or None. Raises Misconfigured where it lacks something."""
+    match settings.search_provider:
+        case None:
+            return None
+        case "searxng":
+            if not settings.search_url:
+                raise Misconfigured("search_provider searxng needs search_url, the address of your SearXNG")
+            return SearXNG(settings.search_url, user_agent=settings.user_agent, network=network)
+        case "brave":
+            if not settings.search_key:
+                raise Misconfigured("search_provider brave needs search_key, its subscription token")
+            key, url = settings.search_key.get_secret_value(), settings.search_url or BRAVE_URL
+            return Brave(key, url, user_agent=settings.user_agent, network=network)
+
+
+class _Endpoint:
+    """A JSON interface at an address that the operator has chosen, so it may be a private one."""
+
+    def __init__(self, url: str, user_agent: str, network: Network | None) -> None:
+        try:
+            self._where = target(url)
+        except Forbidden as error:
+            raise Misconfigured(f"search_url {url!r}: {error}") from None
+        host = self._where.host
+        self.host = host
+        self._private = [f"[{host}]:{self._where.port}" if ":" in host else f"{host}:{self._where.port}"]
+        self._network = network
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self._transport()
+
+    async def ask(self, asked: Mapping[str, str | int], headers: Mapping[str, str] | None = None) -> Fetched:
+        url = self._where.url.copy_merge_params(dict(asked))
+        transport = self._transport()
+        try:
+            return await fetch(transport, str(url), self._headers | dict(headers or {}))
+        except httpx2.RequestError as error:
+            raise _failed(f"request failed - {clip(str(error), 300) or type(error).__name__}") from None
+        finally:
+            await transport.aclose()
+
+    def _transport(self) -> GuardedTransport:
+        return GuardedTransport(self._private, network=self._network)
+
+
+class SearXNG:
+    """A SearXNG of one's own: its JSON interface must be switched on there."""
+
+    name = "searxng"
+    _RANGES: Mapping[Freshness, str] = {"oneDay": "day", "oneWeek": "week", "oneMonth": "month", "oneYear": "year"}
+
+    def __init__(self, url: str, *, user_agent: str = "", network: Network | None = None) -> None:
+        base = url.rstrip("/")
+        self._endpoint = _Endpoint(base if base.endswith("/search") else f"{base}/search", user_agent, network)
+        self.host = self._endpoint.host
+
+    async def page(self, question: Question, number: int) -> list[Hit]:
+        asked: dict[str, str | int] = {"q": question.query, "format": "json", "pageno": number + 1}
+        if when := self._RANGES.get(question.freshness):
+            asked["time_range"] = when
+        answer = await self._endpoint.ask(asked)
+        if answer.status == 403:
+            raise _failed(
+                "HTTP 403: it gives no JSON. The operator must add json to search.formats in its settings.yml"
+            )
+        content = _json(answer)
+        hits = [_hit(each, "content", "publishedDate") for each in _listed(content.get("results"))]
+        if not hits and number == 0 and (silent := content.get("unresponsive_engines")):
+            raise _failed(f"none of its engines answered: {clip(json.dumps(silent), 300)}")
+        return _sound(hits)
+
+
+class Brave:
+    """The Brave Search API."""
+
+    name = "brave"
+    _RANGES: Mapping[Freshness, str] = {"oneDay": "pd", "oneWeek": "pw", "oneMonth": "pm", "oneYear": "py"}
+
+    def __init__(self, key: str, url: str = BRAVE_URL, *, user_agent: str = "", network: Network | None = None) -> None:
+        self._endpoint = _Endpoint(url, user_agent, network)
+        self._key = key
+        self.host = self._endpoint.host
+
+    async def page(self, question: Question, number: int) -> list[Hit]:
+        query = question.query
+        if len(query) > BRAVE_CHARS or len(query.split()) > BRAVE_WORDS:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"query is too long: this provider takes {BRAVE_CHARS} characters and {BRAVE_WORDS} words. Shorten it.",
+            )
+        asked: dict[str, str | int] = {"q": query, "count": min(question.count, BRAVE_PAGE), "offset": number}
+        if when := self._RANGES.get(question.freshness):
+            asked["freshness"] = when
+        answer = await self._endpoint.ask(asked, {"X-Subscription-Token": self._key})
+        results = _mapping(_json(answer).get("web")).get("results")
+        return _sound(_hit(each, "description", "page_age") for each in _listed(results))
+
+
+def _failed(why: str) -> ToolError:
+    return ToolError(
+        ErrorType.EXECUTION_FAILED, f"the search provider cannot be used: {why}. Go on without web_search."
+    )
+
+
+def _json(answer: Fetched) -> Mapping[str, Any]:
+    """The answer's object. Raises ToolError where it is none, with the reason; never a word of the answer itself,
+    which may repeat our key."""
+    match answer.status:
+        case 401 | 403 | 422:
+            raise _failed(f"HTTP {answer.status}: it does not take our key. The operator must check search_key")
+        case 429:
+            raise _failed("HTTP 429: it was asked too often. Wait for a minute before you search again, or use less")
+        case status if not answer.ok:
+            raise _failed(f"HTTP {status} - {answer.url.partition('?')[0]}")
+        case _:
+            pass
+    try:
+        content = json.loads(answer.body)
+        if isinstance(content, dict):
+            return cast("dict[str, Any]", content)
+    except (ValueError, RecursionError):
+        pass
+    raise _failed(
+        f"it answered with {answer.content_type or 'something'} and not with a JSON object. The operator must check "
+        "search_url, and that this provider answers in JSON"
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    return [_mapping(each) for each in cast("list[Any]", value)] if isinstance(value, list) else []
+
+
+def _hit(result: Mapping[str, Any], snippet: str, date: str) -> Hit:
+    url = result.get("url")
+    return Hit(
+        title=clip(_plain(result.get("title")), MAX_TITLE) or "(no title)",
+        url=url if isinstance(url, str) else "",
+        snippet=clip(_plain(result.get(snippet)), MAX_SNIPPET),
+        date=_plain(result.get(date))[:10],
+    )
+
+
+def _plain(value: Any) -> str:
+    """One line of text without markup."""
+    return " ".join(html.unescape(_TAG.sub("", value[:MAX_READ])).split()) if isinstance(value, str) else ""
+
+
+def _sound(hits: Iterable[Hit]) -> list[Hit]:
+    """Those that lead somewhere web_fetch can go."""
+    return [hit for hit in hits if len(hit.url) <= MAX_URL and _leads(hit.url)]
+
+
+def _leads(url: str) -> bool:
+    try:
+        return bool(target(url))
+    except Forbidden:
+        return False
