@@ -4,66 +4,60 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from itertools import groupby
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from shared.errors import ToolError
 from worker.files import Files
 from worker.output import clip
 
 Mode = Literal["content", "files", "count"]
+Hits = Mapping[str, Sequence[str]]
+"""Each file's lines as ripgrep prints them: ``12:text`` matches, ``12-text`` is context. Or, in the other modes, how
+many lines match. Only what is shown is taken apart: there may be a hundred thousand of them."""
 LINE_CHARS = 500
-_CONTENT = re.compile(r"^([^\0\n]+)\0(\d+)([:-])(.*)$", re.MULTILINE)
-_COUNT = re.compile(r"^([^\0\n]+)\0(\d+)$", re.MULTILINE)
+_MATCH = re.compile(r"\d+:")
+_LINE = re.compile(r"(\d+)([:-])(.*)", re.DOTALL)
 _FOLDER = os.O_PATH | os.O_DIRECTORY
 
 
-class Hit(NamedTuple):
-    """One line of a file, or a whole file: then ``number`` is how many lines of it match."""
-
-    path: str
-    number: int
-    text: str = ""
-    is_match: bool = True
-    """False for a line that is shown for context."""
-
-
-def parsed(output: bytes, mode: Mode) -> list[Hit]:
+def parsed(output: bytes) -> Hits:
     """The hits in ripgrep's output with ``--null``. Lines without a NUL are remarks on binary files."""
-    said = output.decode("utf-8", "replace")
-    if mode == "content":
-        return [
-            Hit(path.removeprefix("./"), int(number), text.removesuffix("\r"), sign == ":")
-            for path, number, sign, text in _CONTENT.findall(said)
-        ]
-    return [Hit(path.removeprefix("./"), int(number)) for path, number in _COUNT.findall(said)]
+    hits: dict[str, list[str]] = {}
+    last = None
+    block: list[str] = []
+    for line in output.decode("utf-8", "replace").split("\n"):
+        path, nul, rest = line.partition("\0")
+        if nul and path != last:
+            block = hits.setdefault(path.removeprefix("./"), [])
+            last = path
+        if nul:
+            block.append(rest)
+    return hits
 
 
-def newest_first(files: Files, hits: Iterable[Hit]) -> list[Hit]:
-    """The hits of recently changed files first, equally old ones by path; each file's in their order (C24)."""
-    by_path: dict[str, list[Hit]] = {}
-    for hit in hits:
-        by_path.setdefault(hit.path, []).append(hit)
-    changed = _changed(files, by_path)
-    paths = sorted(sorted(by_path), key=changed.__getitem__, reverse=True)
-    return [hit for path in paths for hit in by_path[path]]
+def newest_first(files: Files, hits: Hits) -> Hits:
+    """The hits of recently changed files first, equally old ones by path (C24)."""
+    changed = _changed(files, hits)
+    return {path: hits[path] for path in sorted(sorted(hits), key=changed.__getitem__, reverse=True)}
 
 
 def _changed(files: Files, paths: Iterable[str]) -> dict[str, int]:
     """When each file was changed, in nanoseconds, 0 for what is gone. A directory is opened once for all its files."""
-    folders: dict[str, list[str]] = {}
+    folders: dict[str, list[tuple[str, str]]] = {}
     for path in paths:
-        folders.setdefault(path.rpartition("/")[0], []).append(path)
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append((path, name))
     changed: dict[str, int] = {}
     for folder, inside in folders.items():
         try:
             fd = files.open_fd(folder or ".", _FOLDER)
         except ToolError:
-            changed |= dict.fromkeys(inside, 0)
+            changed |= {path: 0 for path, _ in inside}
             continue
         try:
-            changed |= {path: _mtime(path.rpartition("/")[2], fd) for path in inside}
+            for path, name in inside:
+                changed[path] = _mtime(name, fd)
         finally:
             os.close(fd)
     return changed
@@ -76,32 +70,39 @@ def _mtime(name: str, folder: int) -> int:
         return 0
 
 
-def shown(hits: list[Hit], mode: Mode, most: int) -> tuple[str, int, int]:
+def shown(hits: Hits, mode: Mode, most: int) -> tuple[str, int, int]:
     """The text of at most ``most`` matches, how many those are, and how many there are."""
-    total = sum(hit.is_match for hit in hits)
-    if mode == "files":
-        return "\n".join(hit.path for hit in hits[:most]), min(most, total), total
-    if mode == "count":
-        return "\n".join(f"{hit.path}: {hit.number}" for hit in hits[:most]), min(most, total), total
-    kept: list[Hit] = []
+    if mode != "content":
+        lines = [path if mode == "files" else f"{path}: {count}" for path, (count, *_) in hits.items()]
+        return "\n".join(lines[:most]), min(most, len(lines)), len(lines)
+    total = sum(1 for lines in hits.values() for line in lines if _MATCH.match(line))
+    with_context = total < sum(map(len, hits.values()))
     left = most
-    for hit in hits:
-        if hit.is_match and left == 0:
+    blocks: list[str] = []
+    for path, lines in hits.items():
+        text, count = _block(lines, left, with_context=with_context)
+        if text:
+            blocks += (path, text)
+        left -= count
+        if left == 0:
             break
-        left -= hit.is_match
-        kept.append(hit)
-    blocks = [f"{path}\n{_block(list(group))}" for path, group in groupby(kept, key=lambda hit: hit.path)]
     return "\n".join(blocks), most - left, total
 
 
-def _block(hits: list[Hit]) -> str:
-    """One file's lines; a gap between two stretches with context is marked."""
-    with_context = any(not hit.is_match for hit in hits)
+def _block(hits: Iterable[str], most: int, *, with_context: bool) -> tuple[str, int]:
+    """One file's lines up to so many matches, and how many those are; a gap between two stretches is marked."""
     lines: list[str] = []
-    last = hits[0].number - 1
+    count = 0
+    last = None
     for hit in hits:
-        if with_context and hit.number > last + 1:
+        if not (found := _LINE.fullmatch(hit)):
+            continue
+        number, sign, text = int(found[1]), found[2], found[3].removesuffix("\r")
+        if sign == ":" and count == most:
+            break
+        if with_context and last is not None and number > last + 1:
             lines.append("    --")
-        last = hit.number
-        lines.append(f"{hit.number:6d}{'|' if hit.is_match else '-'}{clip(hit.text, LINE_CHARS)}")
-    return "\n".join(lines)
+        last = number
+        count += sign == ":"
+        lines.append(f"{number:6d}{'|' if sign == ':' else '-'}{clip(text, LINE_CHARS)}")
+    return "\n".join(lines), count

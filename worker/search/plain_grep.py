@@ -12,7 +12,7 @@ import regex
 from shared.errors import ErrorType, ToolError
 from worker.files import Files
 from worker.search.globbing import Pattern
-from worker.search.hits import Hit, Mode
+from worker.search.hits import Hits, Mode
 from worker.search.searching import newest_first, searched
 from worker.text.textfile import decode
 
@@ -33,25 +33,26 @@ class Question:
     """Hits after which the search ends."""
 
 
-def search(files: Files, question: Question, stop: Event) -> tuple[list[Hit], bool]:
+def search(files: Files, question: Question, stop: Event) -> tuple[Hits, bool]:
     """The hits, and whether they are all. Raises ToolError for a wrong pattern or when the time is over."""
     try:
         wanted = regex.compile(question.pattern, regex.IGNORECASE if question.ignore_case else 0)
     except regex.error as error:
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: regex parse error: {error}") from None
     deadline = time.monotonic() + question.seconds
-    hits: list[Hit] = []
+    hits: dict[str, list[str]] = {}
+    count = 0
     for path in _paths(files, question, stop):
         try:
             lines = decode(files.read(path, _MAX_FILE_BYTES), path).readable.split("\n")
         except ToolError:
             continue
         numbers = _matching(wanted, lines, deadline)
-        if question.mode == "content":
-            hits += _with_context(path, lines, numbers, question.context)
-        elif numbers:
-            hits.append(Hit(path, len(numbers)))
-        if len(hits) > question.most:
+        if numbers:
+            is_content = question.mode == "content"
+            hits[path] = _with_context(lines, numbers, question.context) if is_content else [str(len(numbers))]
+            count += len(hits[path])
+        if count > question.most:
             return hits, False
     return hits, True
 
@@ -83,8 +84,8 @@ def _matching(wanted: regex.Pattern[str], lines: Sequence[str], deadline: float)
     return numbers
 
 
-def _with_context(path: str, lines: Sequence[str], numbers: Sequence[int], context: int) -> list[Hit]:
+def _with_context(lines: Sequence[str], numbers: Sequence[int], context: int) -> list[str]:
     matching = set(numbers)
     near = sorted({at for number in numbers for at in range(max(0, number - context), number + context + 1)})
     last = len(lines) - (not lines[-1])
-    return [Hit(path, at + 1, lines[at].removesuffix("\r"), at in matching) for at in near if at < last]
+    return [f"{at + 1}{':' if at in matching else '-'}{lines[at]}" for at in near if at < last]

@@ -11,7 +11,7 @@ from shared.errors import ErrorType, ToolError
 from worker.files import Files
 from worker.output import PRIVATE_DIR, clip, is_private
 from worker.sandbox.base import Command, Completed
-from worker.search.hits import LINE_CHARS, Hit, Mode, newest_first, parsed, shown
+from worker.search.hits import LINE_CHARS, Hits, Mode, newest_first, parsed, shown
 from worker.search.plain_grep import Question, search
 from worker.text.not_found import no_such_file
 from worker.threads import to_the_end
@@ -71,7 +71,7 @@ class Grep(Tool[GrepParams]):
             hits, complete = await to_the_end(search, ctx.files, _question(params, top), Event())
         else:
             done = await _answered(ctx, _argv(program, params, top))
-            hits, complete = await to_the_end(parsed, done.stdout, params.output_mode), not done.dropped_bytes
+            hits, complete = await to_the_end(parsed, done.stdout), not done.dropped_bytes
         text, count, total = await to_the_end(_shown, ctx.files, hits, params)
         cut = count < total or not complete
         parts = [text] if total else [f"Nothing matches {params.pattern!r} in {top}."]
@@ -93,7 +93,7 @@ async def _answered(ctx: ToolContext, argv: list[str]) -> Completed:
     return done
 
 
-def _shown(files: Files, hits: list[Hit], params: GrepParams) -> tuple[str, int, int]:
+def _shown(files: Files, hits: Hits, params: GrepParams) -> tuple[str, int, int]:
     return shown(newest_first(files, hits), params.output_mode, params.max_results)
 
 

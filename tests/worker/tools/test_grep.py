@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import ErrorType, ToolError
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.search.hits import Hit, parsed, shown
+from worker.search.hits import parsed, shown
 from worker.search.plain_grep import Question, search
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
@@ -217,12 +217,11 @@ async def test_ripgrep_runs_in_the_sandbox_over_the_workspace_alone(desk: Toolbe
 
 def test_output_that_is_no_match_is_passed_over() -> None:
     output = b'a.txt\x001:x\nblob: binary file matches (found "\\0" byte around offset 3)\nb.txt\x002-y\n'
-    assert parsed(output, "content") == [Hit("a.txt", 1, "x"), Hit("b.txt", 2, "y", is_match=False)]
+    assert parsed(output) == {"a.txt": ["1:x"], "b.txt": ["2-y"]}
 
 
 def test_context_after_the_last_shown_match_is_kept_and_before_the_next_is_not_needed() -> None:
-    hits = [Hit("a", 1, "x"), Hit("a", 2, "y", is_match=False), Hit("a", 9, "x")]
-    assert shown(hits, "content", 1) == ("a\n     1|x\n     2-y", 1, 2)
+    assert shown({"a": ["1:x", "2-y", "9:x"]}, "content", 1) == ("a\n     1|x\n     2-y", 1, 2)
 
 
 def test_the_description_says_that_numbers_are_not_part_of_the_file() -> None:
