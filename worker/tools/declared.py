@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -59,11 +61,19 @@ class DeclaredTool(Tool[Any]):
 
 def validator(tool: str, schema: Mapping[str, Any]) -> Validator:
     """The one validator for JSON Schemas; it fetches nothing. Raises ``Misconfigured`` that names the tool."""
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise Misconfigured(f"the parameters of tool {tool!r} are no JSON Schema: {error.message}") from None
+    if wrong := _wrong_in(json.dumps(schema)):
+        raise Misconfigured(f"the parameters of tool {tool!r} are no JSON Schema: {wrong}")
     return Draft202012Validator(schema, registry=Registry())
+
+
+@lru_cache(maxsize=1024)
+def _wrong_in(schema: str) -> str | None:
+    """Judged once a worker: it takes milliseconds, and each run has the same tools."""
+    try:
+        Draft202012Validator.check_schema(json.loads(schema))
+    except SchemaError as error:
+        return error.message
+    return None
 
 
 def check(tool: str, validator: Validator, arguments: Arguments) -> None:
