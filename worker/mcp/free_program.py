@@ -1,0 +1,155 @@
+"""A server outside of the sandbox, as the operator's configuration asks: a program like any other, but never an orphan.
+
+It dies with this worker, even if that is killed; its own children lose their pipes then. What its group still has when
+it is ended is killed with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from shared.errors import Misconfigured
+from worker.sandbox import environment
+
+_CHUNK = 256 * 1024
+_LAST_CHUNKS = 64
+_GRACE = 1.0
+_PATIENCE = 5.0
+
+Sink = Callable[[bytes], None]
+
+
+class FreeProgram:
+    """Start it only from the loop's thread: the kernel kills the program when that thread ends.
+
+    Raises ``Misconfigured`` where the program cannot be started.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, on_stdout: Sink, on_stderr: Sink) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.reaped: list[str] = []
+        self._name = argv[0]
+        self._outgoing = bytearray()
+        self._keep_stdin = True
+        dying_with_us = [str(environment.tool("setpriv")), "--pdeathsig", "KILL", "--"]
+        try:
+            self._process = subprocess.Popen(
+                [*dying_with_us, *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise Misconfigured(f"it cannot be started: {error}") from None
+        pipes = [pipe for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if pipe]
+        self._stdin, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
+        for pipe in pipes:
+            pipe.close()
+        self._sinks = dict(zip(outputs, (on_stdout, on_stderr), strict=True))
+        for fd in (self._stdin, *self._sinks):
+            os.set_blocking(fd, False)
+        self._go_on()
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._finish)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def write(self, data: bytes) -> None:
+        """Queues bytes for the program's standard input."""
+        self._outgoing += data
+        self._feed()
+
+    def close_stdin(self) -> None:
+        """The program reads the end of its input after what is queued."""
+        self._keep_stdin = False
+        self._feed()
+
+    def pause(self, seconds: float) -> None:
+        """Reads nothing for so long."""
+        for fd in self._sinks:
+            self._loop.remove_reader(fd)
+        self._loop.call_later(seconds, self._go_on)
+
+    async def end(self) -> None:
+        """Ends the program with its whole group: asked first, then killed. Returns when the program is gone."""
+        for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PATIENCE)):
+            if self.ended.done():
+                break
+            if number == signal.SIGKILL:
+                self.reaped.append(self._name)
+            self._signal(number)
+            await asyncio.wait([self.ended], timeout=seconds)
+
+    def kill(self) -> None:
+        """Ends the program and its group at once."""
+        if not self.ended.done():
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _go_on(self) -> None:
+        if not self.ended.done():
+            for fd in self._sinks:
+                self._loop.add_reader(fd, self._read, fd)
+
+    def _read(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self._sinks[fd](data)
+        else:
+            self._loop.remove_reader(fd)
+        return bool(data)
+
+    def _feed(self) -> None:
+        if self._stdin < 0:
+            return
+        self._loop.remove_writer(self._stdin)
+        try:
+            while self._outgoing:
+                del self._outgoing[: os.write(self._stdin, self._outgoing)]
+        except BlockingIOError:
+            self._loop.add_writer(self._stdin, self._feed)
+            return
+        except BrokenPipeError:  # it does not want more
+            self._outgoing.clear()
+        if not self._keep_stdin:
+            self._drop_stdin()
+
+    def _drop_stdin(self) -> None:
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _finish(self) -> None:
+        """The program is gone; what it left in the pipes is read, whoever else may still hold them."""
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._signal(signal.SIGKILL)  # before the wait: until then the group's number cannot be another's
+        self._process.wait()
+        self._drop_stdin()
+        for fd in self._sinks:
+            for _ in range(_LAST_CHUNKS):
+                if not self._read(fd):
+                    break
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        if not self.ended.done():
+            self.ended.set_result(self._process.returncode)

@@ -1,0 +1,229 @@
+"""One server of one run: connected, asked, connected again where the connection broke, and gone with the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, nullcontext
+from typing import Any
+
+import mcp_types as types
+from mcp import Client, MCPError
+from pydantic import TypeAdapter, ValidationError
+
+from shared.errors import ErrorType, ToolError
+from shared.log import log
+from worker.mcp.config import Server
+from worker.mcp.line import Caller, Line, Words, opened
+from worker.mcp.remote import BROKEN, NOT_SENT
+
+MAX_TOOLS = 500
+"""Of one server; a model that is told of more finds none of them."""
+_CLOSE_SECONDS = 3.0
+_PATIENCE = 15.0
+_US = types.Implementation(name="deputize", version="0.1.0")
+_ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+_TYPES: Mapping[int, ErrorType] = {
+    types.INVALID_PARAMS: ErrorType.INVALID_TOOL_PARAMS,
+    types.REQUEST_TIMEOUT: ErrorType.TIMEOUT,
+}
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""How far a call is, of how much in all, and the server's words for it."""
+
+
+class Down(Exception):
+    """The server cannot be used. The message says why and what might help."""
+
+
+class Link:
+    """A task of its own enters and leaves the SDK's client, as its scopes demand; calls may come from any task."""
+
+    def __init__(self, server: Server, caller: Caller, connect_seconds: float) -> None:
+        self.server = server
+        self._caller = caller
+        self._seconds = connect_seconds
+        self._lock = asyncio.Lock()
+        self._closing = asyncio.Event()
+        self._holding: asyncio.Task[None] | None = None
+        self._client: Client | None = None
+        self._line: Line | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._client is not None and self._line is not None and not self._line.over.is_set()
+
+    async def connect(self) -> None:
+        """Connects, or raises ``Down``. What was begun is gone then."""
+        words = Words()
+        ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
+        why: str | None = "it was not waited for"
+        try:
+            await asyncio.wait([ready], timeout=self._seconds)
+            why = ready.result() if ready.done() else f"it did not answer within {self._seconds:g} seconds"
+        finally:
+            if why is not None:
+                await self.close()
+        if why is not None:
+            raise Down(f"{why}{_advice(self.server, words)}")
+
+    async def close(self) -> None:
+        """Returns when nothing of the server is alive here, even where we are cancelled meanwhile."""
+        holding, self._holding, self._client = self._holding, None, None
+        if holding is None:
+            return
+        self._closing.set()
+        try:
+            await asyncio.wait([holding], timeout=_CLOSE_SECONDS)
+        finally:
+            if not holding.done():
+                holding.cancel()
+                await asyncio.wait([holding], timeout=_PATIENCE)
+
+    async def tools(self, seconds: float) -> list[types.Tool]:
+        """What the server offers, in its order. Raises ``Down``."""
+        found: list[types.Tool] = []
+        cursor: str | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                while self._client is not None and len(found) < MAX_TOOLS:
+                    page = await self._client.list_tools(cursor=cursor)
+                    found += page.tools
+                    cursor = page.next_cursor
+                    if not cursor:
+                        break
+        except TimeoutError:
+            raise Down(f"it did not list its tools within {seconds:.0f} seconds") from None
+        except Exception as error:  # noqa: BLE001 - whatever a server may answer, the run goes on without it
+            raise Down(f"its tools cannot be listed: {_explained(error)}") from None
+        return found[:MAX_TOOLS]
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], tell: Progress, *, repeatable: bool
+    ) -> types.CallToolResult:
+        """The server's answer to one call. Cancelling cancels it at the server, too.
+
+        A broken connection is made again once; then a call is only repeated that is ``repeatable`` or that the server
+        cannot have seen. Raises ``ToolError`` that says what is known.
+        """
+        for last in (False, True):
+            client = await self._connected()
+            try:
+                return await self._ask(client, tool, arguments, tell)
+            except MCPError as error:
+                unseen = error.code == NOT_SENT or error.message == "Session terminated"
+                if not (unseen or self._lost(error)):
+                    raise self._error(_TYPES.get(error.code, ErrorType.EXECUTION_FAILED), error.message) from None
+                if unseen:
+                    self._client = None
+                if last or not (unseen or repeatable):
+                    raise self._doubt(error.message, seen=not unseen) from None
+            except (ValidationError, RuntimeError) as error:
+                raise self._error(ErrorType.EXECUTION_FAILED, _explained(error)) from None
+        raise AssertionError("the second try returns or raises")
+
+    async def _hold(self, words: Words, ready: asyncio.Future[str | None]) -> None:
+        over: asyncio.Event | None = None
+        try:
+            async with AsyncExitStack() as stack:
+                self._line = line = await stack.enter_async_context(opened(self.server, self._caller, words))
+                over = line.over
+                client = Client(nullcontext(line.streams), client_info=_US, cache=None)
+                self._client = await stack.enter_async_context(client)
+                ready.set_result(None)
+                await _first(self._closing, line.over)
+        except BaseException as error:  # noqa: BLE001 - this task is ours alone, and ends here in any case
+            if ready.done():
+                log.info("the connection to the MCP server %s ended: %s", self.server.name, _explained(error))
+            else:
+                ready.set_result(_explained(error))
+        finally:
+            if over is not None:
+                over.set()
+
+    async def _connected(self) -> Client:
+        async with self._lock:
+            if not self.alive:
+                await self.close()
+                try:
+                    await self.connect()
+                except Down as error:
+                    raise self._error(ErrorType.EXECUTION_FAILED, f"cannot be reached: {error}") from None
+            if self._client is None:
+                raise self._error(ErrorType.EXECUTION_FAILED, "the connection ended at once")
+            return self._client
+
+    async def _ask(
+        self, client: Client, tool: str, arguments: Mapping[str, Any], tell: Progress
+    ) -> types.CallToolResult:
+        # Not the client's own call_tool: it would check what the server says against the server's own schema, in this
+        # thread, however much it is.
+        loop, quiet = asyncio.get_running_loop(), self.server.idle_seconds
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=dict(arguments)))
+        bound = asyncio.timeout(quiet)
+        waiting = True
+
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            if waiting and not bound.expired():
+                bound.reschedule(loop.time() + quiet)
+                await tell(progress, total, message)
+
+        try:
+            async with bound:
+                answer = await client.session.send_request(request, _ANSWER, progress_callback=heard)
+        except TimeoutError:
+            said = f"it said nothing for {quiet:g} seconds and the call was cancelled"
+            raise self._doubt(said, type=ErrorType.TIMEOUT) from None
+        finally:
+            waiting = False
+        if isinstance(answer, types.InputRequiredResult):
+            raise self._error(ErrorType.EXECUTION_FAILED, "it asks a person something, and here is nobody to answer")
+        return answer
+
+    def _lost(self, error: MCPError) -> bool:
+        """Whether the connection broke, rather than that the server answered with an error of the same number."""
+        if error.code == types.CONNECTION_CLOSED:
+            return self.server.type != "stdio" or not self.alive
+        return error.code == BROKEN
+
+    def _error(self, type: ErrorType, why: str) -> ToolError:
+        return ToolError(type, f"the MCP server {self.server.name!r}: {why}")
+
+    def _doubt(self, why: str, *, seen: bool = True, type: ErrorType = ErrorType.EXECUTION_FAILED) -> ToolError:
+        if not seen:
+            return self._error(type, f"the call did not reach it: {why}. Do without it, or try again later.")
+        advice = "It may have done it, wholly or in part: look before you repeat it"
+        return self._error(type, f"outcome unknown: {why}. {advice}.")
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def _explained(error: BaseException | None) -> str:
+    """The one error that lies at the bottom, in few words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"its answer is not what the protocol allows ({'.'.join(map(str, first['loc']))}: {first['msg']})"
+    return str(error)[:500] or type(error).__name__
+
+
+def _advice(server: Server, words: Words) -> str:
+    said = f"; it said: {words}" if str(words) else ""
+    if server.type != "stdio" or not server.sandbox:
+        return said
+    return (
+        f"{said}. It runs in the sandbox, without network, where it finds system programs and its own installation; "
+        'in mcp.json "show" names further paths, and "sandbox": false runs it outside'
+    )

@@ -1,0 +1,145 @@
+"""The pair of streams that the SDK talks through, over the pipes of a server that is a program of ours.
+
+Nothing here waits and nothing is a task: bytes come in as the event loop reads them and go out as they are written.
+What a server says is no more trusted than what a command prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+MAX_MESSAGE = 8 * 1024 * 1024
+"""Bytes of one message. An image in base64 is one; reading a longer one would hold up everything else here."""
+MAX_WAITING = 500
+"""Messages that nobody has read yet; with more, the server is not listened to for a moment."""
+MAX_NONSENSE = 100
+_PAUSE = 0.1
+
+
+class Program(Protocol):
+    """A server at work, inside of the sandbox or outside: what both kinds of process have in common."""
+
+    ended: asyncio.Future[int]
+    reaped: list[str]
+
+    def write(self, data: bytes) -> None: ...
+    def close_stdin(self) -> None: ...
+    def pause(self, seconds: float) -> None: ...
+    def kill(self) -> None: ...
+    async def end(self) -> None: ...
+
+
+class _Stream:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Incoming(_Stream):
+    """What the server says. ``noise`` gets the lines that are no messages: many servers greet people on stdout."""
+
+    def __init__(self, noise: Callable[[bytes], None]) -> None:
+        self.over = asyncio.Event()
+        """Set when everything was read and nothing more can come."""
+        self.broken: str | None = None
+        """What the server did that ended it."""
+        self.pause: Callable[[float], None] = lambda seconds: None
+        self._noise = noise
+        self._messages: deque[SessionMessage] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+        self._line: list[bytes] = []
+        self._size = 0
+        self._nonsense = 0
+
+    def feed(self, data: bytes) -> None:
+        """Takes bytes in whatever pieces they come."""
+        for number, part in enumerate(data.split(b"\n")):
+            if number:
+                self._take(b"".join(self._line))
+                self._line, self._size = [], 0
+            self._line.append(part)
+            self._size += len(part)
+        if self._size > MAX_MESSAGE:
+            self._fail(f"it said more than {MAX_MESSAGE} bytes in one message")
+        if len(self._messages) > MAX_WAITING:
+            self.pause(_PAUSE)
+
+    def end(self) -> None:
+        """Nothing more comes; what came is still read."""
+        self._ended = True
+        self._news.set()
+
+    async def receive(self) -> SessionMessage | Exception:
+        while not self._messages:
+            if self._ended:
+                self.over.set()
+                raise anyio.EndOfStream
+            self._news.clear()
+            await self._news.wait()
+        return self._messages.popleft()
+
+    async def aclose(self) -> None:
+        self.end()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    def _take(self, line: bytes) -> None:
+        if self._ended:
+            return
+        if not line.startswith(b"{") or len(line) > MAX_MESSAGE:
+            self._noise(line[:1000] + b"\n")
+            return
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            self._noise(line[:1000] + b"\n")
+            self._nonsense += 1
+            if self._nonsense > MAX_NONSENSE:
+                self._fail("it says what is no JSON-RPC")
+            return
+        self._messages.append(SessionMessage(message))
+        self._news.set()
+
+    def _fail(self, why: str) -> None:
+        if self.broken is None:
+            self.broken = why
+        self._line, self._size = [], 0
+        self.end()
+
+
+class Outgoing(_Stream):
+    """What the server is told."""
+
+    def __init__(self, program: Program, incoming: Incoming) -> None:
+        self._program = program
+        self._incoming = incoming
+
+    async def send(self, item: SessionMessage) -> None:
+        """Raises ``BrokenResourceError`` where the server surely will not read it."""
+        if self._program.ended.done() or self._incoming.broken:
+            raise anyio.BrokenResourceError
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        self._program.write(line.encode("utf-8", "replace") + b"\n")

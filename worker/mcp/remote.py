@@ -1,0 +1,111 @@
+"""Servers behind HTTP: streamable HTTP, and SSE as older ones speak it. Dialled with the same guard as web pages.
+
+Only the configured host and port may lie on a private address. One request that fails is one request that failed: the
+SDK would take the whole connection down with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from worker.mcp.config import Server
+from worker.mcp.pipes import MAX_MESSAGE
+from worker.web.dial import GuardedTransport
+
+NOT_SENT, BROKEN = -32010, -32011
+"""Our own codes, from the range that JSON-RPC leaves to implementations: whether the server can have seen a request."""
+_CONNECT_SECONDS = 15.0
+_QUIET_SECONDS = 24 * 3600.0
+"""An SSE connection says nothing between two calls; a call has a time limit of its own."""
+
+
+@asynccontextmanager
+async def reached(server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> AsyncGenerator[Any]:
+    """The SDK's streams to a server. ``said`` hears of HTTP errors, ``broken`` when the connection is of no use."""
+    steady = _Steady(server, said, broken if server.type == "sse" else lambda: None)
+    headers = {**server.headers, "Accept-Encoding": "identity"}
+    timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_QUIET_SECONDS)
+
+    def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=steady, headers=headers, timeout=timeout, trust_env=False)
+
+    if server.type == "sse":
+        async with sse_client(server.url, httpx_client_factory=client) as streams:
+            yield streams
+    else:
+        async with (
+            client() as http,
+            streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
+        ):
+            yield streams
+
+
+class _Steady(httpx2.AsyncBaseTransport):
+    """Answers for the server where the server does not: an error the SDK understands, for that request alone."""
+
+    def __init__(self, server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> None:
+        url = httpx2.URL(server.url)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        self._guarded = GuardedTransport([f"{url.host}:{port}"])
+        self._said = said
+        self._broken = broken
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            answer = await self._guarded.handle_async_request(request)
+        except httpx2.TransportError as error:
+            why = f"{type(error).__name__}: {error}"
+            self._said(why.encode() + b"\n")
+            if request.method != "POST":
+                raise
+            self._broken()
+            unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            return _refusal(503, NOT_SENT if unsent else BROKEN, why)
+        kind = answer.headers.get("content-type", "").lower()
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            await answer.aclose()
+            return _refusal(502, BROKEN, "it answered compressed, which it was not asked for")
+        if answer.status_code >= 400:
+            status = f"HTTP {answer.status_code} {answer.reason_phrase}".strip()
+            self._said(status.encode() + b"\n")
+            if answer.status_code != 404 and not kind.startswith("application/json"):
+                await answer.aclose()
+                return _refusal(answer.status_code, BROKEN, status)
+        if not kind.startswith("text/event-stream"):
+            answer.stream = _Bounded(cast(httpx2.AsyncByteStream, answer.stream))
+        return answer
+
+    async def aclose(self) -> None:
+        await self._guarded.aclose()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body of bounded size, whose every failure is one that the SDK expects of a body."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for part in self._body:
+                size += len(part)
+                if size > MAX_MESSAGE:
+                    raise httpx2.StreamError(f"the answer is longer than {MAX_MESSAGE} bytes")
+                yield part
+        except httpx2.TransportError as error:
+            raise httpx2.StreamError(f"the answer broke off: {error}") from None
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _refusal(status: int, code: int, message: str) -> httpx2.Response:
+    error = {"code": code, "message": message[:500]}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error})

@@ -1,0 +1,61 @@
+"""All servers of one run at once: connected side by side, their tools in the order of the file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import mcp_types as types
+
+from worker.mcp.config import Server
+from worker.mcp.line import Caller
+from worker.mcp.link import Down, Link
+from worker.mcp.tools import McpTool, tools_of
+
+__all__ = ["Caller", "Served", "serving"]
+
+
+@dataclass(slots=True)
+class Served:
+    """What could be had, by server; what is wrong; and the names of the servers that are down."""
+
+    tools: list[McpTool] = field(default_factory=list[McpTool])
+    problems: list[str] = field(default_factory=list[str])
+    down: list[str] = field(default_factory=list[str])
+
+
+@asynccontextmanager
+async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> AsyncGenerator[Served]:
+    """The servers' tools, ready to be called until the block ends; nothing of any server is alive afterwards.
+
+    ``seconds`` is how long is waited for them, all together. No server's failure is anybody else's.
+    """
+    links = [Link(server, caller, seconds) for server in servers]
+    try:
+        async with asyncio.TaskGroup() as side_by_side:
+            reaching = [side_by_side.create_task(_reached(link, seconds)) for link in links]
+        served, taken = Served(), set[str]()
+        for link, listed in zip(links, (each.result() for each in reaching), strict=True):
+            if isinstance(listed, Down):
+                served.problems.append(f"the MCP server {link.server.name!r} is left out: {listed}")
+                served.down.append(link.server.name)
+                continue
+            tools, problems = await tools_of(link, listed, taken)
+            served.tools += tools
+            served.problems += problems
+        yield served
+    finally:
+        await asyncio.gather(*(link.close() for link in links))
+
+
+async def _reached(link: Link, seconds: float) -> list[types.Tool] | Down:
+    begun = time.monotonic()
+    try:
+        await link.connect()
+        return await link.tools(max(seconds - (time.monotonic() - begun), 1))
+    except Down as error:
+        await link.close()
+        return error

@@ -1,0 +1,87 @@
+"""MCP as a source of tools: finds the file, tells what is missing, and leaves the rest of the run alone (S000-024)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+
+from shared.errors import Misconfigured
+from shared.log import log
+from shared.settings import Settings, environment
+from worker.mcp.config import Config, Server, find_config_file
+from worker.mcp.names import PREFIX, prefix
+from worker.sources import Place
+from worker.threads import to_the_end
+from worker.tools.base import AnyTool
+
+
+class McpServers:
+    """The servers of mcp.json. The file is read anew for every run, so that a change needs no restart.
+
+    ``configured`` is the file that the settings name; without one it is looked for ``here``. ``environ`` is where the
+    variables that the file names come from.
+    """
+
+    def __init__(self, configured: Path | None, connect_seconds: float, environ: Mapping[str, str], here: Path) -> None:
+        self._configured = configured
+        self._seconds = connect_seconds
+        self._environ = environ
+        self._here = here
+
+    @classmethod
+    def of(cls, settings: Settings) -> list[McpServers]:
+        """One source, or none where MCP is switched off."""
+        if settings.tools.enable_mcp is False:
+            return []
+        return [cls(settings.mcp_file, settings.tools.mcp_connect_seconds, environment(), Path.cwd())]
+
+    @asynccontextmanager
+    async def open(self, place: Place) -> AsyncGenerator[Sequence[AnyTool]]:
+        """The tools of all servers that answer in time; every other one is warned of."""
+        async with AsyncExitStack() as opened:
+            tools: Sequence[AnyTool] = ()
+            if place.wants(PREFIX):
+                try:
+                    tools = await self._load(place, opened)
+                except Exception as error:  # noqa: BLE001 - whatever happened, the run goes on without (S000-021)
+                    log.info("MCP tools cannot be loaded", exc_info=error)
+                    place.miss(PREFIX)
+                    place.warn(f"Failed to load MCP tools: {error}")
+            yield tools
+
+    async def _load(self, place: Place, opened: AsyncExitStack) -> Sequence[AnyTool]:
+        try:
+            found = await to_the_end(find_config_file, self._configured, self._here)
+        except Misconfigured as error:
+            place.miss(PREFIX)
+            place.warn(str(error))
+            return ()
+        if found is None:
+            return ()
+        config = await to_the_end(Config.read, found, self._environ, place.files.root)
+        for name, problem in config.problems.items():
+            if place.wants(prefix(name)):
+                place.miss(prefix(name))
+                place.warn(problem)
+        wanted = [server for server in config.servers if place.wants(prefix(server.name))]
+        tools = await self._served(wanted, place, opened) if wanted else ()
+        if not tools:
+            place.warn("No available MCP tools found")
+        servers = list(dict.fromkeys(str(tool.server) for tool in tools))
+        log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found.path)
+        return tools
+
+    async def _served(self, wanted: Sequence[Server], place: Place, opened: AsyncExitStack) -> Sequence[AnyTool]:
+        await asyncio.to_thread(import_module, "worker.mcp.serving")
+        from worker.mcp.serving import Caller, serving  # now that the SDK is loaded, off the event loop
+
+        caller = Caller(place.files, place.sandbox, self._environ)
+        served = await opened.enter_async_context(serving(wanted, caller, self._seconds))
+        for server in served.down:
+            place.miss(prefix(server))
+        for problem in served.problems:
+            place.warn(problem)
+        return served.tools

@@ -1,0 +1,96 @@
+"""The tools of MCP servers: names that every model takes, and calls that go to the server they came from (C21)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import mcp_types as types
+
+from shared.errors import Misconfigured
+from worker.mcp.content import result_of
+from worker.mcp.link import Link
+from worker.mcp.names import exposed
+from worker.output import clip
+from worker.tools.base import Effect, Kind, ToolContext, ToolResult
+from worker.tools.declared import DeclaredTool
+
+MAX_DESCRIPTION = 4000
+PROGRESS_SECONDS = 0.1
+"""Between two pieces of news of one call; a server may report each byte."""
+_PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+"""Names of parameters that model providers take; with one other, they refuse the whole conversation."""
+_CHOICES = ("allOf", "anyOf", "oneOf")
+
+
+class McpTool(DeclaredTool):
+    """One tool of one server. Raises ``Misconfigured`` for a declaration that models cannot be given."""
+
+    source = "mcp"
+
+    def __init__(self, link: Link, told: types.Tool, name: str) -> None:
+        hints = told.annotations or types.ToolAnnotations()
+        effect = (
+            Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
+        )
+        kind = Kind.READ if hints.read_only_hint else Kind.OTHER
+        if wrong := [key for key in told.input_schema.get("properties", {}) if not _PARAMETER.fullmatch(key)]:
+            raise Misconfigured(f"models take no parameter that is called {wrong[0][:100]!r}")
+        super().__init__(name, _description(told), told.input_schema, kind=kind, effect=effect)
+        self.server = link.server.name
+        self.remote = self._called = told.name
+        self.trusted = link.server.trusts(told.name)
+        self._link = link
+        self._title = clip(f"{self.server}: {told.title or hints.title or told.name}", 120)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Without choices between whole sets of arguments, which models do not take; the description has them."""
+        return {key: value for key, value in super().schema.items() if key not in _CHOICES}
+
+    def title(self, params: Any) -> str:
+        return self._title
+
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
+        last = -PROGRESS_SECONDS
+
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal last
+            if time.monotonic() - last >= PROGRESS_SECONDS:
+                last = time.monotonic()
+                said = {"message": clip(message, 500)} if message else {}
+                ctx.metadata(progress=progress, **({} if total is None else {"total": total}), **said)
+
+        answer = await self._link.call(
+            self._called, params, tell, repeatable=self.effect in (Effect.PURE, Effect.IDEMPOTENT)
+        )
+        return await result_of(answer, ctx, self._title)
+
+
+async def tools_of(link: Link, listed: Iterable[types.Tool], taken: set[str]) -> tuple[list[McpTool], list[str]]:
+    """The server's tools that are allowed and usable, and what is wrong with the others. ``taken`` gets their names."""
+    tools: dict[str, McpTool] = {}
+    problems: list[str] = []
+    for told in listed:
+        if not link.server.tools.lets(told.name):
+            continue
+        await asyncio.sleep(0)  # to judge a schema takes milliseconds, and there may be hundreds
+        try:
+            if told.name in tools:
+                raise Misconfigured("the server names it twice")
+            tools[told.name] = tool = McpTool(link, told, exposed(link.server.name, told.name, taken))
+            taken.add(tool.name)
+        except Misconfigured as error:
+            problems.append(f"the tool {told.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")
+    return list(tools.values()), problems
+
+
+def _description(told: types.Tool) -> str:
+    """The server's own words, and of its schema what ``schema`` leaves out."""
+    choices = {key: told.input_schema[key] for key in _CHOICES if key in told.input_schema}
+    words = clip(told.description or told.title or told.name, MAX_DESCRIPTION)
+    return f"{words}\n\nThe arguments must also fit: {clip(json.dumps(choices), MAX_DESCRIPTION)}" if choices else words
