@@ -19,7 +19,9 @@ import uvloop
 from tests.benchmarks.number import Number, table
 
 NUMBERS = (
+    "editing",
     "startup",
+    "searching",
     "dispatch",
     "latency",
     "throughput",
