@@ -45,6 +45,11 @@ def children_key(id: str) -> str:
     return f"{record_key(id)}:children"
 
 
+def artifacts_key(id: str) -> str:
+    """What the run has made to hand over, once it has ended (``shared/artifacts.py``)."""
+    return f"{record_key(id)}:artifacts"
+
+
 def keys_of(id: str) -> list[str]:
     """All keys of one delegation: what gets a time to live when it ends."""
-    return [record_key(id), events_key(id), history_key(id), ledger_key(id), children_key(id)]
+    return [record_key(id), events_key(id), history_key(id), ledger_key(id), children_key(id), artifacts_key(id)]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from redis.asyncio import Redis
 
+from shared.artifacts import kept_artifact
 from shared.connection import Pipe, Script
 from shared.delegation import Delegation, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, KeyReused, NotFound
@@ -71,29 +72,8 @@ class Claim:
     checkpoint: dict[str, Any]
     depth: int = 0
     """How many delegations this one is nested in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """One atomic write of a run. ``before`` is the history's length before ``history`` joins it."""
-
-    events: Sequence[tuple[int, str]] = ()
-    before: int = 0
-    history: Sequence[str] = ()
-    ledger: Sequence[tuple[str, str]] = ()
-    """Calls and what is known of them, in order; the call "" empties the ledger."""
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    retention: int = 0
-    """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
-
-    def call(self, id: str, fence: str) -> tuple[list[str], list[Any]]:
-        """Keys and arguments for the record script."""
-        pairs = [*self.ledger, *self.fields.items()]
-        counts = [len(self.events), len(self.history), len(self.ledger), len(self.fields)]
-        events = [part for pair in self.events for part in pair]
-        rest = [part for pair in pairs for part in pair]
-        head = [id, fence, EVENTS, self.retention, self.before, *counts]
-        return [LEASES, *keys_of(id)], [*head, *events, *self.history, *rest]
+    tools: str | None = None
+    """What the first attempt kept of its kit (``worker/frozen.py``); None where it did not come so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +141,11 @@ class RunStore:
         fence, attempt, seq, request, limits, checkpoint, depth = rest
         history: list[str] = []
         ledger: dict[str, str] = {}
+        tools: str | None = None
         if int(attempt) > 1:
             history = await self.redis.lrange(history_key(id), 0, -1)
             ledger = await self.redis.hgetall(ledger_key(id))
+            tools = await self.redis.hget(record_key(id), "tools")
         return Claim(
             id=id,
             fence=fence,
@@ -175,6 +157,7 @@ class RunStore:
             ledger=ledger,
             checkpoint=json.loads(checkpoint or "{}"),
             depth=int(depth or 0),
+            tools=tools,
         )
 
     async def get(self, id: str) -> Delegation:
@@ -255,6 +238,10 @@ class RunStore:
         if exists is None:
             raise not_found(id)
         return patch or ""
+
+    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+        """What an ended run made, in its latest version or that one. Raises ``NotFound`` that says what there is."""
+        return await kept_artifact(self.redis, id, name, version)
 
     async def cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
         """Ends a queued delegation, or asks its worker to stop; its children first. Idempotent. Raises ``NotFound``."""

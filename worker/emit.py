@@ -14,8 +14,9 @@ from shared.connection import Pipe
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, Envelope, Event, TextDelta, ThinkingDelta
 from shared.keys import channel
-from shared.runs import RECORD, Claim, Writing
+from shared.runs import RECORD, Claim
 from shared.wire import now
+from shared.writing import Writing
 from worker.output import clip
 
 FRAME_SECONDS = 0.05
@@ -36,6 +37,7 @@ class Emitter:
         self._entries: list[str] = []
         self._ledger: list[tuple[str, str]] = []
         self._fields: dict[str, str] = {}
+        self._artifacts: dict[str, str] = {}
         self._flushing: asyncio.Handle | None = None
         self._last: asyncio.Future[Any] | None = None
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
@@ -86,10 +88,13 @@ class Emitter:
         if self._fenced:
             raise Fenced
 
-    async def finish(self, event: Event, fields: Mapping[str, str], retention: int) -> None:
-        """The last word: result, ``run_finished`` and the release of the lease, in one write."""
+    async def finish(
+        self, event: Event, fields: Mapping[str, str], retention: int, artifacts: Mapping[str, str] | None = None
+    ) -> None:
+        """The last word: result, ``run_finished``, artifacts and the release of the lease, in one write."""
         self.emit(event)
         self._fields |= fields
+        self._artifacts |= artifacts or {}
         self._retention = retention
         await self.settled()
 
@@ -126,10 +131,11 @@ class Emitter:
             history=self._entries,
             ledger=self._ledger,
             fields=self._fields,
+            artifacts=self._artifacts,
             retention=self._retention,
         )
         self._length += len(self._entries)
-        self._events, self._entries, self._ledger, self._fields = [], [], [], {}
+        self._events, self._entries, self._ledger, self._fields, self._artifacts = [], [], [], {}, {}
         self._last = self._pipe.script(RECORD, *writing.call(self._claim.id, self._claim.fence))
         self._last.add_done_callback(self._written)
 

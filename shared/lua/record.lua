@@ -1,9 +1,10 @@
--- The only writer of a run: events, history, ledger and fields in one step, and only for the holder of the fence.
+-- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
--- KEYS: leases, record, events, history, ledger, children
+-- KEYS: leases, record, events, history, ledger, children, artifacts
 -- ARGV: id, fence, channel, retention s (0: the run goes on), history length before, number of events, of history
---       entries, of ledger calls and states, of field names and values; then seq, event, ...; entries ...;
---       call, state, ...; field, value, ...  A call of '' empties the ledger: its turn is answered.
+--       entries, of ledger calls and states, of field names and values, of artifacts and their contents; then seq,
+--       event, ...; entries ...; call, state, ...; field, value, ...; artifact, content, ...
+--       A call of '' empties the ledger: its turn is answered.
 -- Returns 1, or 0 where the fence is another's.
 if redis.call('HGET', KEYS[2], 'fence') ~= ARGV[2] then
   -- The answer to our own last write may have been lost: then the record says who finished it.
@@ -11,8 +12,8 @@ if redis.call('HGET', KEYS[2], 'fence') ~= ARGV[2] then
 end
 local last = tonumber(redis.call('HGET', KEYS[2], 'seq'))
 local events, entries = tonumber(ARGV[6]), tonumber(ARGV[7])
-local calls, fields = tonumber(ARGV[8]), tonumber(ARGV[9])
-local at = 10
+local calls, fields, artifacts = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local at = 11
 for _ = 1, events do
   local seq = tonumber(ARGV[at])
   if seq > last then
@@ -41,6 +42,10 @@ for _ = 1, calls do
 end
 for _ = 1, fields do
   redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 1])
+  at = at + 2
+end
+for _ = 1, artifacts do
+  redis.call('HSET', KEYS[7], ARGV[at], ARGV[at + 1])
   at = at + 2
 end
 local retention = tonumber(ARGV[4])

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
+from shared.artifacts import fields_of
 from shared.bus import Bus, follow
 from shared.connection import Pipe, connect
-from shared.delegation import DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
+from shared.delegation import Artifact, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.keys import INDEX, PRUNE, children_key, keys_of, record_key
-from shared.runs import PAGE, RECORD, RENEW, WRITING, Claim, RunStore, Writing
+from shared.keys import INDEX, PRUNE, artifacts_key, children_key, keys_of, record_key
+from shared.runs import PAGE, RECORD, RENEW, WRITING, Claim, RunStore
 from shared.wire import now
+from shared.writing import Writing
 from tests.waiting import until
 
 LEASE = 10.0
@@ -166,6 +169,33 @@ async def test_the_last_write_sent_twice_says_yes_twice(store: RunStore, pipe: P
     assert await write(pipe, claim, Writing(events=[turn(claim, 3)])) == 0
 
 
+async def test_artifacts_are_kept_with_the_last_write_and_read_by_name_and_version(store: RunStore, pipe: Pipe) -> None:
+    claim = await claimed(store)
+    latest = [Artifact(name="report.md", version=3, size=3), Artifact(name="résumé", version=1, size=0)]
+    contents = {("report.md", 3): "new", ("report.md", 1): "öld", ("résumé", 1): ""}
+    with pytest.raises(NotFound, match=r"has no artifact 'report.md'; it has none; they are kept when"):
+        await store.artifact(claim.id, "report.md")
+    last = replace(ending(claim, 2), artifacts=fields_of(latest, contents))
+    assert [await write(pipe, claim, last) for _ in range(2)] == [1, 1]
+    assert [await store.artifact(claim.id, "report.md", version) for version in (None, 3, 1)] == ["new", "new", "öld"]
+    assert await store.artifact(claim.id, "résumé") == ""
+    with pytest.raises(NotFound, match=r"version 2 of artifact 'report.md' .* is not kept; the latest is 3"):
+        await store.artifact(claim.id, "report.md", 2)
+    for unknown in ("report", "report.md/1", ""):
+        with pytest.raises(NotFound, match=r"has no artifact .*; there are report.md, résumé"):
+            await store.artifact(claim.id, unknown)
+    with pytest.raises(NotFound, match="there is no delegation dlg_x"):
+        await store.artifact("dlg_x", "report.md")
+    assert 0 < await store.redis.ttl(artifacts_key(claim.id)) <= 60
+
+
+async def test_a_worker_that_lost_its_fence_leaves_no_artifact(store: RunStore, pipe: Pipe) -> None:
+    claim = await claimed(store)
+    await store.redis.hset(record_key(claim.id), "fence", "2:other")
+    assert await write(pipe, claim, Writing(artifacts={"a": "1", "a/1": "text"})) == 0
+    assert not await store.redis.exists(artifacts_key(claim.id))
+
+
 async def test_renewing_tells_held_lost_and_cancelled_apart(store: RunStore, pipe: Pipe) -> None:
     held, lost, cancelled = [await claimed(store) for _ in range(3)]
     await store.redis.hset(record_key(lost.id), "fence", "9:other")
@@ -212,7 +242,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     store: RunStore, pipe: Pipe, bus: Bus
 ) -> None:
     queued, running, done = await accepted(store), await claimed(store), await claimed(store)
-    await write(pipe, done, Writing(history=['{"role":"user"}'], ledger=[("call", "asked")]))
+    await write(pipe, done, Writing(history=['{"role":"user"}'], ledger=[("call", "asked")], artifacts={"a": "1"}))
     await accepted(store, parent_id=done.id)
     await write(pipe, done, ending(done, 2))
     assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))

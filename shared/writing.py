@@ -1,0 +1,34 @@
+"""One atomic write of a run: what joins its events, history, ledger, fields and artifacts, for ``record.lua``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from shared.keys import EVENTS, LEASES, keys_of
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """``before`` is the history's length before ``history`` joins it."""
+
+    events: Sequence[tuple[int, str]] = ()
+    before: int = 0
+    history: Sequence[str] = ()
+    ledger: Sequence[tuple[str, str]] = ()
+    """Calls and what is known of them, in order; the call "" empties the ledger."""
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    artifacts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Fields of the hash of artifacts (``shared/artifacts.py``)."""
+    retention: int = 0
+    """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
+
+    def call(self, id: str, fence: str) -> tuple[list[str], list[Any]]:
+        """Keys and arguments for the record script."""
+        parts = (self.events, self.history, self.ledger, self.fields, self.artifacts)
+        head = [id, fence, EVENTS, self.retention, self.before, *map(len, parts)]
+        pairs = chain(self.ledger, self.fields.items(), self.artifacts.items())
+        rest = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
+        return [LEASES, *keys_of(id)], [*head, *rest]
