@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -22,9 +20,6 @@ from worker.tools.declared import DeclaredTool
 MAX_DESCRIPTION = 4000
 PROGRESS_SECONDS = 0.1
 """Between two pieces of news of one call; a server may report each byte."""
-_PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""Names of parameters that model providers take; with one other, they refuse the whole conversation."""
-_CHOICES = ("allOf", "anyOf", "oneOf")
 
 
 class McpTool(DeclaredTool):
@@ -38,19 +33,13 @@ class McpTool(DeclaredTool):
             Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
         )
         kind = Kind.READ if hints.read_only_hint else Kind.OTHER
-        if wrong := [key for key in told.input_schema.get("properties", {}) if not _PARAMETER.fullmatch(key)]:
-            raise Misconfigured(f"models take no parameter that is called {wrong[0][:100]!r}")
-        super().__init__(name, _description(told), told.input_schema, kind=kind, effect=effect)
+        words = clip(told.description or told.title or told.name, MAX_DESCRIPTION)
+        super().__init__(name, words, told.input_schema, kind=kind, effect=effect)
         self.server = link.server.name
         self.remote = self._called = told.name
         self.trusted = link.server.trusts(told.name)
         self._link = link
         self._title = clip(f"{self.server}: {told.title or hints.title or told.name}", 120)
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """Without choices between whole sets of arguments, which models do not take; the description has them."""
-        return {key: value for key, value in super().schema.items() if key not in _CHOICES}
 
     def title(self, params: Any) -> str:
         return self._title
@@ -87,10 +76,3 @@ async def tools_of(link: Link, listed: Iterable[types.Tool], taken: set[str]) ->
         except Misconfigured as error:
             problems.append(f"the tool {told.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")
     return list(tools.values()), problems
-
-
-def _description(told: types.Tool) -> str:
-    """The server's own words, and of its schema what ``schema`` leaves out."""
-    choices = {key: told.input_schema[key] for key in _CHOICES if key in told.input_schema}
-    words = clip(told.description or told.title or told.name, MAX_DESCRIPTION)
-    return f"{words}\n\nThe arguments must also fit: {clip(json.dumps(choices), MAX_DESCRIPTION)}" if choices else words

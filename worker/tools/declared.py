@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,11 +16,18 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from shared.errors import ErrorType, Misconfigured, ToolError
+from worker.output import clip
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, invalid_arguments
 
 MAX_MISTAKES = 5
 Arguments = Mapping[str, Any]
-_SPREAD = {"allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties"}
+MAX_TOLD = 4000
+"""Characters of a schema's choices that the description repeats."""
+_PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+"""Names of parameters that model providers take; with one other, they refuse the whole conversation."""
+_CHOICES = ("allOf", "anyOf", "oneOf")
+"""Choices between whole sets of arguments, which models do not take in a schema: they are told in words."""
+_SPREAD = {*_CHOICES, "$ref", "if", "patternProperties"}
 """Where one of these stands, a schema's properties are not all in ``properties``."""
 
 
@@ -27,7 +35,7 @@ class DeclaredTool(Tool[Any]):
     """A tool made from data: name, description and schema are the instance's own.
 
     The schema is the truth: arguments are checked against it and passed on as they are; parameters it does not name
-    are refused unless it allows them. Raises ``Misconfigured`` for a schema that is none.
+    are refused unless it allows them. Raises ``Misconfigured`` for a schema that is none, or that no model takes.
     """
 
     params = Params
@@ -38,10 +46,15 @@ class DeclaredTool(Tool[Any]):
         self.name = name
         self.kind = kind
         self.effect = effect
-        self._description = description
         closed = {} if _SPREAD & schema.keys() else {"additionalProperties": False}
         self._schema = {"type": "object", "properties": {}, **closed, **schema}
         self._validator = validator(name, self._schema)
+        if wrong := [key for key in self._schema["properties"] if not _PARAMETER.fullmatch(key)]:
+            raise Misconfigured(f"models take no parameter that is called {wrong[0][:100]!r}")
+        choices = {key: schema[key] for key in _CHOICES if key in schema}
+        told = f"\n\nThe arguments must also fit: {clip(json.dumps(choices), MAX_TOLD)}" if choices else ""
+        self._description = description + told
+        self._shown = {key: value for key, value in self._schema.items() if key not in _CHOICES}
 
     @property
     def description(self) -> str:
@@ -49,7 +62,8 @@ class DeclaredTool(Tool[Any]):
 
     @property
     def schema(self) -> dict[str, Any]:
-        return self._schema
+        """As models take it; the description has what it leaves out."""
+        return self._shown
 
     def parse(self, arguments: Arguments) -> Any:
         check(self.name, self._validator, arguments)

@@ -45,6 +45,23 @@ def test_each_mistake_is_named_with_the_known_parameters() -> None:
 def test_a_schema_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(Misconfigured, match="the parameters of tool 'sample' are no JSON Schema: 'x' is not valid"):
         sample({"properties": {"a": {"type": "x"}}})
+    with pytest.raises(Misconfigured, match="are no JSON Schema"):
+        sample({"properties": [1]})
+
+
+def test_a_parameter_that_models_refuse_is_refused_at_once() -> None:
+    with pytest.raises(Misconfigured, match="models take no parameter that is called 'a b'"):
+        sample({"properties": {"a b": {}}})
+
+
+def test_what_models_do_not_take_in_a_schema_they_are_told_in_words() -> None:
+    tool = sample({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})
+    assert "anyOf" not in tool.schema
+    assert tool.description == (
+        'A sample.\n\nThe arguments must also fit: {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}'
+    )
+    assert tool.parse({"b": 1}) == {"b": 1}
+    assert "is not valid under any of the given schemas" in refused(tool, {"c": 1})
 
 
 @pytest.mark.parametrize(
