@@ -47,7 +47,7 @@ class DeclaredTool(Tool[Any]):
         self.kind = kind
         self.effect = effect
         closed = {} if _SPREAD & schema.keys() else {"additionalProperties": False}
-        self._schema = {"type": "object", "properties": {}, **closed, **schema}
+        self._schema: dict[str, Any] = {"type": "object", "properties": {}, **closed, **schema}
         self._validator = validator(name, self._schema)
         if wrong := [key for key in self._schema["properties"] if not _PARAMETER.fullmatch(key)]:
             raise Misconfigured(f"models take no parameter that is called {wrong[0][:100]!r}")
