@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.tokens import estimate
@@ -120,6 +120,24 @@ def test_a_clipped_text_has_at_most_that_many_characters(text: str, most: int) -
     clipped = clip(text, most)
     assert len(clipped) <= most
     assert (clipped == text) == (len(text) <= most)
+
+
+@settings(deadline=None)
+@given(anything, st.integers(0, 60))
+def test_a_clipped_text_begins_as_it_did_and_parts_no_character(text: str, most: int) -> None:
+    head = re.sub(r"…( \[cut: \d+ characters, \d+ allowed\])?$", "", clip(text, most))
+    assert text.startswith(head)
+    if 0 < len(head) < len(text):
+        assert not unicodedata.combining(text[len(head)])
+        assert text[len(head) - 1 : len(head) + 1] != "\r\n"
+
+
+@settings(deadline=None)
+@given(anything, st.integers(1, 9), st.integers(0, 60), st.sampled_from(["head", "head_tail"]))
+def test_a_token_bound_holds_for_any_text(text: str, times: int, most: int, keep: str) -> None:
+    limit = OutputLimit(max_chars=400, max_tokens=most, keep=keep)  # type: ignore[arg-type]
+    kept = shorten(text * times, limit, estimate)
+    assert estimate(kept) <= most or not GAP.sub("", kept)
 
 
 @pytest.mark.requirement("P-19")

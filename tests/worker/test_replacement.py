@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
 from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Folded
 from worker.text.not_found import no_such_text
 from worker.text.replacement import Replacement, replace
-from worker.text.textfile import TextFile
+from worker.text.textfile import TextFile, decode
 
 plain = st.text(alphabet="ab \t\n", max_size=30)
 windows = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=25).map("".join)
@@ -46,6 +47,7 @@ def places(text: str, old: str) -> list[int]:
 
 
 @pytest.mark.requirement("S000-057")
+@settings(deadline=None)
 @given(edits(plain))
 def test_an_exact_text_is_replaced_where_it_stands_once_and_refused_where_it_stands_twice(
     edit: tuple[str, str, str],
@@ -61,6 +63,7 @@ def test_an_exact_text_is_replaced_where_it_stands_once_and_refused_where_it_sta
         assert said.startswith(f"old_string occurs {len(found)} times, on lines {', '.join(map(str, lines[:20]))}")
 
 
+@settings(deadline=None)
 @given(edits(plain))
 def test_replacing_all_is_what_python_does(edit: tuple[str, str, str]) -> None:
     text, old, new = edit
@@ -69,6 +72,7 @@ def test_replacing_all_is_what_python_does(edit: tuple[str, str, str]) -> None:
     assert len(done.lines) == text.count(old)
 
 
+@settings(deadline=None)
 @given(edits(windows), st.booleans())
 def test_line_ends_do_not_matter_and_are_kept(edit: tuple[str, str, str], lf: bool) -> None:
     """What comes out is the plain replacement, apart from line ends; and no line end outside is touched."""
@@ -87,10 +91,31 @@ def test_line_ends_do_not_matter_and_are_kept(edit: tuple[str, str, str], lf: bo
     assert not only_crlf or "\n" not in done.text.replace("\r\n", "")
 
 
+around = st.text(alphabet="ab é漢\U0001f680\n", max_size=15)
+codes = st.sampled_from([(b"", "utf-8"), (BOM_UTF8, "utf-8"), (BOM_UTF16_LE, "utf-16-le"), (BOM_UTF16_BE, "utf-16-be")])
+
+
+@settings(deadline=None)
+@given(st.lists(around, min_size=2, max_size=4), around, codes, st.sampled_from(["\n", "\r\n"]))
+def test_all_bytes_outside_the_places_stay_as_they_were(
+    parts: list[str], new: str, code: tuple[bytes, str], end: str
+) -> None:
+    """Byte order mark, encoding, line ends and the missing one at the end: the oracle puts the bytes together."""
+    mark, encoding = code
+    bare = "XY".join(parts).replace("\n", end).encode(encoding)
+    file = decode(mark + bare, "a.txt")
+    done = replace(file, "XY", new, every=len(parts) > 2)
+    assert done is not None
+    style = end if "\n" in "".join(parts) else "\n"
+    pieces = [part.replace("\n", end).encode(encoding) for part in parts]
+    assert file.to_bytes(done.text) == mark + new.replace("\n", style).encode(encoding).join(pieces)
+
+
 def folded_lines(text: str) -> str:
     return "\n".join(line.rstrip(" \t") for line in text.replace("\r\n", "\n").split("\n"))
 
 
+@settings(deadline=None)
 @given(edits(plain), st.lists(st.integers(0, 30)))
 def test_tolerance_changes_nothing_but_the_place(edit: tuple[str, str, str], blanks: list[int]) -> None:
     """Blanks are put at ends of lines of the file, and one place is still found or honestly refused."""
@@ -111,6 +136,7 @@ def test_tolerance_changes_nothing_but_the_place(edit: tuple[str, str, str], bla
     )
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab \t\r\n\u00a0\u2019e\u0301\u200b", max_size=40))
 def test_folding_knows_the_way_back(text: str) -> None:
     for fold in (LINE_ENDS, TRAILING_BLANKS, LOOK_ALIKES):

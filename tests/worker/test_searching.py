@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -12,10 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.toolbench import open_toolbench
+from tests.toolbench import Toolbench, open_toolbench
 from worker.files import Files
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import owner
 from worker.search.globbing import Pattern
 from worker.search.searching import searched
+from worker.tools.base import ToolResult
 
 names = st.text(alphabet="ab.c", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 paths = st.lists(names, min_size=1, max_size=4).map("/".join)
@@ -60,10 +67,95 @@ def fits_name(part: str, name: str) -> bool:
     return bool(name) and part[0] in ("?", name[0]) and fits_name(part[1:], name[1:])
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(patterns, paths)
 def test_a_pattern_matches_what_the_oracle_says(pattern: str, path: str) -> None:
     assert Pattern(pattern).matches(path) == fits(pattern, path)
+    folder, _, name = path.rpartition("/")
+    place = Pattern(pattern).at(folder)
+    assert place.fits(name) == fits(pattern, path)
+    assert not (place.is_dead and fits(pattern, path))
+
+
+@dataclass
+class Tree:
+    """Files by path: what they hold and how long ago they were changed. No file is in the way of a directory."""
+
+    files: dict[str, tuple[str, int]]
+
+    def write(self, desk: Toolbench) -> None:
+        for path, (content, age) in self.files.items():
+            desk.write(path, content, age=age)
+
+    @property
+    def folders(self) -> list[str]:
+        return sorted({path[:at] for path in self.files for at in range(len(path)) if path[at] == "/"})
+
+    def newest_first(self) -> list[str]:
+        return sorted(self.files, key=lambda path: (self.files[path][1], path))
+
+
+@st.composite
+def file_trees(draw: st.DrawFn) -> Tree:
+    some = draw(st.lists(paths, min_size=1, max_size=12, unique=True))
+    inner = {other[:at] for other in some for at in range(len(other)) if other[at] == "/"}
+    contents = st.lists(st.sampled_from(["a", "bab", "", "c a", "xyz"]), max_size=7).map("\n".join)
+    return Tree({path: (draw(contents), draw(st.integers(0, 3))) for path in some if path not in inner})
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(file_trees(), patterns.filter(lambda text: ".." not in text.split("/")), st.integers(0, 9), st.booleans())
+def test_glob_finds_what_the_oracle_finds_in_its_order(tree: Tree, pattern: str, start: int, absolute: bool) -> None:
+    """The oracle asks of every file whether it fits, character by character."""
+    top = [".", *tree.folders][start % (1 + len(tree.folders))]
+    with tempfile.TemporaryDirectory(prefix="pytest") as name, open_toolbench(Path(name) / "w") as desk:
+        tree.write(desk)
+        asked = f"/workspace/{pattern}" if absolute else pattern
+        result = asyncio.run(desk.call("glob", pattern=asked, path=top))
+    below = "" if top == "." else top + "/"
+    wanted = [
+        path
+        for path in tree.newest_first()
+        if path.startswith(below) and fits(pattern, path if absolute else path.removeprefix(below))
+    ]
+    assert result.success
+    assert result.metadata["total"] == len(wanted)
+    assert (result.content.splitlines() if wanted else []) == wanted
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(file_trees(), st.sampled_from(["a", "b.b", "^a$", "[^x]", "z|c"]), st.integers(0, 2), st.booleans())
+def test_grep_shows_what_the_oracle_shows(tree: Tree, pattern: str, context: int, plain: bool) -> None:
+    """The oracle reads every line of every file."""
+    with tempfile.TemporaryDirectory(prefix="pytest") as name:
+        root = Path(name) / "w"
+        result = asyncio.run(grep(root, tree, pattern, context, plain=plain))
+    blocks: list[str] = []
+    for path in tree.newest_first():
+        lines = tree.files[path][0].split("\n")
+        lines = lines if lines[-1] else lines[:-1]
+        hits = [at for at, line in enumerate(lines) if re.search(pattern, line)]
+        near = [at for at in range(len(lines)) if any(abs(at - hit) <= context for hit in hits)]
+        shown = [
+            ("    --\n" if at - 1 not in near and at != near[0] and context else "")
+            + f"{at + 1:6d}{'|' if at in hits else '-'}{lines[at]}"
+            for at in near
+        ]
+        blocks += [path, *shown] if near else []
+    assert result.success
+    assert result.content == ("\n".join(blocks) or f"Nothing matches {pattern!r} in ..")
+
+
+async def grep(root: Path, tree: Tree, pattern: str, context: int, *, plain: bool) -> ToolResult:
+    """The answer of the search in this process, or else of ripgrep where the sandbox works."""
+    root.mkdir()
+    if ids := owner():
+        os.chown(root, *ids)
+    with Bubblewrap(root) as sandbox:
+        works = not plain and await Bubblewrap.selftest() is None
+        with open_toolbench(root, sandbox=sandbox if works else None) as desk:
+            tree.write(desk)
+            return await desk.call("grep", pattern=pattern, context=context)
 
 
 @pytest.mark.parametrize(
