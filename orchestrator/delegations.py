@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from orchestrator.dispatch import Dispatcher
 from shared import bus
-from shared.catalog import Catalog, ToolCard, WorkerCard
+from shared.catalog import MCP, Catalog, ToolCard, WorkerCard
 from shared.connection import AWAY, connect
 from shared.delegation import Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
 from shared.errors import Invalid, TooLarge, Unavailable
@@ -233,13 +233,14 @@ def _check_version(request: DelegationRequest) -> None:
 
 
 def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:
-    """Refuses a name that no announced tool has. Before any worker has announced itself the worker decides."""
+    """Refuses a name that no announced tool has. Of MCP servers, and before any worker has announced itself, the worker
+    decides."""
     if not asked or not known:
         return
     names = [name for card in known for name in (card.name, *card.aliases)]
     errors: list[dict[str, str]] = []
     for index, pattern in enumerate(asked):
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not (pattern.startswith(MCP) or any(fnmatchcase(name, pattern) for name in names)):
             near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(c.name for c in known)}"
             errors.append({"pointer": f"/tools/{index}", "detail": f"unknown tool {json.dumps(pattern)}; {hint}"})

@@ -14,6 +14,8 @@ WORKERS = "deputize:workers"
 TOOLS = "deputize:tools"
 ANNOUNCE_SECONDS = 3
 """How often a worker says that it is there; after three silent times it counts as gone."""
+MCP = "mcp__"
+"""How the names of all tools of MCP servers begin. Servers come and go, so only a worker knows which there are."""
 TOOLS_SECONDS = 7 * 24 * 3600
 """How long the fleet's tools are remembered after the last worker announced them."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
+from shared.catalog import MCP
 from shared.runs import Claim
+from worker import frozen
 from worker.children import Children
 from worker.models.base import ToolSpec
 from worker.registry import Registry, made_ready
@@ -25,6 +27,8 @@ class Equipment:
     kit: dict[str, AnyTool]
     specs: tuple[ToolSpec, ...]
     context: ToolContext
+    kept: Mapping[str, str]
+    """Fields of the record that let a later attempt tell the model of the same tools; none where they are kept."""
 
     @property
     def polled(self) -> set[str]:
@@ -43,13 +47,18 @@ async def equipped(
     async with AsyncExitStack() as opened:
         sandbox = opened.enter_context(services.sandbox(workspace))
         opened.push_async_callback(sandbox.shells.end)
+        told = None if claim.tools is None else frozen.read(claim.tools)
+        asked = request.tools if told is None else [each.name for each in told]
+        place = Place(claim.id, asked, workspace.files, sandbox, warn)
         registry = Registry(services.tools)
-        place = Place(claim.id, request.tools, workspace.files, sandbox, warn)
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):
                 registry.register(tool)
+        if told is not None:
+            frozen.restore(registry, told)
+            place.miss(MCP)  # what was missing at the start is so for good, and was told then
         init = InitContext(claim.id, skills_of(services.tools), depth_left=children.depth_left)
-        kit = await made_ready(registry.kit(request.tools, services.default_kit), init, warn)
+        kit = await made_ready(registry.kit(request.tools, services.default_kit, place.excuses), init, warn)
         context = ToolContext(
             delegation_id=claim.id,
             call_id="",
@@ -59,10 +68,23 @@ async def equipped(
             message_id=request.message_id,
             children=children,
         )
-        yield Equipment(kit, _specs(tuple(kit.values())), context)
+        kept = {"tools": frozen.written(kit)} if told is None else {}
+        yield Equipment(kit, _told_of(kit, told or ()), context, kept)
+
+
+def _told_of(kit: Mapping[str, AnyTool], told: Sequence[frozen.Told]) -> tuple[ToolSpec, ...]:
+    """What the model is told of the kit: of tools that come and go, what it was told before."""
+    builtin = _specs(tuple(tool for tool in kit.values() if tool.source == "builtin"))
+    before = frozen.specs(told)
+    further = [tool for tool in kit.values() if tool.source != "builtin"]
+    return builtin + tuple(before.get(tool.name) or _spec(tool) for tool in further) if further else builtin
 
 
 @lru_cache(maxsize=64)
 def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
     """Kept for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
-    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
+    return tuple(map(_spec, tools))
+
+
+def _spec(tool: AnyTool) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description, tool.schema)

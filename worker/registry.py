@@ -50,16 +50,23 @@ class Registry:
     def __len__(self) -> int:
         return len(self._tools)
 
-    def kit(self, patterns: Sequence[str] | None, default: Sequence[str] = DEFAULT_KIT) -> dict[str, AnyTool]:
+    def kit(
+        self,
+        patterns: Sequence[str] | None,
+        default: Sequence[str] = DEFAULT_KIT,
+        excused: Callable[[str], bool] = lambda pattern: False,
+    ) -> dict[str, AnyTool]:
         """The tools of one run by name. A pattern is a name, an alias or an fnmatch pattern; None is the default kit.
 
-        Raises ``Invalid`` that points at each pattern which fits no tool (C26).
+        Raises ``Invalid`` that points at each pattern which fits no tool and is not ``excused`` (C26).
         """
         offered = tuple(self)
         if patterns is None:
             return {tool.name: tool for tool in offered if tool.name in default or tool.source != "builtin"}
         chosen = {pattern: {tool.name for tool in offered if _fits(tool, pattern)} for pattern in patterns}
-        if unknown := [(at, pattern) for at, pattern in enumerate(patterns) if not chosen[pattern]]:
+        if unknown := [
+            (at, pattern) for at, pattern in enumerate(patterns) if not (chosen[pattern] or excused(pattern))
+        ]:
             errors = [{"pointer": f"/tools/{at}", "detail": _no_such(pattern, offered)} for at, pattern in unknown]
             raise Invalid("; ".join(error["detail"] for error in errors), errors)
         names = set[str]().union(*chosen.values())

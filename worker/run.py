@@ -139,6 +139,7 @@ class Run:
         await self.children.recall(self.meter)
         async with equipped(self.claim, services, self.workspace, self.children, self._missing) as equipment:
             self.reaped = equipment.context.sandbox.reaped
+            self.emit.set(equipment.kept)
             self.children.equip(equipment.kit, self.workspace.path, history.unanswered)
             yield self._loop(model, equipment, history, self.workspace)
 

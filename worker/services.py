@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from shared.bus import Bus
-from shared.catalog import ANNOUNCE_SECONDS, Catalog, WorkerCard
+from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
 from shared.connection import AWAY, Pipe, connect
 from shared.delegation import DirectoryWorkspace
 from shared.errors import WorkspaceLost
@@ -24,6 +24,7 @@ from shared.wire import now
 from worker.discovered import Discovery
 from worker.janitor import Janitor
 from worker.lease import Leases
+from worker.mcp.source import McpServers
 from worker.models import close_models, open_model
 from worker.models.base import Model
 from worker.presence import Presence
@@ -32,6 +33,7 @@ from worker.registry import cards, default_kit, offered
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sources import Source
+from worker.survey import survey
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 from worker.workspace import Workspace
@@ -61,6 +63,8 @@ class Services:
     """Puts tickets on their queues; blocks. Raises ``Unavailable``."""
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     """Gives a run's slot to another one for as long as it waits."""
+    announced: list[ToolCard] = field(default_factory=list[ToolCard])
+    """What the sources offered when this worker looked at them."""
     started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
@@ -136,14 +140,14 @@ class Services:
             concurrency=self.concurrency,
             model=self.settings.model,
             sandbox=self.sandbox_problem,
-            tools=[tool.name for tool in self.tools],
+            tools=[*(tool.name for tool in self.tools), *(card.name for card in self.announced)],
         )
 
     async def announce_forever(self) -> None:
         """Says every few seconds that this worker is here, with what, and how busy it is."""
         while True:
             with suppress(*AWAY):
-                await asyncio.shield(self.catalog.announce(self.card(), cards(self.tools)))
+                await asyncio.shield(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
 
@@ -173,7 +177,7 @@ async def open_services(
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
         parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress
-        sources = (Discovery(settings.tools, tools),)
+        sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = offered(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)
         janitor = Janitor(settings, store, bus, presence, send)
@@ -197,6 +201,7 @@ async def _kept_up(services: Services, janitor: Janitor) -> AsyncGenerator[None]
                 janitor.sweep_forever(),
                 services.announce_forever(),
                 services.progress.send_forever(),
+                survey(services),
             )
         ]
         yield

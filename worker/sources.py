@@ -35,10 +35,11 @@ class Place:
         """Whether any tool whose name begins with ``prefix`` can be in the kit: what nobody asked for is not opened."""
         if self.patterns is None:
             return True
-        return any(
-            pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or prefix.startswith(_stem(pattern))
-            for pattern in self.patterns
-        )
+        return any(_may_fit(pattern, prefix) for pattern in self.patterns)
+
+    def excuses(self, pattern: str) -> bool:
+        """Whether tools that this pattern asks for may be among those that cannot be had right now."""
+        return any(_may_fit(pattern, prefix) for prefix in self.missing)
 
 
 class Source(Protocol):
@@ -47,6 +48,11 @@ class Source(Protocol):
     def open(self, place: Place) -> AbstractAsyncContextManager[Sequence[AnyTool]]:
         """The tools, ready to be called until the block ends. What cannot be had is warned of, never raised."""
         ...
+
+
+def _may_fit(pattern: str, prefix: str) -> bool:
+    """Whether the pattern can mean a name that begins with ``prefix``."""
+    return pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or prefix.startswith(_stem(pattern))
 
 
 def _stem(pattern: str) -> str:

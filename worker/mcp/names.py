@@ -6,7 +6,8 @@ import hashlib
 import re
 from collections.abc import Container
 
-PREFIX = "mcp__"
+from shared.catalog import MCP
+
 MAX_NAME = 64
 _DIGEST = 8
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
@@ -14,7 +15,7 @@ _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 
 def prefix(server: str) -> str:
     """How the names of all tools of this server begin."""
-    return f"{PREFIX}{_OTHER.sub('_', server)}__"[: MAX_NAME - _DIGEST - 1]
+    return f"{MCP}{_OTHER.sub('_', server)}__"[: MAX_NAME - _DIGEST - 1]
 
 
 def exposed(server: str, tool: str, taken: Container[str]) -> str:
@@ -22,7 +23,7 @@ def exposed(server: str, tool: str, taken: Container[str]) -> str:
 
     It says nothing that the tool does not know itself: whoever asks which server it belongs to asks the tool.
     """
-    whole = f"{PREFIX}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
+    whole = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
     if len(whole) <= MAX_NAME and whole not in taken:
         return whole
     digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()

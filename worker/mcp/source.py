@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 
+from shared.catalog import MCP
 from shared.errors import Misconfigured
 from shared.log import log
 from shared.settings import Settings, environment
 from worker.mcp.config import Config, Server, find_config_file
-from worker.mcp.names import PREFIX, prefix
+from worker.mcp.names import prefix
 from worker.sources import Place
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool
@@ -43,12 +44,12 @@ class McpServers:
         """The tools of all servers that answer in time; every other one is warned of."""
         async with AsyncExitStack() as opened:
             tools: Sequence[AnyTool] = ()
-            if place.wants(PREFIX):
+            if place.wants(MCP):
                 try:
                     tools = await self._load(place, opened)
                 except Exception as error:  # noqa: BLE001 - whatever happened, the run goes on without (S000-021)
                     log.info("MCP tools cannot be loaded", exc_info=error)
-                    place.miss(PREFIX)
+                    place.miss(MCP)
                     place.warn(f"Failed to load MCP tools: {error}")
             yield tools
 
@@ -56,7 +57,7 @@ class McpServers:
         try:
             found = await to_the_end(find_config_file, self._configured, self._here)
         except Misconfigured as error:
-            place.miss(PREFIX)
+            place.miss(MCP)
             place.warn(str(error))
             return ()
         if found is None:

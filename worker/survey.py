@@ -1,0 +1,50 @@
+"""One look, at a worker's start, at what its sources of tools offer, so that the fleet can announce it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.catalog import ToolCard
+from shared.log import log
+from worker.files import Files
+from worker.registry import cards
+from worker.sandbox.base import NoSandbox
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import MOUNT, owner
+from worker.sources import Place
+from worker.tools.base import AnyTool
+
+if TYPE_CHECKING:
+    from worker.services import Services
+
+
+async def survey(services: Services) -> None:
+    """Opens every source over an empty workspace, notes its tools in ``services.announced``, closes it again.
+
+    Says in the log what there is (S000-022). Whatever fails is a warning there, and no run's matter.
+    """
+    try:
+        services.announced += await _look(services)
+    except Exception as error:  # noqa: BLE001 - the worker works without announcing them, too
+        log.warning("the further tools of this worker cannot be announced", exc_info=error)
+    log.info("workspaces lie below %s", services.settings.workspaces)
+
+
+async def _look(services: Services) -> list[ToolCard]:
+    found: list[AnyTool] = []
+    async with AsyncExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="deputize-")))
+        if whose := owner():
+            os.chown(folder, *whose)
+        problem = services.sandbox_problem
+        sandbox = NoSandbox(problem) if problem else opened.enter_context(Bubblewrap(folder))
+        files = opened.enter_context(Files(folder, MOUNT, owner()))
+        place = Place("", None, files, sandbox, lambda message: log.warning("%s", message))
+        for source in services.sources:
+            found += await opened.enter_async_context(source.open(place))
+        return await asyncio.to_thread(cards, found)
