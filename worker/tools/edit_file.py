@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from worker.display import FileDiff
 from worker.output import clip
 from worker.text.diff import unified
-from worker.text.not_found import no_such_file, no_such_text
-from worker.text.numbered import without_numbers
-from worker.text.omission import refuse_placeholder
-from worker.text.replacement import Replacement, replace
+from worker.text.editing import edited, refuse_empty
+from worker.text.not_found import no_such_file
+from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
@@ -83,7 +83,7 @@ class EditFile(Tool[EditFileParams]):
         return ToolResult(
             done.report(path),
             self.title(params),
-            display=diff.text,
+            display=FileDiff(path, diff.text, diff.added, diff.removed),
             metadata={
                 "path": path,
                 "replacements": len(done.lines),
@@ -97,17 +97,10 @@ class EditFile(Tool[EditFileParams]):
 
 def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:
     """What would be changed, where. Raises ToolError for everything that stands against it; changes nothing."""
-    _refuse_empty(params)
-    path = ctx.files.relative(params.path)
+    old, new = params.old_string, params.new_string
+    refuse_empty(old, new, "write_file to create a file or to replace all of it")
     file = decode(_read(ctx, params.path), params.path)
-    done = replace(file, params.old_string, params.new_string, every=params.replace_all)
-    if done is None:
-        raise no_such_text(file, params.path, params.old_string, params.new_string)
-    _refuse_numbers(params)
-    refuse_placeholder("new_string", params.new_string, params.old_string, file.text)
-    if done.text == file.text:
-        raise _no_change("the file already reads so, apart from what had to be overlooked to find old_string")
-    return path, file, done
+    return ctx.files.relative(params.path), file, edited(file, params.path, old, new, every=params.replace_all)
 
 
 def _read(ctx: ToolContext, path: str) -> bytes:
@@ -118,29 +111,3 @@ def _read(ctx: ToolContext, path: str) -> bytes:
             missing = no_such_file(ctx.files, path).message.rstrip(".")
             raise ToolError(error.type, f"{missing}. edit_file creates no files: use write_file for that.") from None
         raise
-
-
-def _refuse_empty(params: EditFileParams) -> None:
-    if not params.old_string:
-        raise ToolError(
-            ErrorType.INVALID_TOOL_PARAMS,
-            "old_string is empty, so there is no place to change. Give the text to replace, "
-            "or use write_file to create a file or to replace all of it.",
-        )
-    if params.old_string == params.new_string:
-        raise _no_change("old_string and new_string are the same")
-
-
-def _refuse_numbers(params: EditFileParams) -> None:
-    """A new text in which every line of several is numbered was copied from a read without taking the numbers off."""
-    fresh = params.new_string
-    if fresh.count("\n") and without_numbers(fresh, only_ours=True) and not without_numbers(params.old_string):
-        raise ToolError(
-            ErrorType.INVALID_TOOL_PARAMS,
-            "new_string begins every line with a line number as read_file prints them. They are not part of the "
-            "file: leave them out. Nothing was changed.",
-        )
-
-
-def _no_change(why: str) -> ToolError:
-    return ToolError(ErrorType.EDIT_NO_CHANGE, f"Nothing to change: {why}.")
