@@ -57,7 +57,7 @@ class GetSkill(Tool[GetSkillParams]):
     params = GetSkillParams
 
     def __init__(self, loader: SkillLoader | None = None, only: Collection[str] | None = None) -> None:
-        self._loader = loader
+        self.loader = loader
         names = loader.list_skills() if loader else []
         found = (loader.get_skill(name) for name in names if only is None or name in only) if loader else ()
         self._skills: Mapping[str, Skill] = {skill.name: skill for skill in found if skill}
@@ -77,7 +77,7 @@ class GetSkill(Tool[GetSkillParams]):
         """With the skills of this run, which are those of the worker unless somebody chose among them."""
         if ctx.skills.keys() == self.skills.keys():
             return self
-        return GetSkill(self._loader, ctx.skills.keys())
+        return GetSkill(self.loader, ctx.skills.keys())
 
     @property
     def skills(self) -> Mapping[str, str]:

@@ -75,7 +75,8 @@ def test_what_was_loaded_is_said_once_at_the_start(tmp_path: Path, caplog: pytes
     write_skill(tmp_path, "a")
     with caplog.at_level(logging.INFO, "deputize"):
         assert "get_skill" in names_offered(skills_dir=tmp_path)
-    assert [record.getMessage() for record in caplog.records] == [f"loaded 2 skills from {tmp_path}: a, b"]
+    said = [record.getMessage() for record in caplog.records]
+    assert [each for each in said if "skills" in each] == [f"loaded 2 skills from {tmp_path}: a, b"]
 
 
 def test_nobody_who_asks_for_no_skills_hears_of_them(caplog: pytest.LogCaptureFixture) -> None:
