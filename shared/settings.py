@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from shared.delegation import Limits
 from shared.errors import Misconfigured
-from shared.tool_settings import ToolSettings
+from shared.tool_settings import ToolSettings, located
 from shared.wire import explain
 
 PREFIX = "DEPUTIZE_"
@@ -90,8 +90,8 @@ class Settings(BaseModel):
 
     @field_validator("mcp_config", "skills_dir")
     @classmethod
-    def _expanded(cls, path: Path | None) -> Path | None:
-        return path and path.expanduser()  # looked for in several places, so a relative one stays relative
+    def _located(cls, path: Path | None) -> Path | None:
+        return path and located(path)
 
     @field_validator("home", "workspace_root", "policy")
     @classmethod

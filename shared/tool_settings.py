@@ -71,11 +71,18 @@ class ToolSettings(BaseModel):
 
     @field_validator("skills_dir", "mcp_config_path")
     @classmethod
-    def _expanded(cls, path: Path | None) -> Path | None:
-        return path and path.expanduser()
+    def _located(cls, path: Path | None) -> Path | None:
+        return path and located(path)
 
     @model_validator(mode="after")
     def _callable(self) -> Self:
         if self.discovery_command and not self.call_command:
             raise ValueError("discovery_command needs call_command: without it nothing carries out discovered tools")
         return self
+
+
+def located(path: Path) -> Path:
+    """The path as it is found from here, because workers may run in another directory; one that is not here stays
+    relative, and is looked for in the places that whoever reads it names."""
+    path = path.expanduser()
+    return path.absolute() if path.exists() else path

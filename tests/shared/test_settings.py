@@ -63,5 +63,15 @@ def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
     assert again.model_dump(exclude={"model_endpoint"}) == settings.model_dump(exclude={"model_endpoint"})
 
 
+@pytest.mark.parametrize("name", ["DEPUTIZE_MCP_CONFIG", "DEPUTIZE_SKILLS_DIR", "DEPUTIZE_TOOLS_MCP_CONFIG_PATH"])
+def test_a_child_process_in_another_directory_finds_what_is_named_from_here(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").touch()
+    assert Settings.load(environ={name: "here"}).child_environment()[name] == str(tmp_path / "here")
+    assert Settings.load(environ={name: "elsewhere"}).child_environment()[name] == "elsewhere"
+
+
 def test_home_is_made_absolute() -> None:
     assert Settings.load(environ={"DEPUTIZE_HOME": "~/x"}).home == Path.home() / "x"
