@@ -65,6 +65,10 @@ class WebFetch(Tool[WebFetchParams]):
     def configured(self, settings: Settings) -> WebFetch:
         return WebFetch(settings.tools, network=self._network, seconds=self._seconds)
 
+    @property
+    def side_by_side(self) -> bool:
+        return True  # it only reads, and servers take their time
+
     def title(self, params: WebFetchParams) -> str:
         return f"fetch {clip(params.url, 100)}"
 
@@ -95,7 +99,10 @@ class WebFetch(Tool[WebFetchParams]):
         try:
             return await fetch(transport, url, self._headers)
         except Forbidden as error:
-            raise ToolError(ErrorType.PERMISSION_DENIED, f"{url} is not fetched: {error}.") from None
+            advice = (
+                "Only public pages can be fetched, and private hosts that the operator has listed in private_hosts."
+            )
+            raise ToolError(ErrorType.PERMISSION_DENIED, f"{url} is not fetched: {error}. {advice}") from None
         except httpx2.RequestError as error:
             raise ToolError(
                 ErrorType.EXECUTION_FAILED,

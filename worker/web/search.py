@@ -82,9 +82,7 @@ class _Endpoint:
             self._where = target(url)
         except Forbidden as error:
             raise Misconfigured(f"search_url {url!r}: {error}") from None
-        host = self._where.host
-        self.host = host
-        self._private = [f"[{host}]:{self._where.port}" if ":" in host else f"{host}:{self._where.port}"]
+        self.host = self._where.host
         self._network = network
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._transport()
@@ -100,7 +98,7 @@ class _Endpoint:
             await transport.aclose()
 
     def _transport(self) -> GuardedTransport:
-        return GuardedTransport(self._private, network=self._network)
+        return GuardedTransport([self._where.listed], network=self._network)
 
 
 class SearXNG:

@@ -34,6 +34,11 @@ class Target:
     """Where the host is written as an address."""
 
     @property
+    def listed(self) -> str:
+        """Host and port the way ``PrivateHosts`` takes them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def standard_port(self) -> bool:
         return self.port in _PORTS[self.url.scheme]
 

@@ -14,7 +14,7 @@ from shared.errors import Misconfigured
 from tests.internet import PUBLIC, Internet, redirect, response
 from tests.worker.web.servers import serving
 from worker.web.dial import MAX_TRIES, GuardedTransport
-from worker.web.targets import Forbidden
+from worker.web.targets import Forbidden, target
 
 SIX = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
 
@@ -161,6 +161,14 @@ async def test_only_hosts_that_the_operator_names_may_lie_on_private_addresses(
             with pytest.raises(Forbidden):
                 await web.get(url)
     assert len(net.dialled) == verdict
+
+
+@pytest.mark.parametrize(
+    "url", ["http://wiki.test/", "https://Wiki.test:9000/", "http://[::1]:9000/", "http://10.1.2.3/"]
+)
+def test_a_target_lists_itself_as_the_operator_would(url: str) -> None:
+    listed = target(url).listed
+    assert GuardedTransport([listed]).judged(url).listed == listed
 
 
 @pytest.mark.parametrize("entry", ["", "a b", "wiki:port", "http://wiki/", "wiki/path", "*"])

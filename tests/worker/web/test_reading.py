@@ -1,0 +1,139 @@
+"""Pages made text in a process of their own: PDFs, broken and enormous pages, and who else is kept waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shared.errors import ErrorType, ToolError
+from tests.leaks import descendants
+from tests.waiting import until
+from worker.web import reader
+from worker.web.fetching import MAX_PDF_BYTES, Fetched
+from worker.web.reading import AT_ONCE, readable
+
+SLOW = b"<b><i><p>" * 200_000
+"""A page that takes seconds: its tags are never closed."""
+
+
+def pdf(*pages: str) -> bytes:
+    """A PDF with a line of text on each page."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for number, text in enumerate(pages):
+        drawn = f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET"
+        fonts = "/Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] {fonts} /Contents {5 + 2 * number} 0 R >>"
+        )
+        objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
+    out, places = b"%PDF-1.4\n", list[int]()
+    for number, text in enumerate(objects, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{text}\nendobj\n".encode()
+    rows = "".join(f"{place:010} 00000 n \n" for place in places)
+    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{rows}"
+    trailer = f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF\n"
+    return out + (table + trailer).encode()
+
+
+def page(body: bytes, content_type: str = "text/html", *, cut: bool = False) -> Fetched:
+    return Fetched("https://docs.example/a", 200, content_type, None, body, cut)
+
+
+@pytest.mark.requirement("S003-040")
+@pytest.mark.parametrize("content_type", ["application/pdf", "application/octet-stream", ""])
+async def test_a_pdf_becomes_the_text_of_its_pages(content_type: str) -> None:
+    text, cut = await readable(page(pdf("Hello there", "Second page"), content_type))
+    assert (text, cut) == ("[page 1]\nHello there\n\n[page 2]\nSecond page", False)
+
+
+@pytest.mark.parametrize("body", [b"%PDF-1.4 no more than this", b"", pdf("x")[:200]])
+async def test_a_broken_pdf_says_that_it_is(body: bytes) -> None:
+    with pytest.raises(ToolError, match=r"docs\.example/a: the page cannot be read as pdf: .*Error") as caught:
+        await readable(page(body, "application/pdf"))
+    assert caught.value.type is ErrorType.NOT_TEXT
+
+
+async def test_half_a_pdf_is_not_read() -> None:
+    with pytest.raises(ToolError, match=rf"is a PDF of more than {MAX_PDF_BYTES >> 20} MiB"):
+        await readable(page(pdf("x"), "application/pdf", cut=True))
+
+
+def test_without_its_package_a_pdf_names_what_is_missing() -> None:
+    asked = json.dumps({"kind": "pdf", "url": ""}).encode() + b"\n" + pdf("x")
+    nothing_installed = [sys.executable, "-I", "-S", reader.__file__]
+    done = subprocess.run(nothing_installed, input=asked, capture_output=True, check=True)
+    assert json.loads(done.stdout) == {
+        "error": "text of PDFs can only be read where the package pypdf is installed: the operator can add it with "
+        "the extra 'pdf' of deputize"
+    }
+
+
+async def test_while_a_slow_page_is_read_the_loop_goes_on() -> None:
+    gaps, last = list[float](), time.monotonic()
+    loop = asyncio.get_running_loop()
+
+    def tick() -> None:
+        nonlocal last, timer
+        now = time.monotonic()
+        gaps.append(now - last)
+        last, timer = now, loop.call_later(0.005, tick)
+
+    timer = loop.call_soon(tick)
+    before = time.monotonic()
+    text, _ = await readable(page(SLOW[: len(SLOW) // 3]))
+    timer.cancel()
+    assert text == ""
+    assert max(gaps) < (time.monotonic() - before) / 2
+
+
+async def test_a_cancelled_reading_leaves_no_process() -> None:
+    before = descendants()
+    reading = asyncio.create_task(readable(page(SLOW)))
+    await until(lambda: descendants() - before)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert descendants() <= before
+
+
+async def test_not_more_pages_than_there_are_cores_are_read_at_once() -> None:
+    before = descendants()
+    readings = [asyncio.create_task(readable(page(SLOW))) for _ in range(AT_ONCE + 2)]
+    await until(lambda: len(descendants() - before) == AT_ONCE)
+    for reading in readings:
+        reading.cancel()
+    await asyncio.gather(*readings, return_exceptions=True)
+    assert descendants() <= before
+
+
+async def test_a_page_that_kills_its_reader_is_an_error() -> None:
+    before = descendants()
+    reading = asyncio.create_task(readable(page(SLOW)))
+    await until(lambda: descendants() - before)
+    (pid,) = descendants() - before
+    subprocess.run(["kill", "-9", str(pid)], check=True)
+    with pytest.raises(ToolError, match="its html leads nowhere; it may be broken"):
+        await reading
+
+
+async def test_a_small_page_that_would_become_an_enormous_text_is_cut() -> None:
+    rows = b"<tr><td colspan=1000000 rowspan=1000000>x</td></tr>" * 5000
+    text, cut = await readable(page(b"<table>" + rows + b"</table>"))
+    assert cut
+    assert len(text) <= reader.MAX_CHARS
+
+
+async def test_what_was_cut_on_the_way_is_still_said_to_be_cut() -> None:
+    assert await readable(page(b"<p>half a pa", cut=True)) == ("half a pa", True)
+    assert await readable(page("ä".encode()[:1] + b"", "text/plain", cut=True)) == ("", True)
