@@ -108,6 +108,7 @@ class Discovery:
             tools, warnings = await to_the_end(_read, printed, self._call, self._reserved)
         except ToolError as error:
             tools, warnings = [], [f"there are no discovered tools: {error.message}"]
+            place.miss("")  # they might have had any name
         for warning in warnings[:MAX_WARNINGS]:
             place.warn(warning)
         if more := warnings[MAX_WARNINGS:]:

@@ -105,9 +105,13 @@ async def test_a_run_that_may_only_look_may_not_call_them(redis_url: str, tmp_pa
     assert result.errors[0].startswith("greet: denied: this delegation is read-only")
 
 
-async def test_a_run_goes_on_without_what_could_not_be_discovered(redis_url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("S000-024")
+@pytest.mark.parametrize("asked", [None, ["glob", "greet"]])
+async def test_a_run_goes_on_without_what_could_not_be_discovered(
+    redis_url: str, tmp_path: Path, asked: list[str] | None
+) -> None:
     async with worker(redis_url, tmp_path / "home", settings("echo nothing such >&2; exit 7")) as bench:
-        result = await bench.run(model=script(tmp_path, [say("Done.")]))
+        result = await bench.run(model=script(tmp_path, [say("Done.")]), tools=asked)
         events = [envelope.event for envelope in await bench.events(result.delegation_id)]
     said = "there are no discovered tools: the discovery command ended with exit code 7: nothing such"
     assert result.success
