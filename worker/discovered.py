@@ -56,8 +56,8 @@ class DiscoveredTool(DeclaredTool):
     def __init__(self, name: str, declared: Declaration, command: str) -> None:
         description = declared.description or f"The tool {declared.name}."
         super().__init__(name, description, declared.parameters or {}, effect=Effect.EFFECTFUL)
-        self.declared_name = declared.name
-        self._command = command
+        self.remote = declared.name
+        self._argv = (f'{command} "$@"', "call", declared.name)
 
     async def probe(
         self, ctx: ToolContext, params: Any, facts: Mapping[str, Any]
@@ -66,7 +66,8 @@ class DiscoveredTool(DeclaredTool):
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         """Standard output is the answer; an exit code other than 0, or words on standard error, are a failure."""
-        argv = [*_argv(f'{self._command} "$@"', ctx.sandbox), "call", self.declared_name]
+        line, *words = self._argv
+        argv = [*_argv(line, ctx.sandbox), *words]
         told = json.dumps(params).encode()
         done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=told, mark=ctx.call_id), live(ctx))
         whole, facts = command_output.whole(done), command_output.facts_of(done)
@@ -143,7 +144,7 @@ def _read(printed: bytes, command: str, reserved: set[str]) -> tuple[list[AnyToo
             break
         try:
             declared = _declared(entry)
-            if any(tool.declared_name == declared.name for tool in tools.values()):
+            if any(tool.remote == declared.name for tool in tools.values()):
                 raise ValueError(f"{declared.name!r} is declared twice")
             name = _name(declared.name, reserved | tools.keys())
             tools[name] = DiscoveredTool(name, declared, command)
