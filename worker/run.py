@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from shared import log as logs
 from shared.connection import AWAY
-from shared.delegation import FinalStatus, Progress, Status, TerminationReason, ToolAgentResult
+from shared.delegation import Progress, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
 from shared.log import log
@@ -22,6 +21,7 @@ from worker.asking import Asking
 from worker.children import Children
 from worker.compaction import Window
 from worker.emit import Emitter
+from worker.ending import Ending, Left, left_in
 from worker.equipment import Equipment, equipped
 from worker.history import History
 from worker.lease import Stop, StopSignal
@@ -40,25 +40,10 @@ from worker.waiting import Waiting
 from worker.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
-MAX_SUMMARY_CHARS = 16_000
 MAX_DETAILS_CHARS = 32_000
 SYSTEM = system_prompt(MOUNT)
 
 T = TypeVar("T")
-
-_STATUS: Mapping[TerminationReason, FinalStatus] = {
-    TerminationReason.COMPLETED: Status.SUCCEEDED,
-    TerminationReason.CANCELLED: Status.CANCELLED,
-}
-"""All other reasons are failures: a limit too, whatever was done before it (C16)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why the run ended, and what to say where the model's own words are missing."""
-
-    reason: TerminationReason
-    words: str = ""
 
 
 class _CancelledError(Exception):
@@ -88,8 +73,9 @@ class Run:
         try:
             ending = await self._work()
             await self._end_children()
-            result = await self._result(ending)
-            await self._finish(result)
+            left = await left_in(self.workspace)
+            result = self._result(ending, left)
+            await self._finish(result, left)
             return result
         except Fenced:
             log.warning("this attempt lost its lease and stops")
@@ -268,26 +254,26 @@ class Run:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self.emit.emit(Heartbeat.model_validate(self._progress().model_dump()))
 
-    async def _result(self, ending: Ending) -> ToolAgentResult:
-        changes = await self.workspace.changes() if self.workspace else []
+    def _result(self, ending: Ending, left: Left) -> ToolAgentResult:
         return ToolAgentResult(
             delegation_id=self.claim.id,
-            status=_STATUS.get(ending.reason, Status.FAILED),
+            status=ending.status,
             termination_reason=ending.reason,
-            summary=clip(ending.words.strip(), MAX_SUMMARY_CHARS),
+            summary=ending.summary,
             details=clip(self.steps.details(), MAX_DETAILS_CHARS),
-            files_modified=[change.path for change in changes],
-            file_changes=changes,
+            files_modified=[change.path for change in left.changes],
+            file_changes=list(left.changes),
             errors=[*self.troubles, *self.steps.errors()],
             tool_call_count=self.meter.tool_calls,
             turn_count=self.meter.turns,
             execution_time_ms=round(self.meter.elapsed * 1000),
             attempts=self.claim.attempt,
             usage=self.meter.usage,
+            artifacts=list(left.artifacts),
             reaped=self.reaped,
         )
 
-    async def _finish(self, result: ToolAgentResult) -> None:
+    async def _finish(self, result: ToolAgentResult, left: Left) -> None:
         """Result, ``run_finished`` and the lease's release in one write; after it nothing of the run is written."""
         fields = {
             "status": result.status.value,
@@ -295,6 +281,7 @@ class Run:
             "finished": now().isoformat(),
             "progress": self._progress().to_json(),
         }
-        if self.workspace is not None:
-            fields["patch"] = self.emit.masked(await self.workspace.patch())
-        await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds)
+        if left.patch is not None:
+            fields["patch"] = self.emit.masked(left.patch)
+        artifacts = {name: self.emit.masked(text) for name, text in left.kept.items()}
+        await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts)

@@ -17,6 +17,7 @@ import pytest
 from shared.errors import ErrorType
 from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
+from worker.artifacts import Artifacts
 from worker.output import bounded
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
@@ -40,6 +41,10 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "write_todos": {"todos": [{"description": "Read the tests", "status": "pending"}]},
     "read_many_files": {"paths": ["src/*.py", "empty.txt"]},
     "get_skill": {"skill_name": "release-notes"},
+    "create_artifact": {"name": "report.md", "content": "Done."},
+    "read_artifact": {"name": "plan.md"},
+    "update_artifact": {"name": "plan.md", "old_string": "first", "new_string": "last"},
+    "rewrite_artifact": {"name": "plan.md", "content": "A new plan."},
 }
 """Arguments with which a call succeeds in the workspace that ``prepare`` makes."""
 
@@ -61,6 +66,10 @@ OVERSIZED: Mapping[str, dict[str, Any]] = {
     "write_todos": {"todos": [{"description": "y" * 500, "status": "pending"}] * 100},
     "read_many_files": {"paths": ["long.txt", "many/*"]},
     "get_skill": {"skill_name": "long-guide"},
+    "create_artifact": {"name": "report.md", "content": "y" * 1_000_000},
+    "read_artifact": {"name": "long.md"},
+    "update_artifact": {"name": "long.md", "old_string": "word", "new_string": "term", "replace_all": True},
+    "rewrite_artifact": {"name": "long.md", "content": "y" * 1_000_000},
 }
 """Arguments that have much to say or to do."""
 
@@ -91,6 +100,7 @@ async def desk(desk: Toolbench, request: pytest.FixtureRequest) -> Toolbench:
 def prepare(desk: Toolbench, value: int = 1) -> None:
     desk.write("src/app.py", f"VALUE = {value}\n")
     desk.write("empty.txt")
+    Artifacts(desk.files).add("plan.md", "The first step.", 1)
 
 
 def is_sound(result: ToolResult, tool: AnyTool) -> None:
@@ -163,6 +173,7 @@ async def test_null_means_not_given(desk: Toolbench, tool: AnyTool) -> None:
 @each_tool
 async def test_however_much_there_is_the_answer_stays_inside_its_limit(desk: Toolbench, tool: AnyTool) -> None:
     desk.write("long.txt", "word and more words\n" * 60_000)
+    Artifacts(desk.files).add("long.md", "word and more words\n" * 50_000, 1)
     for number in range(1500):
         (desk.root / "many").mkdir(exist_ok=True)
         (desk.root / "many" / f"a_file_with_a_long_name_{number}.txt").touch()

@@ -7,15 +7,19 @@ from worker.tools.bash import Bash
 from worker.tools.bash_kill import BashKill
 from worker.tools.bash_output import BashOutput
 from worker.tools.call_subagent import CallSubagent
+from worker.tools.create_artifact import CreateArtifact
 from worker.tools.edit_file import EditFile
 from worker.tools.get_skill import GetSkill
 from worker.tools.glob import Glob
 from worker.tools.grep import Grep
 from worker.tools.list_directory import ListDirectory
+from worker.tools.read_artifact import ReadArtifact
 from worker.tools.read_file import ReadFile
 from worker.tools.read_many_files import ReadManyFiles
 from worker.tools.recall_notes import RecallNotes
 from worker.tools.record_note import RecordNote
+from worker.tools.rewrite_artifact import RewriteArtifact
+from worker.tools.update_artifact import UpdateArtifact
 from worker.tools.web_fetch import WebFetch
 from worker.tools.web_search import WebSearch
 from worker.tools.write_file import WriteFile
@@ -39,6 +43,10 @@ BUILTIN: tuple[AnyTool, ...] = (
     WriteTodos(),
     ReadManyFiles(),
     GetSkill(),
+    CreateArtifact(),
+    ReadArtifact(),
+    UpdateArtifact(),
+    RewriteArtifact(),
 )
 DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep", "web_fetch")
 """What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision (C19)."""

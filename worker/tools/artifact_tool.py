@@ -1,0 +1,109 @@
+"""What the artifact tools have in common: where artifacts are kept, and how a new version is written once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field
+
+from shared.errors import ToolError
+from shared.settings import Settings
+from worker.artifacts import Artifacts
+from worker.display import FileDiff
+from worker.files import Files
+from worker.output import OutputLimit, clip
+from worker.text.diff import unified
+from worker.text.textfile import fingerprint
+from worker.threads import to_the_end
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
+
+Opened = Callable[[Files], Artifacts]
+
+
+class ArtifactParams(Params):
+    other_names: ClassVar[Mapping[str, str]] = {"artifact_name": "name"}
+
+    name: str = Field(description='The artifact\'s name, such as "report.md".')
+
+
+A = TypeVar("A", bound=ArtifactParams)
+
+
+class ArtifactTool(Tool[A]):
+    """One way to deal with artifacts. ``opened`` gives those of a run; without it there is no such tool (S003-022)."""
+
+    switch = "enable_artifacts"
+    kind = Kind.THINK
+    effect = Effect.PURE
+    verb = ""
+
+    def __init__(self, opened: Opened | None = Artifacts) -> None:
+        self.opened = opened
+
+    def configured(self, settings: Settings) -> AnyTool | None:
+        return self if self.opened else None
+
+    def artifacts(self, ctx: ToolContext) -> Artifacts:
+        assert self.opened is not None, "a tool without artifacts is offered to nobody"
+        return self.opened(ctx.files)
+
+    def title(self, params: A) -> str:
+        return f"{self.verb} artifact {clip(params.name, 60)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The next version of an artifact, before it is written; ``before`` is the content of the last one."""
+
+    content: str
+    version: int
+    said: str
+    before: str = ""
+
+
+class WritesArtifact(ArtifactTool[A]):
+    """A tool that writes the next version. Where its worker is lost meanwhile, the version's file tells of it."""
+
+    effect = Effect.EFFECTFUL
+    output = OutputLimit()
+
+    @abstractmethod
+    def draft(self, artifacts: Artifacts, params: A) -> Draft:
+        """What is to be written. Raises ToolError for what stands against it; changes nothing."""
+
+    async def facts(self, ctx: ToolContext, params: A) -> dict[str, Any]:
+        """The number and the fingerprint of the version to come; none where there will be none."""
+        try:
+            draft = await to_the_end(self.draft, self.artifacts(ctx), params)
+        except ToolError:
+            return {}
+        return {"version": draft.version, "content": _print(draft.content)}
+
+    async def probe(self, ctx: ToolContext, params: A, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
+        """The version is there as it was to be, or it is not; another content in its place is somebody else's."""
+        artifacts = self.artifacts(ctx)
+        if not facts or await to_the_end(artifacts.latest, params.name) < facts["version"]:
+            return False
+        version, content = await to_the_end(artifacts.read, params.name, facts["version"])
+        if _print(content) != facts["content"]:
+            return None
+        said = f"Version {version} of artifact {params.name} was written, before its worker was lost."
+        return ToolResult(said, self.title(params), metadata={"name": params.name, "version": version})
+
+    async def run(self, ctx: ToolContext, params: A) -> ToolResult:
+        return await to_the_end(self._write, self.artifacts(ctx), params)
+
+    def _write(self, artifacts: Artifacts, params: A) -> ToolResult:
+        draft = self.draft(artifacts, params)
+        artifacts.add(params.name, draft.content, draft.version)
+        diff = unified(draft.before, draft.content, params.name, created=draft.version == 1)
+        facts = {"name": params.name, "version": draft.version, "characters": len(draft.content)}
+        display = FileDiff(params.name, diff.text, diff.added, diff.removed)
+        return ToolResult(draft.said, self.title(params), display=display, metadata=facts)
+
+
+def _print(content: str) -> str:
+    return fingerprint(content.encode("utf-8", "replace"))

@@ -1,0 +1,38 @@
+"""``read_artifact``: a text to hand over, as it is or as it was."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from worker.output import OutputLimit
+from worker.threads import to_the_end
+from worker.tools.artifact_tool import ArtifactParams, ArtifactTool
+from worker.tools.base import ToolContext, ToolResult
+
+
+class ReadArtifactParams(ArtifactParams):
+    version: int | None = Field(default=None, ge=1, description="Which version to read. Left out: the latest.")
+
+
+class ReadArtifact(ArtifactTool[ReadArtifactParams]):
+    """Reads an artifact that this work has created: the latest version, or an older one by its number.
+
+    The first line of the answer says which version it is; the content stands below it, without line numbers.
+    """
+
+    name = "read_artifact"
+    verb = "read"
+    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
+    params = ReadArtifactParams
+
+    async def run(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:
+        return await to_the_end(self._read, ctx, params)
+
+    def _read(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:
+        artifacts = self.artifacts(ctx)
+        version, content = artifacts.read(params.name, params.version)
+        latest = artifacts.latest(params.name)
+        said = f"[artifact {params.name}, version {version} of {latest}]\n{content}"
+        return ToolResult(
+            said, self.title(params), metadata={"name": params.name, "version": version, "latest": latest}
+        )

@@ -1,0 +1,32 @@
+"""``rewrite_artifact``: a whole new version of a text to hand over."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from worker.artifacts import Artifacts
+from worker.text.editing import no_change
+from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+
+
+class RewriteArtifactParams(ArtifactParams):
+    content: str = Field(description="The complete content of the new version.")
+
+
+class RewriteArtifact(WritesArtifact[RewriteArtifactParams]):
+    """Writes a new version of an artifact with a completely new content; the older versions stay readable.
+
+    For changes in many places. For a few local ones update_artifact is shorter and safer. The artifact must exist:
+    create_artifact makes a new one.
+    """
+
+    name = "rewrite_artifact"
+    verb = "rewrite"
+    params = RewriteArtifactParams
+
+    def draft(self, artifacts: Artifacts, params: RewriteArtifactParams) -> Draft:
+        version, before = artifacts.read(params.name)
+        if before == params.content:
+            raise no_change(f"version {version} of artifact {params.name!r} already reads so")
+        said = f"Rewrote artifact {params.name}: version {version + 1}, {len(params.content)} characters."
+        return Draft(params.content, version + 1, said, before)

@@ -1,0 +1,46 @@
+"""``update_artifact``: a new version in which one text is replaced by another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from worker.artifacts import Artifacts
+from worker.text.editing import edited, refuse_empty
+from worker.text.textfile import TextFile
+from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+
+
+class UpdateArtifactParams(ArtifactParams):
+    other_names: ClassVar[Mapping[str, str]] = {
+        **ArtifactParams.other_names,
+        "old_str": "old_string",
+        "new_str": "new_string",
+    }
+
+    old_string: str = Field(description="The text to replace, long enough to stand in the latest version only once.")
+    new_string: str = Field(description="The text that comes in its place.")
+    replace_all: bool = Field(default=False, description="True replaces every place instead of exactly one.")
+
+
+class UpdateArtifact(WritesArtifact[UpdateArtifactParams]):
+    """Writes a new version of an artifact in which a text of the latest version is replaced by another one.
+
+    old_string must stand there exactly once, or set replace_all to replace every place. Small differences in blanks,
+    indentation and wording are tolerated where the place is certain, and the answer says so. The older versions stay
+    readable.
+    """
+
+    name = "update_artifact"
+    verb = "update"
+    params = UpdateArtifactParams
+
+    def draft(self, artifacts: Artifacts, params: UpdateArtifactParams) -> Draft:
+        refuse_empty(params.old_string, params.new_string, "rewrite_artifact to replace all of it")
+        version, before = artifacts.read(params.name)
+        old, new = params.old_string, params.new_string
+        done = edited(TextFile(before), params.name, old, new, every=params.replace_all)
+        said = f"{done.report(f'artifact {params.name}')} It is version {version + 1} now."
+        return Draft(done.text, version + 1, said, before)
