@@ -73,12 +73,13 @@ class Link:
 
     async def close(self) -> None:
         """Returns when nothing of the server is alive here, even where we are cancelled meanwhile."""
+        connected = self._client is not None
         holding, self._holding, self._client = self._holding, None, None
         if holding is None:
             return
         self._closing.set()
         try:
-            await asyncio.wait([holding], timeout=_CLOSE_SECONDS)
+            await asyncio.wait([holding], timeout=_CLOSE_SECONDS if connected else 0)
         finally:
             if not holding.done():
                 holding.cancel()

@@ -1,0 +1,13 @@
+"""Entries for mcp.json: the servers that the tests start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+SERVERS = Path(__file__).parent / "servers"
+
+
+def raw(*quirks: str, **more: Any) -> dict[str, Any]:
+    """The raw server, in the sandbox unless ``more`` says otherwise."""
+    return {"command": "python3", "args": ["-SE", str(SERVERS / "raw.py"), *quirks], "show": [str(SERVERS)], **more}

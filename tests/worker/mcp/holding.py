@@ -1,0 +1,38 @@
+"""A worker's part that holds MCP servers until it is killed: ``python -m tests.worker.mcp.holding FOLDER``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.worker.mcp.entries import raw
+from worker.files import Files
+from worker.mcp.source import McpServers
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import owner
+from worker.sources import Place
+from worker.tools.base import ToolContext
+
+
+async def hold(folder: Path) -> None:
+    root, file = folder / "workspace", folder / "mcp.json"
+    root.mkdir()
+    if ids := owner():
+        os.chown(root, *ids)
+    file.write_text(json.dumps({"mcpServers": {"inside": raw(), "outside": raw(sandbox=False)}}))
+    await Bubblewrap.selftest()
+    with Files(root, owner=owner()) as files, Bubblewrap(root) as sandbox:
+        source = McpServers(file, 60, os.environ, folder)
+        async with source.open(Place("", None, files, sandbox, print)) as tools:
+            for tool in tools:
+                if tool.remote == "leave a child":
+                    await tool.run(ToolContext("", "", files, sandbox), {})
+            print("ready", flush=True)
+            await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(Path(sys.argv[1])))
