@@ -1,0 +1,32 @@
+"""What orchestrator/README.md says of the verbs is so, and it says it of all of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+from orchestrator.cli import COMMANDS
+from orchestrator.delegations import Delegations
+from tests.architecture.sources import ROOT
+
+_TABLE = (ROOT / "orchestrator" / "README.md").read_text("utf-8").split("|---|---|---|\n")[1].split("\n\n")[0]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _TABLE.splitlines()]
+
+
+def test_its_verbs_are_those_of_the_service() -> None:
+    verbs = {name for name, _ in inspect.getmembers(Delegations, inspect.isfunction) if not name.startswith("_")}
+    assert {verb for row in ROWS for verb in row[0].split(", ")} == verbs
+
+
+def test_its_routes_are_those_of_the_application() -> None:
+    paths = json.loads((ROOT / "tests" / "wire" / "golden" / "openapi.json").read_text())["paths"]
+    named = [route.split(" ") for row in ROWS for route in re.findall(r"`([A-Z]+ [^`]+)`", row[1])]
+    assert len(named) > 10
+    assert [route for route in named if route[0].lower() not in paths.get(route[1], {})] == []
+
+
+def test_its_commands_are_those_of_the_command_line() -> None:
+    named = {command for row in ROWS for command in re.findall(r"`(\w+)", row[2])}
+    assert named <= set(COMMANDS)
+    assert set(COMMANDS) - named == {"demo", "up", "serve", "worker"}
