@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -16,6 +17,7 @@ from worker.web.targets import Forbidden, Target
 MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_PDF_BYTES = 16 * 1024 * 1024
 """Half a PDF cannot be read, so there may be more of it."""
+MAX_CHUNKS = 50_000
 MAX_REDIRECTS = 5
 _CHARSET = re.compile(r"""\bcharset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -73,7 +75,7 @@ def _site(where: Target) -> str:
 
 async def _read(answer: httpx2.Response, where: Target) -> Fetched:
     content_type, _, parameters = answer.headers.get("content-type", "").partition(";")
-    content_type, charset = content_type.strip().lower(), _CHARSET.search(parameters)
+    content_type, charset = content_type.strip().lower()[:100], _CHARSET.search(parameters)
     most = MAX_PDF_BYTES if content_type == "application/pdf" else MAX_BODY_BYTES
     body, cut = await _body(answer, most)
     return Fetched(
@@ -89,15 +91,17 @@ async def _read(answer: httpx2.Response, where: Target) -> Fetched:
 async def _body(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:
     """The unpacked body, or its first ``most`` bytes and True. Raises where it ends too early."""
     packed, body = unpacking(answer.headers), bytearray()
-    received = 0
+    received = count = 0
     async with aclosing(answer.aiter_raw()) as chunks:
         async for chunk in chunks:
-            received += len(chunk)
+            received, count = received + len(chunk), count + 1
             for piece in packed.pieces(chunk):
                 body += piece
                 if len(body) > most:
                     return bytes(body[:most]), True
-            if received > 2 * most:  # much is sent that says nothing
+            if received > 2 * most or count > MAX_CHUNKS:  # much is sent that says little
                 return bytes(body), True
+            if not count % 100:  # many chunks may come in one packet: others have their turn between them
+                await asyncio.sleep(0)
     packed.end()
     return bytes(body), False

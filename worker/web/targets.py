@@ -12,7 +12,7 @@ import httpx2
 from shared.errors import Misconfigured
 from worker.web.addresses import Address
 
-MAX_URL_CHARS = 8192
+MAX_URL_CHARS = 4096
 _PORTS = {"http": (80, 8080, 8443), "https": (443, 8080, 8443)}
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
@@ -45,7 +45,7 @@ class Target:
 
 def target(url: str | httpx2.URL) -> Target:
     """Where the URL leads. Raises ``Forbidden`` where nothing could ever be dialled for it, whoever allows it."""
-    if isinstance(url, str) and len(url) > MAX_URL_CHARS:
+    if len(str(url)) > MAX_URL_CHARS:
         raise Forbidden(f"the URL is longer than {MAX_URL_CHARS} characters")
     try:
         parsed = httpx2.URL(url)

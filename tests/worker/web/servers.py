@@ -22,7 +22,7 @@ async def serving(talk: Talk, tls: SSLContext | None = None) -> AsyncIterator[st
         assert task
         talking.add(task)
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await reader.readuntil(b"\r\n\r\n")
                 await talk(reader, writer)
                 await writer.drain()

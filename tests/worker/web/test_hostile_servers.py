@@ -16,7 +16,7 @@ from tests.toolbench import Toolbench
 from tests.worker.web.servers import Talk, dripping, falling_silent, saying, saying_for_ever, serving
 from worker.tools.base import ToolResult
 from worker.tools.web_fetch import WebFetch
-from worker.web.fetching import MAX_BODY_BYTES
+from worker.web.fetching import MAX_BODY_BYTES, MAX_CHUNKS
 
 SOON = 0.5
 """The time limit in tests that are about reaching it."""
@@ -100,6 +100,20 @@ async def test_a_body_without_end_is_cut_at_the_cap(fetch: Fetch) -> None:
 async def test_chunks_without_end_are_cut_at_the_cap(fetch: Fetch) -> None:
     result = await fetch(saying_for_ever(CHUNKED, b"2710\r\n" + b"x" * 10_000 + b"\r\n"))
     assert result.metadata["cut"]
+
+
+async def test_chunks_of_a_letter_each_are_not_taken_for_ever(fetch: Fetch) -> None:
+    result = await fetch(saying_for_ever(CHUNKED, b"1\r\nx\r\n" * 10_000))
+    assert (result.metadata["chars"], result.metadata["cut"]) == (MAX_CHUNKS + 1, True)
+
+
+async def test_a_type_or_a_redirect_of_enormous_length_is_not_repeated(fetch: Fetch) -> None:
+    result = await fetch(saying(response("x", "text/" + "x" * 50_000)))
+    assert len(result.metadata["contentType"]) == 100
+    result = await fetch(saying(redirect("http://docs.example/" + "x" * 50_000)))
+    assert result.error_type is ErrorType.PERMISSION_DENIED
+    assert result.error is not None
+    assert len(result.error) < 1000
 
 
 @pytest.mark.parametrize(
