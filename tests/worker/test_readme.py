@@ -1,0 +1,127 @@
+"""What worker/README.md shows is true: its tool runs, its files are read, its settings are all there are."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.events import StepCompleted
+from shared.tool_settings import ToolSettings
+from tests.architecture.sources import ROOT
+from tests.running import call, open_bench, say, script
+from tests.toolbench import Toolbench
+from worker.discovered import Discovery
+from worker.mcp.config import Config, Found
+from worker.skills.skill import read_skill
+from worker.sources import Place
+from worker.tools import BUILTIN
+from worker.tools.base import AnyTool
+
+README = ROOT / "worker" / "README.md"
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one."""
+    found = re.search(rf"^##+ {title}\n(.*?)(?=^##|\Z)", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found, title
+    return found[1]
+
+
+def block(title: str, language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", section(title), re.DOTALL | re.MULTILINE)
+    assert found, (title, language)
+    return found[1]
+
+
+def tool_of(source: str, folder: Path) -> AnyTool:
+    """The tool that a file with this source defines."""
+    file = folder / "count_words.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location("count_words", file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.CountWords()
+
+
+@pytest.mark.requirement("S003-045")
+async def test_the_tool_it_shows_runs_beside_our_own(redis_url: str, tmp_path: Path) -> None:
+    tool = tool_of(block("Adding a tool", "python"), tmp_path)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text("one two\nthree\n")
+    calls = [call("count_words", path="a.txt")], [call("count_words", path="../a")], [call("count_words", file="a.txt")]
+    model = script(tmp_path, *calls, [say("Done.")])
+    workspace = {"kind": "directory", "path": str(tmp_path / "source")}
+    async with open_bench(redis_url, tmp_path / "home", offered=(*BUILTIN, tool)) as bench:
+        result = await bench.run(model=model, workspace=workspace, tools=["count_words", "read_file"])
+        events = [envelope.event for envelope in await bench.events(result.delegation_id)]
+    good, escaping, misspelt = (event.step for event in events if isinstance(event, StepCompleted))
+    assert good.result == "3 words"
+    assert escaping.error is not None
+    assert "leads out of the workspace" in escaping.error
+    assert misspelt.error is not None
+    assert misspelt.error.endswith("Known parameters: path.")
+    assert result.success
+
+
+def test_the_tool_it_shows_is_short() -> None:
+    lines = block("Adding a tool", "python").splitlines()
+    body = [line for line in lines if line.strip() and not line.startswith(("from", '"""'))]
+    assert len(body) <= 20
+    ast.parse("\n".join(lines))
+
+
+def test_every_setting_of_the_tools_is_in_its_table_and_no_other() -> None:
+    rows = [line.split("|")[1] for line in section("Which tools a run gets").splitlines() if line.startswith("| `")]
+    named = {word.lower() for row in rows[1:] for word in re.findall(r"`(\w+)`", row)}
+    assert named == set(ToolSettings.model_fields)
+
+
+def test_the_mcp_file_it_shows_is_read_without_a_complaint(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(block("MCP servers", "json"))
+    config = Config.read(Found(file, named=True), {}, tmp_path)
+    assert config.problems == {}
+    git, tracker = config.servers
+    assert (git.command, git.trusts("git_log"), git.trusts("git_commit")) == ("mcp-server-git", True, False)
+    assert (tracker.type, tracker.headers) == ("http", {"Authorization": "Bearer none"})
+    assert (tracker.tools.lets("search_all"), tracker.tools.lets("delete")) == (True, False)
+
+
+def test_the_skill_it_shows_is_one(tmp_path: Path) -> None:
+    (tmp_path / "release-notes").mkdir()
+    file = tmp_path / "release-notes" / "SKILL.md"
+    file.write_text(block("Skills", "markdown"))
+    assert read_skill(file).name == "release-notes"
+
+
+async def test_the_declaration_it_shows_is_discovered(desk: Toolbench) -> None:
+    desk.write("tools.json", block("Discovered tools", "json"))
+    settings = ToolSettings(discovery_command="cat tools.json", call_command="true")
+    warned: list[str] = []
+    place = Place("dlg_01k00000000000000000000000", None, desk.files, desk.sandbox, warned.append)
+    async with Discovery(settings, BUILTIN).open(place) as tools:
+        assert [tool.name for tool in tools] == ["lint"]
+    assert warned == []
+    assert json.loads(block("Discovered tools", "json"))[0]["name"] == "lint"
+
+
+@pytest.mark.requirement("S002-007", "S003-001")
+def test_each_part_of_the_other_designs_is_where_it_says() -> None:
+    rows = [line for line in section("Tools of other designs").splitlines() if line.startswith("| ")]
+    table = dict(row.strip("| ").split(" | ") for row in rows[rows.index("| part of 002 and 003 | here |") + 1 :])
+    parts = {part.strip() for row in table for part in re.split(r"[,/] ?", row)}
+    assert {"tool", "sandbox", "replacers", "registry", "types", "bash", "read", "write", "edit", "glob"} <= parts
+    assert {"grep", "skill", "tool-agent service", "IPC"} <= parts
+    assert {"base", "xml_parser", "prompt_generator", "call_subagent", "web_search", "web_fetch"} <= parts
+    paths = [path for row in table.values() for path in re.findall(r"`([\w/]+)\.py`", row)]
+    assert len(paths) >= len(table)
+    for path in paths:
+        importlib.import_module(path.replace("/", "."))
