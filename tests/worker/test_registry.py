@@ -106,6 +106,7 @@ def test_declarations_are_what_the_models_api_wants() -> None:
     assert [each["name"] for each in Registry(BUILTIN).declarations()] == names(BUILTIN)
 
 
+@pytest.mark.requirement("S002-050")
 def test_what_comes_from_elsewhere_is_in_the_default_kit_and_may_be_narrowed_by_pattern() -> None:
     registry = Registry([*BUILTIN, Sample("made", "discovered"), Sample("mcp__git__log", "mcp", "git"), Sample("ours")])
     assert list(registry.kit(None)) == [*DEFAULT_KIT, "made", "mcp__git__log"]
