@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 from pydantic import ValidationError
@@ -123,6 +123,10 @@ class Client:
 
     async def patch(self, id: str) -> str:
         return (await self._send("GET", f"/v1/delegations/{id}/patch")).text
+
+    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+        params = {"version": version} if version else {}
+        return (await self._send("GET", f"/v1/delegations/{id}/artifacts/{quote(name, safe='')}", params=params)).text
 
     async def cancel(self, id: str) -> Delegation:
         return _delegation(await self._send("POST", f"/v1/delegations/{id}/cancel"))

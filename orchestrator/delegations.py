@@ -164,6 +164,11 @@ class Delegations:
         async with _redis_guard():
             return await self.store.patch(id)
 
+    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+        """What the run made to hand over, in its latest version or that one; there once the run has ended."""
+        async with _redis_guard():
+            return await self.store.artifact(id, name, version)
+
     async def cancel(self, id: str) -> Delegation:
         """Asks for the end; idempotent. A queued delegation is cancelled when this returns."""
         async with _redis_guard():

@@ -26,21 +26,25 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 @click.option("--events", "part", flag_value="events", help="Every event that was kept.")
 @click.option("--steps", "part", flag_value="steps", help="The tool calls and what came of them.")
 @click.option("--patch", "part", flag_value="patch", help="What changed in the workspace, as a diff.")
+@click.option("--artifact", metavar="NAME", help="What it made to hand over under this name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_context
-def show(ctx: click.Context, id: str, part: Part | None, as_json: bool) -> Exit:
+def show(ctx: click.Context, id: str, part: Part | None, artifact: str | None, as_json: bool) -> Exit:
     """Show one delegation: by default where it stands and its result.
 
     ID may be shortened as long as only one delegation begins with it.
     """
-    asyncio.run(_show(load_settings(ctx), id, part, as_json))
+    asyncio.run(_show(load_settings(ctx), id, part, artifact, as_json))
     return Exit.SUCCEEDED
 
 
-async def _show(settings: Settings, id: str, part: Part | None, as_json: bool) -> None:
+async def _show(settings: Settings, id: str, part: Part | None, artifact: str | None, as_json: bool) -> None:
     async with reach(settings) as service:
         client = service.client
         id = await full_id(client, id)
+        if artifact is not None:
+            click.echo(await client.artifact(id, artifact), nl=False)
+            return
         match part:
             case "patch":
                 click.echo(await client.patch(id), nl=False)
@@ -91,6 +95,7 @@ def _said(delegation: Delegation) -> list[str]:
         return lines
     lines.append(f"outcome    {words.outcome(result)}")
     lines += [f"changed    {words.change(changed)}" for changed in result.file_changes]
+    lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
     lines += [f"error      {error}" for error in result.errors]
     return [*lines, "", result.summary]
 

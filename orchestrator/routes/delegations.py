@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from orchestrator.body import body_of, document
 from orchestrator.delegations import MAX_BATCH
@@ -188,3 +188,13 @@ class Diff(Response):
 async def patch(service: Service, id: str) -> Diff:
     """What changed in the workspace, as a unified diff in git's format."""
     return Diff(await service.patch(id))
+
+
+@router.get("/delegations/{id}/artifacts/{name}", response_class=PlainTextResponse, responses=refusals(404, 422))
+async def artifact(
+    service: Service, id: str, name: str, version: Annotated[int | None, Query(ge=1)] = None
+) -> PlainTextResponse:
+    """What the run made to hand over: the latest version, or the one that is asked for."""
+    content = await service.artifact(id, name, version)
+    # A browser must not take for a page what a model wrote.
+    return PlainTextResponse(content, headers={"X-Content-Type-Options": "nosniff"})

@@ -34,6 +34,8 @@ class FakeService:
         self.runs: dict[str, Delegation] = {}
         self.kept: dict[str, list[Envelope]] = {}
         self.patches: dict[str, str] = {}
+        self.made: dict[tuple[str, str], list[str]] = {}
+        """Artifacts: all versions by delegation and name."""
         self.following = 0
         """How many followers are open now."""
         self.waiting = 0
@@ -145,6 +147,12 @@ class FakeService:
     async def patch(self, id: str) -> str:
         self._known(id)
         return self.patches.get(id, "")
+
+    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+        self._known(id)
+        if (versions := self.made.get((id, name))) is None:
+            raise NotFound(f"delegation {id} has no artifact {name!r}")
+        return versions[(version or len(versions)) - 1]
 
     async def cancel(self, id: str) -> Delegation:
         if not self._known(id).status.finished:

@@ -89,6 +89,17 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
     assert (await deputize(url, "show", id, "--patch")).stdout == "diff --git a/x b/x\n"
 
 
+async def test_show_gives_what_was_made_to_be_handed_over(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    service.made[id, "report.md"] = ["old", "new, without a line end"]
+    service.finish(id, artifacts=[{"name": "report.md", "version": 2, "size": 23}])
+    assert "artifact   report.md, version 2, 23 bytes\n" in (await deputize(url, "show", id)).stdout
+    assert (await deputize(url, "show", id, "--artifact", "report.md")).stdout == "new, without a line end"
+    none = await deputize(url, "show", id, "--artifact", "x")
+    assert (none.exit_code, none.stdout) == (2, "")
+    assert "has no artifact 'x'" in none.stderr
+
+
 async def test_an_id_may_be_shortened_as_long_as_it_is_one(url: str, service: FakeService) -> None:
     one, two = await accepted(service), await accepted(service)
     length = next(n for n in range(30) if one[: n + 1] != two[: n + 1]) + 1

@@ -49,11 +49,13 @@ async def test_every_verb_gives_what_the_service_gives(client: Client, service: 
     )
     service.happen(one.id, StepCompleted(step=step))
     service.patches[one.id] = "diff --git a/x b/x\n"
+    service.made[one.id, "é ?.md"] = ["old", "new"]
     service.fleet = [worker_card()]
     assert (await client.get(one.id)).to_json() == service.runs[one.id].to_json()
     assert json_of(await client.events(one.id, 1)) == json_of(service.kept[one.id][1:])
     assert json_of(await client.steps(one.id)) == json_of(await service.steps(one.id))
     assert await client.patch(one.id) == "diff --git a/x b/x\n"
+    assert [await client.artifact(one.id, "é ?.md", version) for version in (None, 1)] == ["new", "old"]
     assert json_of(await client.workers()) == json_of(service.fleet)
     assert await client.tools() == [READ_FILE]
     assert (await client.cancel(two.id)).status is Status.CANCELLED

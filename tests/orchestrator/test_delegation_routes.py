@@ -173,6 +173,30 @@ async def test_the_patch_is_a_diff_in_plain_text(http: httpx2.AsyncClient, servi
     assert answer.text == "diff --git a/x b/x\n"
 
 
+async def test_an_artifact_is_plain_text_whatever_a_model_wrote(http: httpx2.AsyncClient, service: FakeService) -> None:
+    id = await create(http)
+    service.made[id, "Größe ?#.html"] = ["<script>old</script>", "<p>zażółć\r\n</p>"]
+    answer = await http.get(f"/v1/delegations/{id}/artifacts/Gr%C3%B6%C3%9Fe%20%3F%23.html")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.content == "<p>zażółć\r\n</p>".encode()
+    first = await http.get(f"/v1/delegations/{id}/artifacts/Gr%C3%B6%C3%9Fe%20%3F%23.html", params={"version": 1})
+    assert first.text == "<script>old</script>"
+    assert (await http.get(f"/v1/delegations/{id}/artifacts/x", params={"version": 0})).status_code == 422
+
+
+async def test_an_artifact_that_is_not_there_is_not_found(real: httpx2.AsyncClient) -> None:
+    id = await create(real)
+    for name in ("report.md", "a%2Fb", "%00"):
+        answer = await real.get(f"/v1/delegations/{id}/artifacts/{name}")
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+    answer = await real.get(f"/v1/delegations/{id}/artifacts/report.md")
+    assert answer.json()["detail"] == (
+        f"delegation {id} has no artifact 'report.md'; it has none; they are kept when a delegation ends"
+    )
+
+
 async def test_the_answer_is_the_resource_byte_for_byte(http: httpx2.AsyncClient, service: FakeService) -> None:
     id = await create(http, context="zażółć \u2028 🙂")
     service.finish(id, TerminationReason.MAX_TURNS, summary="half of it")
@@ -180,7 +204,9 @@ async def test_the_answer_is_the_resource_byte_for_byte(http: httpx2.AsyncClient
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/events", "/steps", "/patch", "/cancel"], ids=["itself", "events", "steps", "patch", "cancel"]
+    "path",
+    ["", "/events", "/steps", "/patch", "/artifacts/a", "/cancel"],
+    ids=["itself", "events", "steps", "patch", "artifact", "cancel"],
 )
 async def test_an_unknown_id_is_not_found(real: httpx2.AsyncClient, path: str) -> None:
     method = "POST" if path == "/cancel" else "GET"
