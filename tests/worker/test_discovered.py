@@ -18,6 +18,7 @@ from shared.tool_settings import ToolSettings
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import Toolbench, open_toolbench
 from worker.discovered import MAX_TOOLS, Declaration, DiscoveredTool, Discovery
+from worker.mcp.source import McpServers
 from worker.sandbox.base import Command, Completed, NoSandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sources import Place
@@ -94,6 +95,12 @@ async def test_a_run_is_offered_what_the_command_announces_and_calls_it(redis_ur
     assert error.startswith("greet: invalid arguments for greet: arguments: Additional properties are not allowed")
     assert error.endswith("arguments: 'who' is a required property. Known parameters: who.")
     assert result.files_modified == ["stored.json"]
+
+
+@pytest.mark.requirement("S004-027")
+async def test_a_run_gets_tools_from_the_command_and_from_mcp_servers(redis_url: str, tmp_path: Path) -> None:
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        assert [type(source) for source in bench.services.sources] == [Discovery, McpServers]
 
 
 async def test_a_run_that_may_only_look_may_not_call_them(redis_url: str, tmp_path: Path) -> None:

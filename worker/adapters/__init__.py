@@ -22,8 +22,8 @@ __all__ = ["AdaptedEntry", "Entry", "adapted", "adapted_table", "convert_tools"]
 def adapted(tool: object, *, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> AnyTool:
     """The tool as ours, whichever design it follows; one that is ours already stays as it is (S002-001, S002-019).
 
-    ``kind`` and ``effect`` are for designs that do not say them. Raises ``TypeError`` for what is no tool (S000-031),
-    ``Misconfigured`` for one that cannot be offered.
+    ``kind`` and ``effect`` are for designs that do not say them (004 says its kind).
+    Raises ``TypeError`` for what is no tool (S000-031), ``Misconfigured`` for one that cannot be offered.
     """
     match tool:
         case type():  # a class has its instances' members, but is no tool

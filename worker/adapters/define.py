@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from shared.errors import Misconfigured, ToolError
+from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
 from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, part
@@ -198,8 +198,7 @@ class AdaptedInfoAsync(Adapted):
         return self._made
 
     async def call(self, ctx: base.ToolContext, params: Any, signal: AbortSignal) -> base.ToolResult:
-        ready = await self.ready(InitContext(ctx.delegation_id))
-        return await ready.run(ctx, ready.parse(params))
+        raise ToolError(ErrorType.EXECUTION_FAILED, f"{self.name} was not made ready for this run")
 
 
 @dataclass(frozen=True, slots=True)

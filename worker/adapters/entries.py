@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
-from worker.adapters.foreign import AbortSignal, Adapted, called, failed
+from worker.adapters.foreign import AbortSignal, Adapted, as_text, called, failed
 from worker.adapters.parameters import Parameters
 from worker.tools.base import Effect, Kind, ToolContext, ToolResult
 
@@ -30,7 +30,7 @@ class AdaptedEntry(Adapted):
         self._execute = entry["execute"]
 
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
-        text = await called(self._execute, params)
+        text = as_text(await called(self._execute, params))
         for beginning in ERRORS:
             if text.startswith(beginning):
                 return failed(text.removeprefix(beginning).strip())

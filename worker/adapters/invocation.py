@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-from shared.errors import ErrorType, ToolError
+from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, failed, part
 from worker.display import AnsiOutput, Display, FileDiff, TodoList
 from worker.tools import base
@@ -148,6 +148,8 @@ class AdaptedBuilder(Adapted):
     def __init__(self, builder: ToolBuilder, effect: Effect | None = None) -> None:
         declared = builder.schema
         parameters = declared.get("parametersJsonSchema", declared.get("parameters")) or {}
+        if builder.kind not in set(Kind):
+            raise Misconfigured(f"the tool {builder.name} is of kind {builder.kind!r}; there are {', '.join(Kind)}")
         super().__init__(builder.name, declared.get("description", ""), parameters, Kind(builder.kind), effect)
         self.builder = builder
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import CallToolResult, TextContent
 
 from shared.errors import ErrorType, Misconfigured
 from shared.events import Envelope, RunStarted, StepCompleted, StepStarted
@@ -27,6 +28,7 @@ from worker.adapters.define import (
     execute_tool,
 )
 from worker.adapters.parameters import ToolParameter
+from worker.mcp.content import result_of
 from worker.registry import Registry, made_ready, offered
 from worker.tools import BUILTIN, base
 from worker.tools.base import Effect, InitContext, Kind
@@ -210,6 +212,15 @@ async def test_a_servers_tool_is_called_like_every_other(desk: Toolbench) -> Non
     result = await execute_tool(registry, "mcp__git__log", {}, desk.context())
     assert result.data is not None
     assert result.data["output"] == "one commit"
+
+
+@pytest.mark.requirement("S002-044")
+@pytest.mark.parametrize("is_error", [True, False])
+async def test_what_a_server_calls_an_error_is_no_success(desk: Toolbench, is_error: bool) -> None:
+    answer = CallToolResult(content=[TextContent(type="text", text="the words")], is_error=is_error)
+    wrapped = ToolExecutionResult.of(await result_of(answer, desk.context(), "git: log"))
+    assert wrapped.success is not is_error
+    assert (wrapped.error if is_error else (wrapped.data or {})["output"]) == "the words"
 
 
 @pytest.mark.requirement("S002-022", "S002-023", "S002-024")

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from shared.errors import ErrorType
+from shared.errors import ErrorType, Misconfigured
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 from worker.adapters import adapted
@@ -122,6 +122,11 @@ async def test_what_an_invocation_says_of_itself_is_known_before_it_runs(theatre
     assert (failed.status, failed.result, failed.error) == ("failed", "--- a\n+++ b\n", "no such file")
     assert play.updates == [(None, {"output": "half way"})]
     assert refused.error == "invalid arguments for my_tool: input must not be empty"
+
+
+def test_a_kind_that_is_none_of_ours_is_named() -> None:
+    with pytest.raises(Misconfigured, match="the tool my_tool is of kind 'magic'; there are read, edit, delete"):
+        adapted(MyTool("magic"))  # type: ignore[arg-type]
 
 
 async def test_an_error_keeps_its_type_where_we_know_it(desk: Toolbench) -> None:
