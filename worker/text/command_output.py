@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.output import clip
+from worker.display import AnsiOutput, Display
+from worker.output import MAX_DISPLAY_CHARS, clip
 from worker.sandbox.base import Completed
 from worker.sandbox.shells import BackgroundShell, News, ShellStatus
 
@@ -22,6 +23,11 @@ def whole(done: Completed) -> str:
     if done.exit_code and not done.timed_out:
         parts.append(f"[exit code: {done.exit_code}]")
     return "\n".join(part for part in parts if part)
+
+
+def in_colour(printed: str) -> Display:
+    """For people, where it is short enough to be shown as a whole; without colours the content says it all."""
+    return AnsiOutput(printed) if "\x1b" in printed and len(printed) <= MAX_DISPLAY_CHARS else ""
 
 
 def new(shell: BackgroundShell, news: News) -> str:

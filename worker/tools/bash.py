@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from worker.display import plain
 from worker.output import clip
 from worker.sandbox.base import Command
 from worker.text import command_output
@@ -76,13 +77,15 @@ class Bash(Tool[BashParams]):
         seconds, remark = _bounded(params.timeout)
         done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), live(ctx))
         facts = command_output.facts_of(done)
-        content = "\n".join(part for part in (command_output.whole(done), remark) if part)
+        printed = "\n".join(part for part in (command_output.whole(done), remark) if part)
+        content = plain(printed)
+        shown: dict[str, Any] = {"title": self.title(params), "display": command_output.in_colour(printed)}
         if done.timed_out:
-            return ToolResult.failed(_too_slow(seconds), content, title=self.title(params), metadata=facts)
+            return ToolResult.failed(_too_slow(seconds), content, metadata=facts, **shown)
         if done.exit_code:
             failure = ToolError(ErrorType.EXECUTION_FAILED, f"the command ended with exit code {done.exit_code}")
-            return ToolResult.failed(failure, content, title=self.title(params), metadata=facts)
-        return ToolResult(content or "(no output)", self.title(params), metadata=facts)
+            return ToolResult.failed(failure, content, metadata=facts, **shown)
+        return ToolResult(content or "(no output)", metadata=facts, **shown)
 
     async def _start(self, ctx: ToolContext, params: BashParams, argv: list[str]) -> ToolResult:
         started = await ctx.sandbox.shells.start(params.command, Command(argv, params.timeout, mark=ctx.call_id))

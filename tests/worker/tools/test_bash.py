@@ -10,6 +10,7 @@ import pytest
 from shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
+from worker.display import AnsiOutput
 from worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams, shell
 
 
@@ -158,3 +159,14 @@ def test_the_description_warns_of_dangerous_commands_and_long_output() -> None:
     said = EVERYTHING["bash"].description
     assert "Dangerous commands (such as rm -rf) may wait for a person's approval" in said
     assert "Over-long output is cut" in said
+
+
+@pytest.mark.requirement("S004-037")
+async def test_colours_are_for_people_and_not_for_the_model(desk: Toolbench) -> None:
+    tool = EVERYTHING["bash"]
+    coloured = "printf '\\033[1;31mred\\033[0m and plain\\n'; exit 3"
+    result = await tool.run(desk.context(), tool.parse({"command": coloured}))
+    assert result.content == "red and plain\n[exit code: 3]"
+    assert isinstance(result.display, AnsiOutput)
+    assert result.display.output == "\x1b[1;31mred\x1b[0m and plain\n[exit code: 3]"
+    assert (await desk.call("bash", command="echo plain")).display == ""
