@@ -37,6 +37,16 @@ async def test_each_kind_of_display_is_text_once_it_leaves_the_tool(
     assert result.display == text
 
 
+@pytest.mark.requirement("S004-037")
+async def test_tools_that_change_files_show_the_diff(tmp_path: Path) -> None:
+    with open_toolbench(tmp_path / "w") as desk:
+        write, edit = EVERYTHING["write_file"], EVERYTHING["edit_file"]
+        written = await write.run(desk.context(), write.parse({"path": "a.py", "content": "one\n"}))
+        edited = await edit.run(desk.context(), edit.parse({"path": "a.py", "old_string": "one", "new_string": "two"}))
+    assert written.display == FileDiff("a.py", "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+one\n", 1, 0)
+    assert edited.display == FileDiff("a.py", DIFF, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("sent", "shown"),
     [
