@@ -70,7 +70,7 @@ class _Writing:
         if len(self.saved) >= MAX_FILES:
             return f"[{named}: left out, the answer has more than {MAX_FILES} files]"
         try:
-            data = base64.b64decode(encoded, validate=False)
+            data = base64.b64decode("".join(encoded.split()), validate=True)
         except (binascii.Error, ValueError):
             return f"[{named}: left out, it is no base64]"
         call = re.sub(r"[^A-Za-z0-9_-]", "_", self.call_id)[:80] or "call"

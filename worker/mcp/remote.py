@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from worker.mcp.config import Server
 from worker.mcp.pipes import MAX_MESSAGE
 from worker.web.dial import GuardedTransport
+from worker.web.targets import target
 
 NOT_SENT, BROKEN = -32010, -32011
 """Our own codes, from the range that JSON-RPC leaves to implementations: whether the server can have seen a request."""
@@ -50,9 +51,7 @@ class _Steady(httpx2.AsyncBaseTransport):
     """Answers for the server where the server does not: an error the SDK understands, for that request alone."""
 
     def __init__(self, server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> None:
-        url = httpx2.URL(server.url)
-        port = url.port or (443 if url.scheme == "https" else 80)
-        self._guarded = GuardedTransport([f"{url.host}:{port}"])
+        self._guarded = GuardedTransport([target(server.url).listed])
         self._said = said
         self._broken = broken
 
