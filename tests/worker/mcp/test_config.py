@@ -1,0 +1,319 @@
+"""mcp.json: where it is looked for, what is read in it, and what a mistake in it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import Misconfigured
+from shared.settings import Settings
+from tests.toolbench import Toolbench, bare_desk
+from worker.mcp.config import Config, Found, Server, find_config_file
+from worker.mcp.expansion import expanded
+from worker.mcp.names import exposed, prefix
+from worker.mcp.source import McpServers
+from worker.sources import Place
+
+__all__ = ["bare_desk"]
+
+ENVIRON = {"TOKEN": "t0ken", "EMPTY": ""}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own configuration directory; nobody's real one is looked into."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home/.config/deputize"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def read(folder: Path, whole: Any, *, named: bool = True) -> Config:
+    path = folder / "mcp.json"
+    path.write_text(whole if isinstance(whole, str) else json.dumps(whole))
+    return Config.read(Found(path, named), ENVIRON, Path("/workspaces/x"))
+
+
+def one(folder: Path, entry: Any, *, named: bool = True) -> Server:
+    config = read(folder, {"mcpServers": {"one": entry}}, named=named)
+    assert config.problems == {}
+    (server,) = config.servers
+    return server
+
+
+def problem(folder: Path, entry: Any, *, named: bool = True) -> str:
+    config = read(folder, {"mcpServers": {"one": entry, "good": {"command": "x"}}}, named=named)
+    assert [server.name for server in config.servers] == ["good"]
+    return config.problems["one"]
+
+
+# where
+
+
+@pytest.mark.requirement("S000-018", "S000-103", "C21")
+def test_the_file_is_looked_for_in_order(tmp_path: Path, home: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    assert find_config_file(None, here) is None
+    places = [home / "mcp.json", here / ".mcp.json", here / "mcp.json"]
+    for place in places:
+        place.touch()
+        assert find_config_file(None, here) == Found(place, named=place.parent == home)
+    (tmp_path / "other.json").touch()
+    assert find_config_file(tmp_path / "other.json", here) == Found(tmp_path / "other.json", named=True)
+
+
+@pytest.mark.requirement("S000-018")
+def test_a_relative_path_is_looked_for_here_and_beside_the_users_own(tmp_path: Path, home: Path) -> None:
+    (home / "team.json").touch()
+    assert find_config_file(Path("team.json"), tmp_path) == Found(home / "team.json", named=True)
+    (tmp_path / "team.json").touch()
+    assert find_config_file(Path("team.json"), tmp_path) == Found(tmp_path / "team.json", named=True)
+
+
+# what
+
+
+@pytest.mark.parametrize("root", ["mcpServers", "servers"])
+def test_both_root_keys_are_read(tmp_path: Path, root: str) -> None:
+    config = read(tmp_path, {root: {"b": {"command": "x"}, "a": {"url": "http://a.test"}}, "inputs": []})
+    assert [(server.name, server.type) for server in config.servers] == [("b", "stdio"), ("a", "http")]
+
+
+@pytest.mark.parametrize(
+    ("entry", "type"),
+    [
+        ({"command": "x"}, "stdio"),
+        ({"command": "x", "type": "local"}, "stdio"),
+        ({"url": "https://a.test/mcp"}, "http"),
+        ({"httpUrl": "https://a.test/mcp"}, "http"),
+        ({"serverUrl": "https://a.test/mcp"}, "http"),
+        ({"url": "https://a.test/mcp", "type": "streamable-http"}, "http"),
+        ({"url": "https://a.test/mcp", "type": "streamableHttp"}, "http"),
+        ({"url": "https://a.test/sse/"}, "sse"),
+        ({"url": "https://a.test/sse", "type": "http"}, "http"),
+        ({"url": "https://a.test/x", "type": "SSE"}, "sse"),
+    ],
+)
+def test_the_way_to_a_server_is_told_or_guessed(tmp_path: Path, entry: Any, type: str) -> None:
+    assert one(tmp_path, entry).type == type
+
+
+def test_what_is_another_clients_alone_is_ignored(tmp_path: Path) -> None:
+    entry = {"command": "x", "timeout": "soon", "icon": 3, "envFile": "${nothing at all}", "env": None, "tools": ["*"]}
+    server = one(tmp_path, {**entry, "description": "…", "gallery": True})
+    assert (server.env, server.tools.lets("any")) == ({}, True)
+
+
+def test_lists_of_tools_under_all_their_names(tmp_path: Path) -> None:
+    ours = one(tmp_path, {"command": "x", "tools": {"allow": ["get_*"], "deny": ["get_all"]}}).tools
+    theirs = one(tmp_path, {"command": "x", "includeTools": ["get_*"], "excludeTools": ["get_all"]}).tools
+    for tools in (ours, theirs):
+        assert [tools.lets(name) for name in ("get_one", "get_all", "set")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("entry", "trusted"),
+    [
+        ({}, (False, False)),
+        ({"trust": True}, (True, True)),
+        ({"trust": ["get_*"]}, (True, False)),
+        ({"alwaysAllow": ["get_one"]}, (True, False)),
+        ({"autoApprove": []}, (False, False)),
+    ],
+)
+def test_trust_is_the_operators_word(tmp_path: Path, entry: Any, trusted: tuple[bool, bool]) -> None:
+    server = one(tmp_path, {"command": "x", **entry})
+    assert (server.trusts("get_one"), server.trusts("set")) == trusted
+
+
+@pytest.mark.requirement("S000-104")
+def test_variables_are_filled_in_where_a_server_is_described(tmp_path: Path) -> None:
+    entry = {
+        "command": "${HOME_OF:-/opt}/x",
+        "args": ["--token", "${env:TOKEN}", "${workspaceFolder}/src", "$TOKEN", "{TOKEN}"],
+        "env": {"A": "<${TOKEN}>", "N": 3, "B": True, "E": "${EMPTY}", "D": "${EMPTY:-default}"},
+    }
+    server = one(tmp_path, entry)
+    assert server.command == "/opt/x"
+    assert server.args == ["--token", "t0ken", "/workspace/src", "$TOKEN", "{TOKEN}"]
+    assert server.env == {"A": "<t0ken>", "N": "3", "B": "true", "E": "", "D": "default"}
+    assert one(tmp_path, {**entry, "sandbox": False}).args[2] == "/workspaces/x/src"
+    remote = one(tmp_path, {"url": "https://a.test/${TOKEN}", "headers": {"X": "Bearer ${TOKEN}"}})
+    assert (remote.url, remote.headers) == ("https://a.test/t0ken", {"X": "Bearer t0ken"})
+
+
+# mistakes
+
+
+@pytest.mark.requirement("S000-024")
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"command": "x", "args": ["${NOPE}"]}, "the variable NOPE is not set; set it for the worker, or write"),
+        ({"url": "http://a.test", "headers": {"X": "${input:key}"}}, "here is nobody to ask; write ${VARIABLE}"),
+        ({"command": "x", "env": {"A": "${a b}"}}, "${a b} is not understood"),
+        ({}, "it has neither a command (stdio) nor a url"),
+        ({"type": "sse", "command": "x"}, "it has neither a command (stdio) nor a url"),
+        ({"type": "pigeon", "command": "x"}, "type 'pigeon' is not known; there are stdio, http and sse"),
+        ({"url": "ftp://a.test"}, "begins with neither http:// nor https://"),
+        ({"command": "x", "args": "all"}, "args: Input should be a valid list"),
+        ({"command": ["x"]}, "command: Input should be a valid string"),
+        ("x", "it must be an object"),
+        (None, "it must be an object"),
+    ],
+)
+def test_a_bad_entry_is_left_out_by_name_and_the_others_go_on(tmp_path: Path, entry: Any, said: str) -> None:
+    text = problem(tmp_path, entry)
+    assert text.startswith(f"the MCP server 'one' of {tmp_path / 'mcp.json'} is left out: ")
+    assert said in text
+
+
+def test_what_is_disabled_needs_not_even_be_right(tmp_path: Path) -> None:
+    config = read(tmp_path, {"mcpServers": {"one": {"disabled": True, "url": "${NOPE}"}}})
+    assert (config.servers, config.problems) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "has no servers"),
+        ('{"mcpServers": []}', "has no servers"),
+        ('"' + "x" * 2_000_000 + '"', "is larger than"),
+    ],
+)
+def test_a_file_that_says_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        read(tmp_path, text)
+
+
+@pytest.mark.requirement("P-17")
+@pytest.mark.parametrize(
+    "entry", [{"url": "https://a.test"}, {"command": "x", "sandbox": False}, {"command": "x", "show": ["/root"]}]
+)
+def test_a_file_that_nobody_named_does_not_reach_beyond_the_sandbox(tmp_path: Path, entry: Any) -> None:
+    """It may have come into the working directory with somebody's files."""
+    assert "name it with DEPUTIZE_MCP_CONFIG if it is yours" in problem(tmp_path, entry, named=False)
+    one(tmp_path, entry)
+    assert one(tmp_path, {"command": "x", "trust": True}).trusts("any")
+    assert not one(tmp_path, {"command": "x", "trust": True}, named=False).trusts("any")
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)
+    | st.dictionaries(st.text(), st.text())
+)
+def test_whatever_stands_in_an_entry_it_is_read_or_named(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for key in (
+        "command",
+        "args",
+        "env",
+        "url",
+        "headers",
+        "tools",
+        "trust",
+        "type",
+        "show",
+        "disabled",
+        "idleSeconds",
+    ):
+        config = read(folder, {"servers": {"one": {"command": "x", key: value}}})
+        assert len(config.servers) + len(config.problems) == 1 or value is True
+
+
+@given(st.text())
+def test_text_without_a_reference_stays_as_it_is(text: str) -> None:
+    if "${" not in text:
+        assert expanded([{"a": text}], {}, {}) == [{"a": text}]
+
+
+# as a source
+
+
+@asynccontextmanager
+async def source(desk: Toolbench, configured: Path | None) -> AsyncIterator[tuple[list[str], Place]]:
+    warnings: list[str] = []
+    place = Place("", None, desk.files, desk.sandbox, warnings.append)
+    async with McpServers(configured, 5, ENVIRON, desk.root.parent).open(place) as tools:
+        assert tuple(tools) == ()
+        yield warnings, place
+
+
+@pytest.mark.requirement("S000-019", "S000-024")
+async def test_a_configured_file_that_is_not_there_is_warned_of(bare_desk: Toolbench, home: Path) -> None:
+    async with source(bare_desk, Path("/nowhere/mcp.json")) as (warnings, place):
+        assert warnings == ["MCP config file not found: /nowhere/mcp.json"]
+        assert place.excuses("mcp__git__*")
+        assert not place.excuses("read_file")
+
+
+async def test_where_no_file_is_nothing_is_said(bare_desk: Toolbench, home: Path) -> None:
+    async with source(bare_desk, None) as (warnings, place):
+        assert (warnings, place.missing) == ([], [])
+
+
+@pytest.mark.requirement("S000-020", "S000-024")
+@pytest.mark.parametrize("servers", [{}, {"off": {"command": "x", "disabled": True}}])
+async def test_a_file_without_tools_is_warned_of(bare_desk: Toolbench, servers: Any) -> None:
+    file = bare_desk.root.parent / "some.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    async with source(bare_desk, file) as (warnings, _):
+        assert warnings == ["No available MCP tools found"]
+
+
+@pytest.mark.requirement("S000-021", "S000-024")
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe\x00", None])
+async def test_whatever_goes_wrong_is_warned_of(bare_desk: Toolbench, content: bytes | None) -> None:
+    file = bare_desk.root.parent / "some.json"
+    file.write_bytes(content or b"")
+    if content is None:
+        file.write_text('{"mcpServers": ' + "[" * 100_000)
+    async with source(bare_desk, file) as (warnings, place):
+        (warning,) = warnings
+        assert warning.startswith("Failed to load MCP tools: ")
+        assert place.excuses("mcp__any")
+
+
+@pytest.mark.requirement("S000-104")
+def test_mcp_is_switched_off_and_on_by_the_settings() -> None:
+    assert McpServers.of(Settings.load(environ={"DEPUTIZE_TOOLS_ENABLE_MCP": "false"})) == []
+    assert len(McpServers.of(Settings.load(environ={}))) == 1
+
+
+# names
+
+
+@pytest.mark.requirement("C21")
+@pytest.mark.parametrize(
+    ("server", "tool", "name"),
+    [
+        ("git", "git_status", "mcp__git__git_status"),
+        ("my server", "get.time/now", "mcp__my_server__get_time_now"),
+        ("é", "漢", "mcp______"),
+        ("s" * 40, "t" * 40, f"mcp__{'s' * 40}__{'t' * 8}_"),
+    ],
+)
+def test_names_are_such_as_every_model_takes(server: str, tool: str, name: str) -> None:
+    assert exposed(server, tool, ()).startswith(name)
+    assert exposed(server, tool, ()).startswith(prefix(server))
+
+
+@pytest.mark.requirement("C21")
+@given(st.text(), st.text(), st.text())
+def test_names_differ_wherever_tools_do(server: str, tool: str, other: str) -> None:
+    first = exposed(server, tool, ())
+    second = exposed(server, other, {first})
+    for name in (first, second):
+        assert len(name) <= 64
+        assert name.isascii()
+        assert name.replace("-", "_").isidentifier()
+    assert first != second or tool == other

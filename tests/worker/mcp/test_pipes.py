@@ -1,0 +1,77 @@
+"""What a program prints becomes messages, however it is cut into pieces and whatever stands between them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+
+from worker.mcp.pipes import MAX_MESSAGE, MAX_NONSENSE, MAX_WAITING, Incoming
+
+
+def message(number: int, text: str = "") -> bytes:
+    return f'{{"jsonrpc":"2.0","id":{number},"result":{{"text":"{text}"}}}}\n'.encode()
+
+
+async def everything(incoming: Incoming) -> list[int]:
+    """The ids of all that is there, in order."""
+    incoming.end()
+    found = [item.message.id async for item in incoming if isinstance(item, SessionMessage)]  # type: ignore[union-attr]
+    assert incoming.over.is_set()
+    return found
+
+
+@given(st.lists(st.integers(1, 40), max_size=60))
+def test_pieces_of_any_size_make_the_same_messages(sizes: list[int]) -> None:
+    async def feed() -> None:
+        noise: list[bytes] = []
+        incoming = Incoming(noise.append)
+        said = b"hello\r\n\n" + message(1, "ünï") + b"[1]\n" + message(2) + b"{no json}\n" + message(3)
+        rest = said
+        for size in sizes:
+            incoming.feed(rest[:size])
+            rest = rest[size:]
+        incoming.feed(rest)
+        assert await everything(incoming) == [1, 2, 3]
+        assert b"".join(noise).split() == [b"hello", b"[1]", b"{no", b"json}"]
+
+    asyncio.run(feed())
+
+
+async def test_a_reader_waits_for_what_comes_and_reads_what_came_before_the_end() -> None:
+    incoming = Incoming(lambda line: None)
+    reading = asyncio.create_task(incoming.receive())
+    await asyncio.sleep(0)
+    assert not reading.done()
+    incoming.feed(message(1) + message(2))
+    assert isinstance(await reading, SessionMessage)
+    assert not incoming.over.is_set()
+    assert await everything(incoming) == [2]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"{" + b"x" * MAX_MESSAGE, "it said more than"),
+        (b"{}\n" * (MAX_NONSENSE + 1), "it says what is no JSON-RPC"),
+    ],
+)
+async def test_who_says_what_nobody_can_read_is_not_listened_to_any_more(said: bytes, why: str) -> None:
+    incoming = Incoming(lambda line: None)
+    incoming.feed(message(1) + said)
+    incoming.feed(message(2))
+    assert incoming.broken is not None
+    assert incoming.broken.startswith(why)
+    assert await everything(incoming) == [1]
+
+
+async def test_who_talks_faster_than_anybody_reads_has_to_wait() -> None:
+    incoming, pauses = Incoming(lambda line: None), list[float]()
+    incoming.pause = pauses.append
+    incoming.feed(message(1) * MAX_WAITING)
+    assert pauses == []
+    incoming.feed(message(2))
+    assert len(pauses) == 1
