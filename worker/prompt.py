@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from shared.delegation import DelegationRequest
 from worker.limits import LimitReached
@@ -21,8 +22,16 @@ When the work is done, or cannot be done, stop calling tools and answer with a s
 found, what is left. Claim only what you have seen in a tool's result."""
 
 
-def system_prompt(mount: str) -> str:
-    return _SYSTEM.format(mount=mount)
+_SKILLS = """\
+There are skills: guidance for particular kinds of task, written by people who know them. The description of get_skill \
+lists them. When one fits your task, get it before you begin."""
+
+
+@cache
+def system_prompt(mount: str, *, skills: bool = False) -> str:
+    """What every run is told; with ``skills`` also that there are some (S002-051). The same object for all runs."""
+    text = _SYSTEM.format(mount=mount)
+    return f"{text}\n\n{_SKILLS}" if skills else text
 
 
 def first_message(request: DelegationRequest) -> str:

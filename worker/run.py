@@ -41,7 +41,6 @@ from worker.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
 MAX_DETAILS_CHARS = 32_000
-SYSTEM = system_prompt(MOUNT)
 
 T = TypeVar("T")
 
@@ -135,7 +134,7 @@ class Run:
             task=first_message(self.claim.request),
             asking=self._asking(model),
             window=Window(settings.context_tokens or model.window(), self.claim.checkpoint.get("window", (0, 0))),
-            system=SYSTEM,
+            system=system_prompt(MOUNT, skills="get_skill" in equipment.kit),
             specs=equipment.specs,
             kit=equipment.kit,
             situation=Situation(
