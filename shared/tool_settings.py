@@ -42,6 +42,8 @@ class ToolSettings(BaseModel):
     """What the discovery command announces."""
 
     skills_dir: Path | None = None
+    """Where skills are; ``skills`` where it is unset and enable_skills is true. A relative path is looked for below
+    the working directory, below ``home`` and below the package ``worker``."""
     mcp_config_path: Path | None = None
     mcp_connect_seconds: float = Field(default=15, gt=0)
     """How long a run waits for its MCP servers, all of them together, before it goes on without the late ones."""
