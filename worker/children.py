@@ -21,10 +21,11 @@ from shared.delegation import (
     DelegationRequest,
     DirectoryWorkspace,
     EmptyWorkspace,
+    Status,
     ToolAgentResult,
     Usage,
 )
-from shared.errors import ErrorType, Fenced, NotFound, Refused, ToolError, Unavailable
+from shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
 from shared.events import Envelope, StepStarted
 from shared.ids import new_id
 from shared.keys import channel
@@ -33,6 +34,7 @@ from shared.nesting import call_key, handed_over
 from shared.queue import Ticket
 from shared.runs import Claim
 from shared.sizes import check_sizes
+from worker.emit import Emitter
 from worker.limits import LimitReached, Meter
 from worker.models.base import Call
 from worker.threads import to_the_end
@@ -59,14 +61,14 @@ class Outcome:
 
 
 class Children:
-    """The children of one run. ``fenced`` is called when the run turns out to be another worker's."""
+    """The children of one run."""
 
-    def __init__(self, claim: Claim, services: Services, waiting: Waiting, fenced: Callable[[], None]) -> None:
+    def __init__(self, claim: Claim, services: Services, emit: Emitter, waiting: Waiting) -> None:
         self._claim = claim
         self._services = services
         self._store = services.store
+        self._emit = emit
         self._waiting = waiting
-        self._fenced = fenced
         self._known: dict[str, str] = {}
         """The ids of all that were ever begun, by the keys of their calls."""
         self._meter: Meter | None = None
@@ -112,21 +114,23 @@ class Children:
         ctx.metadata(delegationId=id)
         try:
             with self._waiting.begun():
-                child = await self._ended(id, partial(_tell, ctx, id))
-            patch = await _asked(partial(self._store.patch, id))
+                result = (await self._ended(id, partial(_tell, ctx, id))).result
+            assert result is not None
+            self._meter.book(id, result.usage)
+            return Outcome(result, await _asked(partial(self._store.patch, id)))
         except NotFound:
             self._meter.book(id, Usage())
-            raise ToolError(
-                ErrorType.EXECUTION_FAILED, f"the record of subagent {id} was removed; nobody knows what it did"
-            ) from None
-        assert child.result is not None
-        self._meter.book(id, child.result.usage)
-        return Outcome(child.result, patch)
+            raise _forgotten() from None
 
     async def end(self, meter: Meter) -> list[str]:
-        """Ends the children that are still open and waits a moment for what they cost; gives those that take longer."""
+        """Ends the children that are still open and waits a moment for what they cost; gives those that take longer.
+
+        Raises ``Fenced`` where they are another worker's by now.
+        """
         if self._meter is None:
             await self.recall(meter)
+        if meter.lent:
+            await self._check_fence()
         for id in list(meter.lent):
             try:
                 await _asked(partial(self._store.cancel, id))
@@ -152,14 +156,22 @@ class Children:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
             new = [(id, request, limits)]
             await _asked(partial(self._store.accept, new, settings.claim_seconds, self._claim.fence))
-        except (Refused, Unavailable, LimitReached) as error:
+        except KeyReused:
+            self._meter.lent.pop(id, None)
+            raise _forgotten() from None
+        except (Refused, Unavailable, LimitReached, OSError) as error:
             self._known.pop(key, None)
             self._meter.lent.pop(id, None)
             kind = ErrorType.LIMIT_REACHED if isinstance(error, LimitReached) else ErrorType.EXECUTION_FAILED
             raise ToolError(kind, f"no subagent was started: {error}") from None
         except Fenced:
-            self._fenced()
+            await self._check_fence()
             raise
+
+    async def _check_fence(self) -> None:
+        """Has the run stopped, and raises ``Fenced``, where it is another worker's."""
+        self._emit.set({"status": Status.RUNNING.value})
+        await self._emit.settled()
 
     def _inheriting(self, given: DelegationRequest, key: str, copy: bool) -> DelegationRequest:
         mine = self._claim.request
@@ -220,6 +232,14 @@ class Children:
             while not (child := await _asked(partial(self._store.get, id))).status.finished:
                 await _news(inbox, hear)
         return child
+
+
+def _forgotten() -> ToolError:
+    """What was handed over once is not handed over again."""
+    return ToolError(
+        ErrorType.EXECUTION_FAILED,
+        "the record of this subagent was removed, so what it did is not known. Call it again if that matters",
+    )
 
 
 async def _news(inbox: Inbox, hear: Hear) -> None:

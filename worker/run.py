@@ -59,7 +59,7 @@ class Run:
         self.emit = Emitter(services.pipe, claim, services.secrets, lambda: stop.set(Stop.FENCED))
         self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
         self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
-        self.children = Children(claim, services, Waiting(services.waiting, self.emit), partial(stop.set, Stop.FENCED))
+        self.children = Children(claim, services, self.emit, Waiting(services.waiting, self.emit))
         self.troubles: list[str] = []
         self.reaped: list[str] = []
         self.workspace: Workspace | None = None

@@ -57,7 +57,7 @@ async def offered(bench: Bench, **fields: Any) -> list[str]:
     return next(e.event.tools for e in await bench.events(result.delegation_id) if isinstance(e.event, RunStarted))
 
 
-@pytest.mark.requirement("S003-037", "S002-083", "S002-036", "S002-045")
+@pytest.mark.requirement("S003-037", "S002-083")
 async def test_a_child_does_its_piece_and_the_parent_reads_its_report(busy: Bench, tmp_path: Path) -> None:
     asked = delegate("child", context="It is short.", agent_name="scribe", tools=["write"])
     model = by_task(tmp_path, parent=[[asked], [say("Reported.")]], child=[[WRITE], [say("I wrote a.txt.")]])
@@ -345,6 +345,30 @@ async def test_cancelling_a_run_ends_its_children_whether_they_have_started_or_n
     await asyncio.wait({running, working}, timeout=20)
     statuses = [(await bench.store.get(each)).status for each in (id, started, waiting)]
     assert statuses == ["cancelled"] * 3
+
+
+async def test_a_run_that_is_anothers_by_now_leaves_the_children_alone(bench: Bench, tmp_path: Path) -> None:
+    model = by_task(tmp_path, parent=[[delegate("child")], [say("never")]])
+    id, running = await begin(bench, model=model, limits={"timeout_seconds": 1})
+    child = await the_child_of(bench, id)
+    await bench.store.redis.hset(record_key(id), "fence", "9:other")
+    assert await running is None
+    assert [(await bench.store.get(each)).status for each in (id, child.id)] == ["waiting", "queued"]
+    await bench.store.redis.hset(record_key(id), "status", "queued")
+    await bench.store.cancel(id)
+
+
+async def test_a_child_whose_record_was_removed_is_not_done_again(bench: Bench, tmp_path: Path) -> None:
+    id, running = await begin(bench, model=by_task(tmp_path, parent=[[delegate("child")], [say("ok")]]))
+    child = await the_child_of(bench, id)
+    running.cancel()
+    await asyncio.wait({running})
+    await bench.store.cancel(child.id)
+    assert await bench.store.prune(0) == 1
+    await carry_out(bench.services, id)
+    assert "the record of this subagent was removed" in (await answers(bench, id))[0]
+    assert not bench.sent
+    assert (await bench.result(id)).success
 
 
 async def test_redis_away_for_a_moment_loses_no_child(redis_process: RedisProcess, tmp_path: Path) -> None:
