@@ -20,7 +20,7 @@ class ToolSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enable_file_tools: Switch = None
-    """read_file, write_file, edit_file, and by name list_directory and read_many_files."""
+    """read_file, write_file, edit_file; true puts list_directory and read_many_files into every kit too."""
     enable_search: Switch = None
     """glob and grep."""
     enable_bash: Switch = None

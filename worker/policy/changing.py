@@ -22,7 +22,7 @@ def _why(call: CallView) -> str | None:
     """What it is that is asked about, or None where nothing is."""
     if call.touches.hosts:
         return f"{call.tool.name} talks to {', '.join(call.touches.hosts)}"
-    if call.tool.kind.mutates:
+    if call.tool.kind.mutates or (call.contained and call.tool.kind is Kind.OTHER):
         return f"{call.tool.name} changes something ({call.tool.kind})"
     if call.tool.kind in (Kind.FETCH, Kind.OTHER):
         return f"{call.tool.name} acts outside the workspace"
