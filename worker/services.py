@@ -146,9 +146,12 @@ class Services:
     async def announce_forever(self) -> None:
         """Says every few seconds that this worker is here, with what, and how busy it is."""
         while True:
-            with suppress(*AWAY):
-                await asyncio.shield(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
+            await self.announce()
             await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def announce(self) -> None:
+        with suppress(*AWAY):
+            await asyncio.shield(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
 
 
 @asynccontextmanager

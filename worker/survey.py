@@ -30,6 +30,7 @@ async def survey(services: Services) -> None:
     """
     try:
         services.announced += await _look(services)
+        await services.announce()
     except Exception as error:  # noqa: BLE001 - the worker works without announcing them, too
         log.warning("the further tools of this worker cannot be announced", exc_info=error)
     log.info("workspaces lie below %s", services.settings.workspaces)

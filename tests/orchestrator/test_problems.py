@@ -99,6 +99,13 @@ async def test_an_unknown_tool_is_refused_with_close_matches(real: httpx2.AsyncC
     ]
 
 
+async def test_which_servers_there_are_only_a_worker_knows(real: httpx2.AsyncClient, redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        await Catalog(redis).announce(worker_card(), [READ_FILE])
+    accepted = await real.post("/v1/delegations", json={"task": "t", "tools": ["mcp__git__log", "mcp__*"]})
+    assert accepted.status_code == 202
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b'{"task": "t"', b"nonsense", b'{"task": "\xff"}', b'{"task": "\\ud800"}', b"[" * 100_000],

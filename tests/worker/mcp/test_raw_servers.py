@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from shared.delegation import ApprovalMode
 from shared.errors import ErrorType
 from tests.leaks import ROOT, descendants
 from tests.toolbench import Toolbench, bare_desk, desk
 from tests.waiting import until, until_sync
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
+from worker.policy import CallView, Situation, verdict_on
+from worker.policy.base import Decision
+from worker.registry import Registry
 from worker.sandbox.base import NoSandbox
-from worker.tools.base import Effect, Kind
+from worker.tools.base import Effect, Kind, Touches
 
 __all__ = ["bare_desk", "desk"]
 
@@ -32,7 +36,7 @@ async def server(desk: Toolbench) -> AsyncIterator[Opened]:
         yield found
 
 
-@pytest.mark.requirement("S004-022", "S002-043", "C21")
+@pytest.mark.requirement("S004-022", "S004-030", "S002-043")
 async def test_a_call_goes_to_the_server_whose_tool_it_is(desk: Toolbench) -> None:
     servers = {"one": raw(), "the other": raw("greet"), "off": {**raw(), "disabled": True}}
     async with opened(desk, servers) as found:
@@ -40,6 +44,10 @@ async def test_a_call_goes_to_the_server_whose_tool_it_is(desk: Toolbench) -> No
         one, other = found.tools["mcp__one__echo"], found.tools["mcp__the_other__echo"]
         assert (one.source, one.server, one.remote) == ("mcp", "one", "echo")
         assert (other.server, other.remote) == ("the other", "echo")
+        of_server = Registry(found.tools.values()).of_server("the other")
+        assert [tool.name for tool in of_server] == [
+            name for name in found.tools if name.startswith("mcp__the_other__")
+        ]
         assert (await found.call("mcp__the_other__echo", text="hello")).content == "hello"
         assert json.loads((await found.call("mcp__one__environ")).content)["PWD"].startswith("/workspace")
         assert (await found.call("mcp__the_other__environ")).data["argv"] == ["greet"]
@@ -59,7 +67,6 @@ async def test_a_server_gets_no_variable_but_those_that_are_named(desk: Toolbenc
 
 
 async def test_what_a_tool_says_of_itself_becomes_its_kind_and_effect(server: Opened) -> None:
-    """Only what says that it changes nothing is taken for that; all else is asked about."""
     found = {name.removeprefix("mcp__raw__"): (tool.kind, tool.effect) for name, tool in server.tools.items()}
     assert found["echo"] == (Kind.READ, Effect.PURE)
     assert found["die_once"] == (Kind.OTHER, Effect.IDEMPOTENT)
@@ -76,6 +83,24 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_its_server_is_not(des
         assert "no JSON Schema" in warning
         assert "mcp__raw__unusable" not in found.tools
         assert "mcp__raw__echo" in found.tools
+
+
+async def test_what_says_that_it_only_reads_is_free_and_all_else_is_asked_about(desk: Toolbench) -> None:
+    """Also where the server runs in the sandbox (contract §6), unless the operator trusts it."""
+    async with opened(desk, {"raw": raw(), "trusted": raw(trust=["die*"])}) as found:
+
+        def verdict(name: str, mode: ApprovalMode) -> Decision:
+            return verdict_on(CallView(found.tools[name], Touches()), Situation(mode)).decision
+
+        for mode in (ApprovalMode.ASK, ApprovalMode.SANDBOXED):
+            assert verdict("mcp__raw__echo", mode) is Decision.ALLOW
+            assert verdict("mcp__raw__die", mode) is Decision.ASK
+            assert verdict("mcp__raw__die_once", mode) is Decision.ASK
+            assert verdict("mcp__trusted__die", mode) is Decision.ALLOW
+            assert verdict("mcp__trusted__babble", mode) is Decision.ASK
+        assert verdict("mcp__raw__die", ApprovalMode.AUTO) is Decision.ALLOW
+        assert verdict("mcp__trusted__die", ApprovalMode.READ_ONLY) is Decision.DENY
+        assert verdict("mcp__raw__echo", ApprovalMode.READ_ONLY) is Decision.ALLOW
 
 
 async def test_of_two_hundred_tools_each_has_a_name_of_its_own(desk: Toolbench) -> None:

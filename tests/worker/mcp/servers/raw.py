@@ -6,8 +6,8 @@ It writes what it did into the directory where it runs, the workspace.
 
 import json
 import os
+import signal
 import sys
-import time
 from pathlib import Path
 
 QUIRKS = set(sys.argv[1:])
@@ -91,7 +91,7 @@ def serve():
         sys.exit("raw: no licence found")
     if "deaf" in QUIRKS:
         print("raw: warming up", file=sys.stderr, flush=True)
-        time.sleep(1000)
+        signal.pause()
     if "nonsense" in QUIRKS:
         sys.stdout.write("{nonsense}\n" * 5000)
         sys.stdout.flush()
