@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -23,6 +24,8 @@ from redis.exceptions import (
 )
 
 from shared.log import log
+
+T = TypeVar("T")
 
 AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """What Redis being away looks like: trying again later is right, and every script bears it."""
@@ -41,6 +44,20 @@ def connect(url: str, *, timeout: float = 5) -> Redis:
         retry=Retry(NoBackoff(), 1),
         max_connections=1000,
     )
+
+
+async def undisturbed(work: Awaitable[T]) -> T:
+    """Awaits commands to Redis; a cancellation waits until they are answered.
+
+    redis-py on Python 3.11 can swallow one that comes in the middle, and whoever sent it would wait for ever.
+    """
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await asyncio.shield(doing)
+        raise
 
 
 class Script:

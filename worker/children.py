@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from shared.bus import RECHECK_SECONDS, Inbox
-from shared.connection import AWAY
+from shared.connection import AWAY, undisturbed
 from shared.delegation import (
     Delegation,
     DelegationRequest,
@@ -262,13 +262,8 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
     """The store's answer, however long Redis is away. A cancellation waits until a question under way is answered."""
     delay = 0.05
     while True:
-        doing = asyncio.ensure_future(ask())
         try:
-            return await asyncio.shield(doing)
-        except asyncio.CancelledError:
-            with suppress(Exception):
-                await asyncio.shield(doing)
-            raise
+            return await undisturbed(ask())
         except AWAY:
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from shared.bus import Bus
-from shared.connection import AWAY
+from shared.connection import AWAY, undisturbed
 from shared.errors import Unavailable
 from shared.keys import PRUNE
 from shared.log import log
@@ -47,7 +47,7 @@ class Janitor:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                await self.requeue()
+                await undisturbed(self.requeue())
             except (*AWAY, Unavailable) as error:
                 log.debug("janitor waits for redis: %s", error)
 
@@ -77,7 +77,7 @@ class Janitor:
                 except TimeoutError:
                     pass
                 try:
-                    await self.sweep(older_than, gone)
+                    await undisturbed(self.sweep(older_than, gone))
                 except AWAY as error:
                     log.debug("janitor waits for redis: %s", error)
 
@@ -97,7 +97,7 @@ class Janitor:
 def _folders(root: Path) -> list[tuple[str, Path]]:
     """Workspaces with the ids they are for; and what a worker that died left half-made, when it is old."""
     found = [(path.name, path) for path in root.glob("dlg_*") if "." not in path.name]
-    halves = [*root.glob("dlg_*.*"), *root.glob("selftest-*")]
+    halves = [*root.glob("dlg_*.*"), *root.glob("selftest-*"), *root.glob("survey-*")]
     return found + [(path.name, path) for path in halves if _age("", path) > 0]
 
 

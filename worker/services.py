@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
-from shared.connection import AWAY, Pipe, connect
+from shared.connection import AWAY, Pipe, connect, undisturbed
 from shared.delegation import DirectoryWorkspace
 from shared.errors import WorkspaceLost
 from shared.keys import LEASES, record_key
@@ -151,7 +151,7 @@ class Services:
 
     async def announce(self) -> None:
         with suppress(*AWAY):
-            await asyncio.shield(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
+            await undisturbed(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
 
 
 @asynccontextmanager

@@ -39,7 +39,10 @@ async def survey(services: Services) -> None:
 async def _look(services: Services) -> list[ToolCard]:
     found: list[AnyTool] = []
     async with AsyncExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="deputize-")))
+        # Among the workspaces, where the janitor finds it if this worker is killed meanwhile.
+        workspaces = services.settings.workspaces
+        workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="survey-", dir=workspaces)))
         if whose := owner():
             os.chown(folder, *whose)
         problem = services.sandbox_problem

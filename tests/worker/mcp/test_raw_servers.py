@@ -28,6 +28,20 @@ from worker.tools.base import Effect, Kind, Touches
 
 __all__ = ["bare_desk", "desk"]
 
+_there_before = set[int]()
+
+
+@pytest.fixture(autouse=True)
+def _look_around() -> None:
+    """Other tests' servers, such as Redis, stay up for the whole session."""
+    _there_before.clear()
+    _there_before.update(descendants())
+
+
+def started() -> set[int]:
+    """The processes that this test has started and that are not yet gone."""
+    return descendants() - _there_before
+
 
 @pytest.fixture
 async def server(desk: Toolbench) -> AsyncIterator[Opened]:
@@ -52,7 +66,7 @@ async def test_a_call_goes_to_the_server_whose_tool_it_is(desk: Toolbench) -> No
         assert json.loads((await found.call("mcp__one__environ")).content)["PWD"].startswith("/workspace")
         assert (await found.call("mcp__the_other__environ")).data["argv"] == ["greet"]
         assert not any("off" in name for name in found.tools)
-    assert descendants() == set()
+    assert started() == set()
 
 
 @pytest.mark.requirement("P-17")
@@ -158,7 +172,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
         warning, nothing = found.warnings
         assert "the MCP server 'deaf' is left out: it did not answer within 1 seconds" in warning
         assert nothing == "No available MCP tools found"
-    assert descendants() == set()
+    assert started() == set()
 
 
 async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt_and_is_there_for_the_next(server: Opened) -> None:
@@ -178,7 +192,7 @@ async def test_a_call_that_may_be_repeated_is_made_again_once(server: Opened) ->
 async def test_a_server_that_was_killed_between_two_calls_is_started_again(server: Opened) -> None:
     """Nobody can have seen the second call before it was made, so it is made although it may not be repeated."""
     await server.call("mcp__raw__echo", text="first")
-    (victim,) = [pid for pid in descendants() if _command(pid).partition(b"\0")[0].endswith(b"/python3")]
+    (victim,) = [pid for pid in started() if _command(pid).partition(b"\0")[0].endswith(b"/python3")]
     os.kill(victim, signal.SIGKILL)
     await until(lambda: not server.tools["mcp__raw__babble"]._link.alive)  # type: ignore[attr-defined]
     assert (await server.call("mcp__raw__babble")).content == "done babbling"
@@ -242,9 +256,9 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(server: Opened) -> No
 async def test_a_server_ends_with_the_run_and_so_does_what_it_left(desk: Toolbench) -> None:
     async with opened(desk, {"raw": raw()}) as found:
         await found.call("mcp__raw__leave_a_child")
-        assert [pid for pid in descendants() if b"sleep\x001000" in _command(pid)]
+        assert [pid for pid in started() if b"sleep\x001000" in _command(pid)]
     assert found.notes()[-1] == "ended by itself"
-    assert descendants() == set()
+    assert started() == set()
 
 
 async def test_a_server_that_does_not_end_by_itself_is_killed_and_named(desk: Toolbench) -> None:
@@ -252,7 +266,7 @@ async def test_a_server_that_does_not_end_by_itself_is_killed_and_named(desk: To
         async with opened(desk, {"sleepy": {"command": "sh", "args": ["-c", "exec sleep 1000"]}}, seconds=1):
             raise RuntimeError("the run fails")
     assert desk.sandbox.reaped == ["sleep 1000"]
-    assert descendants() == set()
+    assert started() == set()
 
 
 async def test_cancelled_while_it_connects_nothing_stays(desk: Toolbench) -> None:
@@ -260,13 +274,12 @@ async def test_cancelled_while_it_connects_nothing_stays(desk: Toolbench) -> Non
         async with opened(desk, {"deaf": raw("deaf"), "good": raw()}):
             raise AssertionError("it cannot come so far")
 
-    before = descendants()
     connecting = asyncio.create_task(connect())
-    await until(lambda: descendants() - before)
+    await until(started)
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting
-    assert descendants() == set()
+    assert started() == set()
 
 
 # outside of the sandbox
@@ -293,7 +306,7 @@ async def test_a_server_outside_the_sandbox_is_the_operators_decision(bare_desk:
         result = await found.call("mcp__raw__die")
         assert "outcome unknown" in (result.error or "")
         assert (await found.call("mcp__raw__echo", text="again")).content == "again"
-    assert descendants() == set()
+    assert started() == set()
 
 
 async def test_outside_too_a_server_that_does_not_end_is_killed_with_its_group(bare_desk: Toolbench) -> None:
@@ -302,22 +315,24 @@ async def test_outside_too_a_server_that_does_not_end_is_killed_with_its_group(b
     async with opened(bare_desk, {"stubborn": entry}, seconds=1) as found:
         assert "it said: started" in found.warnings[0]
     assert [Path(each).name for each in bare_desk.sandbox.reaped] == ["sh"]
-    await until(lambda: descendants() == set())
+    await until(lambda: started() == set())
 
 
+@pytest.mark.usefixtures("desk")
 def test_no_server_outlives_a_killed_worker(tmp_path: Path) -> None:
     """Neither inside of the sandbox nor outside; children of the one outside are their own masters."""
-    command = [sys.executable, "-m", "tests.worker.mcp.holding", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.worker.mcp.holding", str(tmp_path / "worker")]
+    (tmp_path / "worker").mkdir()
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"ready\n"
-        assert len([pid for pid in descendants() if b"raw.py" in _command(pid)]) >= 2
+        assert len([pid for pid in started() if b"raw.py" in _command(pid)]) >= 2
         worker.kill()
-    until_sync(lambda: [pid for pid in descendants() if b"raw.py" in _command(pid)] == [])
-    (left,) = descendants()
+    until_sync(lambda: [pid for pid in started() if b"raw.py" in _command(pid)] == [])
+    (left,) = started()
     assert _command(left) == b"sleep\x001000\x00"
     os.kill(left, signal.SIGKILL)
-    until_sync(lambda: descendants() == set())
+    until_sync(lambda: started() == set())
 
 
 def _command(pid: int) -> bytes:
