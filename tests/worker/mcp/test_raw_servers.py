@@ -256,7 +256,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(server: Opened) -> No
 async def test_a_server_ends_with_the_run_and_so_does_what_it_left(desk: Toolbench) -> None:
     async with opened(desk, {"raw": raw()}) as found:
         await found.call("mcp__raw__leave_a_child")
-        assert [pid for pid in started() if b"sleep\x001000" in _command(pid)]
+        await until(lambda: [pid for pid in started() if b"sleep\x001000" in _command(pid)])
     assert found.notes()[-1] == "ended by itself"
     assert started() == set()
 
