@@ -324,10 +324,12 @@ def test_no_server_outlives_a_killed_worker(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.worker.mcp.holding", str(tmp_path / "worker")]
     (tmp_path / "worker").mkdir()
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"ready\n"
-        assert len([pid for pid in started() if b"raw.py" in _command(pid)]) >= 2
-        worker.kill()
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == b"ready\n"
+            assert len([pid for pid in started() if b"raw.py" in _command(pid)]) >= 2
+        finally:
+            worker.kill()
     until_sync(lambda: [_command(pid) for pid in started()] == [b"sleep\x001000\x00"])
     (left,) = started()
     os.kill(left, signal.SIGKILL)
