@@ -50,6 +50,7 @@ class Link:
         self._holding: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._line: Line | None = None
+        self._ended = False
 
     @property
     def alive(self) -> bool:
@@ -57,6 +58,8 @@ class Link:
 
     async def connect(self) -> None:
         """Connects, or raises ``Down``. What was begun is gone then."""
+        if self._ended:
+            raise Down("the run that used it is over")
         words = Words()
         ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
@@ -70,6 +73,11 @@ class Link:
                 await self.close()
         if why is not None:
             raise Down(f"{why}{_advice(self.server, words)}")
+
+    async def end(self) -> None:
+        """Closes for good: who still calls does not start it again."""
+        self._ended = True
+        await self.close()
 
     async def close(self) -> None:
         """Returns when nothing of the server is alive here, even where we are cancelled meanwhile."""

@@ -48,7 +48,7 @@ async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> 
             served.problems += problems
         yield served
     finally:
-        await asyncio.gather(*(link.close() for link in links))
+        await asyncio.gather(*(link.end() for link in links))
 
 
 async def _reached(link: Link, seconds: float) -> list[types.Tool] | Down:

@@ -261,6 +261,13 @@ async def test_a_server_ends_with_the_run_and_so_does_what_it_left(desk: Toolben
     assert started() == set()
 
 
+async def test_a_call_after_the_run_starts_nothing(desk: Toolbench) -> None:
+    async with opened(desk, {"raw": raw()}) as found:
+        pass
+    assert "the run that used it is over" in ((await found.call("mcp__raw__echo", text="late")).error or "")
+    assert started() == set()
+
+
 async def test_a_server_that_does_not_end_by_itself_is_killed_and_named(desk: Toolbench) -> None:
     with pytest.raises(RuntimeError, match="the run fails"):
         async with opened(desk, {"sleepy": {"command": "sh", "args": ["-c", "exec sleep 1000"]}}, seconds=1):
