@@ -132,7 +132,7 @@ class Link:
                 if last or not (unseen or repeatable):
                     raise self._doubt(error.message, seen=not unseen) from None
             except (ValidationError, RuntimeError) as error:
-                raise self._error(ErrorType.EXECUTION_FAILED, _explained(error)) from None
+                raise self._doubt(_explained(error)) from None
         raise AssertionError("the second try returns or raises")
 
     async def _hold(self, words: Words, ready: asyncio.Future[str | None]) -> None:
@@ -197,7 +197,7 @@ class Link:
         """Whether the connection broke, rather than that the server answered with an error of the same number."""
         if error.code == types.CONNECTION_CLOSED:
             return self.server.type != "stdio" or not self.alive
-        return error.code == BROKEN
+        return error.code in (BROKEN, types.PARSE_ERROR)
 
     def _error(self, type: ErrorType, why: str) -> ToolError:
         return ToolError(type, f"the MCP server {self.server.name!r}: {why}")

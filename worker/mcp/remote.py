@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INVALID_REQUEST
 
 from worker.mcp.config import Server
 from worker.mcp.pipes import MAX_MESSAGE
@@ -75,7 +76,7 @@ class _Steady(httpx2.AsyncBaseTransport):
             self._said(status.encode() + b"\n")
             if answer.status_code != 404 and not kind.startswith("application/json"):
                 await answer.aclose()
-                return _refusal(answer.status_code, BROKEN, status)
+                return _refusal(answer.status_code, BROKEN if answer.is_server_error else INVALID_REQUEST, status)
         if not kind.startswith("text/event-stream"):
             answer.stream = _Bounded(cast(httpx2.AsyncByteStream, answer.stream))
         return answer

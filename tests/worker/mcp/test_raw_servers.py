@@ -50,7 +50,7 @@ async def server(desk: Toolbench) -> AsyncIterator[Opened]:
         yield found
 
 
-@pytest.mark.requirement("S004-022", "S004-030", "S002-043")
+@pytest.mark.requirement("S000-103", "S004-022", "S004-030", "S002-043")
 async def test_a_call_goes_to_the_server_whose_tool_it_is(desk: Toolbench) -> None:
     servers = {"one": raw(), "the other": raw("greet"), "off": {**raw(), "disabled": True}}
     async with opened(desk, servers) as found:

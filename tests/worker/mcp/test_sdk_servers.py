@@ -180,10 +180,10 @@ HUGE = b'{"jsonrpc": "2.0", "id": 1, "result": {"content": "' + b"x" * 9_000_000
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda: PlainTextResponse("no entry", 403), "HTTP 403 Forbidden"),
-        (lambda: PlainTextResponse("<html>oh no", 502), "HTTP 502 Bad Gateway"),
+        (lambda: PlainTextResponse("no entry", 403), "'far': HTTP 403 Forbidden"),
+        (lambda: PlainTextResponse("<html>oh no", 502), "outcome unknown: HTTP 502 Bad Gateway"),
         (lambda: PlainTextResponse("<html>hello", 200), "Unexpected content type"),
-        (lambda: Response(b"{", 200, media_type="application/json"), "Failed to parse JSON response"),
+        (lambda: Response(b"{", 200, media_type="application/json"), "outcome unknown: Failed to parse JSON response"),
         (lambda: Response(HUGE, 200, media_type="application/json"), "the answer is longer than"),
         (lambda: StreamingResponse(cut_off(), 200, media_type="application/json"), "the answer broke off"),
         (lambda: RedirectResponse("http://elsewhere.test/mcp"), "not followed"),
