@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from shared.errors import Misconfigured
 from worker.sandbox import environment
+from worker.sandbox.stdin import Stdin
 
 _CHUNK = 256 * 1024
 _LAST_CHUNKS = 64
@@ -35,8 +36,6 @@ class FreeProgram:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.reaped: list[str] = []
         self._name = argv[0]
-        self._outgoing = bytearray()
-        self._keep_stdin = True
         dying_with_us = [str(environment.tool("setpriv")), "--pdeathsig", "KILL", "--"]
         try:
             self._process = subprocess.Popen(
@@ -52,12 +51,13 @@ class FreeProgram:
         except (OSError, ValueError) as error:
             raise Misconfigured(f"it cannot be started: {error}") from None
         pipes = [pipe for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if pipe]
-        self._stdin, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
+        fd, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
         for pipe in pipes:
             pipe.close()
         self._sinks = dict(zip(outputs, (on_stdout, on_stderr), strict=True))
-        for fd in (self._stdin, *self._sinks):
-            os.set_blocking(fd, False)
+        for each in (fd, *self._sinks):
+            os.set_blocking(each, False)
+        self._stdin = Stdin(fd, open_end=True)
         self._go_on()
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._finish)
@@ -68,13 +68,11 @@ class FreeProgram:
 
     def write(self, data: bytes) -> None:
         """Queues bytes for the program's standard input."""
-        self._outgoing += data
-        self._feed()
+        self._stdin.write(data)
 
     def close_stdin(self) -> None:
         """The program reads the end of its input after what is queued."""
-        self._keep_stdin = False
-        self._feed()
+        self._stdin.end()
 
     def pause(self, seconds: float) -> None:
         """Reads nothing for so long."""
@@ -117,34 +115,13 @@ class FreeProgram:
             self._loop.remove_reader(fd)
         return bool(data)
 
-    def _feed(self) -> None:
-        if self._stdin < 0:
-            return
-        self._loop.remove_writer(self._stdin)
-        try:
-            while self._outgoing:
-                del self._outgoing[: os.write(self._stdin, self._outgoing)]
-        except BlockingIOError:
-            self._loop.add_writer(self._stdin, self._feed)
-            return
-        except BrokenPipeError:  # it does not want more
-            self._outgoing.clear()
-        if not self._keep_stdin:
-            self._drop_stdin()
-
-    def _drop_stdin(self) -> None:
-        if self._stdin >= 0:
-            self._loop.remove_writer(self._stdin)
-            os.close(self._stdin)
-            self._stdin = -1
-
     def _finish(self) -> None:
         """The program is gone; what it left in the pipes is read, whoever else may still hold them."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._signal(signal.SIGKILL)  # before the wait: until then the group's number cannot be another's
         self._process.wait()
-        self._drop_stdin()
+        self._stdin.drop()
         for fd in self._sinks:
             for _ in range(_LAST_CHUNKS):
                 if not self._read(fd):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from shared.errors import ErrorType, ToolError
+from worker.sandbox.stdin import Stdin
 from worker.sandbox.tree import asked_to_end, children, command_line, opened, tell
 
 READY = b"ready\n"
@@ -65,8 +66,6 @@ class Process:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.reaped: list[str] = []
         """Command lines of what still ran when ``kill`` was called."""
-        self._outgoing = bytearray(b"go\n" + (stdin or b""))
-        self._keep_stdin = stdin is None
         self._said = b""
         self._started = False
         self._init: int | None = None
@@ -86,9 +85,10 @@ class Process:
         assert self._process.stdin
         assert self._process.stdout
         assert self._process.stderr
-        self._stdin = os.dup(self._process.stdin.fileno())
+        fd = os.dup(self._process.stdin.fileno())
         self._process.stdin.close()
-        os.set_blocking(self._stdin, False)
+        os.set_blocking(fd, False)
+        self._stdin = Stdin(fd, b"go\n" + (stdin or b""), open_end=stdin is None, held=True)
         self._sinks = {self._process.stdout.fileno(): on_stdout, self._process.stderr.fileno(): self._setup_output}
         self._on_stderr = on_stderr
         for fd in self._sinks:
@@ -103,15 +103,11 @@ class Process:
 
     def write(self, data: bytes) -> None:
         """Queues bytes for the command's standard input. Only with ``stdin`` None, which leaves it open."""
-        self._outgoing += data
-        if self._started:
-            self._feed()
+        self._stdin.write(data)
 
     def close_stdin(self) -> None:
         """The command reads the end of its input after what is queued."""
-        self._keep_stdin = False
-        if self._started:
-            self._feed()
+        self._stdin.end()
 
     def pause(self, seconds: float) -> None:
         """Reads nothing for so long: a command that says more than a pipe holds waits, and costs us nothing."""
@@ -165,7 +161,7 @@ class Process:
             return
         if not self._started:
             # Killed half-way, bubblewrap would leave its child waiting for ever. Without our word it ends by itself.
-            self._drop_stdin()
+            self._stdin.drop()
             return
         if self._init is not None:
             self._note_living()
@@ -197,30 +193,9 @@ class Process:
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
         self._started = True
-        self._feed()
+        self._stdin.begin()
         if after:
             self._on_stderr(after)
-
-    def _feed(self) -> None:
-        if self._stdin < 0:
-            return
-        self._loop.remove_writer(self._stdin)
-        try:
-            while self._outgoing:
-                del self._outgoing[: os.write(self._stdin, self._outgoing)]
-        except BlockingIOError:
-            self._loop.add_writer(self._stdin, self._feed)
-            return
-        except BrokenPipeError:  # the command does not want more
-            self._outgoing.clear()
-        if not self._keep_stdin:
-            self._drop_stdin()
-
-    def _drop_stdin(self) -> None:
-        if self._stdin >= 0:
-            self._loop.remove_writer(self._stdin)
-            os.close(self._stdin)
-            self._stdin = -1
 
     def _outer_ended(self) -> None:
         """Bubblewrap reports its first command's end while daemons may still live: their pid 1 is ended too."""
@@ -257,7 +232,7 @@ class Process:
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
             os.close(self._init)
             self._init = None
-        self._drop_stdin()
+        self._stdin.drop()
         for fd in tuple(self._sinks):
             self._drain(fd)
         assert self._process.stdout
