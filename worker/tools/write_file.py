@@ -12,6 +12,7 @@ from worker.display import FileDiff
 from worker.output import clip
 from worker.text.diff import unified
 from worker.text.numbered import without_numbers
+from worker.text.omission import refuse_placeholder
 from worker.text.textfile import decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
@@ -53,6 +54,8 @@ class WriteFile(Tool[WriteFileParams]):
     def _write(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
         path = ctx.files.relative(params.path)
         before = _content(ctx, path)
+        if before:  # in a new file it stands for nothing that could be lost
+            refuse_placeholder("content", params.content, before)
         created = ctx.files.write(path, params.content.encode())
         diff = None if before is None else unified(before, params.content, path, created=created)
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))

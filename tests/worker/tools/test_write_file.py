@@ -105,3 +105,13 @@ def test_the_description_tells_when_to_use_it() -> None:
     said = EVERYTHING["write_file"].description
     assert "creates it, with its directories, if it is not there, and replaces it completely if it is" in said
     assert "For new files and complete rewrites. For local changes use edit_file" in said
+
+
+async def test_a_placeholder_for_what_the_file_holds_is_refused_and_nothing_is_lost(desk: Toolbench) -> None:
+    desk.write("a.py", "one = 1\ntwo = 2\n")
+    content = "one = 11\n# ... rest of the code unchanged ...\n"
+    result = await desk.call("write_file", path="a.py", content=content)
+    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
+    assert "content has a placeholder: '# ... rest of the code unchanged ...'" in (result.error or "")
+    assert desk.read("a.py") == b"one = 1\ntwo = 2\n"
+    assert (await desk.call("write_file", path="new.md", content=content)).success  # here it hides nothing
