@@ -92,7 +92,7 @@ async def test_commands_that_cannot_run_are_not_called_a_success(bare_desk: Tool
 async def test_reading_on_and_on_ends_in_a_summary(sample: Toolbench) -> None:
     replies = await play(sample, READ_ALL, most=9)
     assert sample.calls == 9
-    assert "Of 2 Python files I read 2" in replies[-1].text
+    assert "Of the 2 Python files that were listed I read 2" in replies[-1].text
     assert "What an order costs." in replies[-1].text
 
 
