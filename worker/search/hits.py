@@ -70,17 +70,21 @@ def _mtime(name: str, folder: int) -> int:
         return 0
 
 
-def shown(hits: Hits, mode: Mode, most: int) -> tuple[str, int, int]:
-    """The text of at most ``most`` matches, how many those are, and how many there are."""
+def shown(hits: Hits, mode: Mode, most: int, *, context: int) -> tuple[str, int, int]:
+    """The text of at most ``most`` matches, how many those are, and how many there are.
+
+    ``context`` is how many lines around each match the hits hold, too.
+    """
     if mode != "content":
         lines = [path if mode == "files" else f"{path}: {count}" for path, (count, *_) in hits.items()]
         return "\n".join(lines[:most]), min(most, len(lines)), len(lines)
-    total = sum(1 for lines in hits.values() for line in lines if _MATCH.match(line))
-    with_context = total < sum(map(len, hits.values()))
+    total = sum(map(len, hits.values()))
+    if context:
+        total = sum(1 for lines in hits.values() for line in lines if _MATCH.match(line))
     left = most
     blocks: list[str] = []
     for path, lines in hits.items():
-        text, count = _block(lines, left, with_context=with_context)
+        text, count = _block(lines, left, with_context=context > 0)
         if text:
             blocks += (path, text)
         left -= count

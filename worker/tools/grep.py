@@ -94,7 +94,7 @@ async def _answered(ctx: ToolContext, argv: list[str]) -> Completed:
 
 
 def _shown(files: Files, hits: Hits, params: GrepParams) -> tuple[str, int, int]:
-    return shown(newest_first(files, hits), params.output_mode, params.max_results)
+    return shown(newest_first(files, hits), params.output_mode, params.max_results, context=params.context)
 
 
 def _refuse_failure(done: Completed) -> None:

@@ -221,7 +221,7 @@ def test_output_that_is_no_match_is_passed_over() -> None:
 
 
 def test_context_after_the_last_shown_match_is_kept_and_before_the_next_is_not_needed() -> None:
-    assert shown({"a": ["1:x", "2-y", "9:x"]}, "content", 1) == ("a\n     1|x\n     2-y", 1, 2)
+    assert shown({"a": ["1:x", "2-y", "9:x"]}, "content", 1, context=1) == ("a\n     1|x\n     2-y", 1, 2)
 
 
 def test_the_description_says_that_numbers_are_not_part_of_the_file() -> None:
