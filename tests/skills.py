@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import weakref
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -26,8 +27,10 @@ def write_skill(
 
 @cache
 def sample_skills() -> Path:
-    """A directory with a skill that has files, and one that has much to say; gone with the test session."""
-    top = Path(tempfile.mkdtemp(prefix="skills-"))
+    """A directory with a skill that has files, and one that has much to say; gone with the process."""
+    folder = tempfile.TemporaryDirectory(prefix="skills-")
+    weakref.finalize(sample_skills, folder.cleanup)  # holds it, and lets it go at the process's end
+    top = Path(folder.name)
     write_skill(top, "release-notes", "Read references/style.md first.", {"references/style.md": "Be brief.\n"})
     rules = {f"rules/{number}.md": "A rule." for number in range(300)}
     write_skill(top, "long-guide", "One more rule of many.\n" * 20_000, rules)
