@@ -11,6 +11,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Self, TypeVar
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -20,6 +21,7 @@ from redis.exceptions import (
     NoScriptError,
     ReadOnlyError,
     RedisError,
+    ResponseError,
     TimeoutError,
 )
 
@@ -31,8 +33,15 @@ AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """What Redis being away looks like: trying again later is right, and every script bears it."""
 
 
-def connect(url: str, *, timeout: float = 5) -> Redis:
-    """A client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent before the first command."""
+ANSWER_SECONDS = 5.0
+"""How long a round trip may take; after it Redis is away."""
+
+
+def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
+    """A client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent before the first command.
+
+    A ``timeout`` of None is for a ``Pipe``, which times its round trips itself, and at less cost.
+    """
     tcp = {} if url.startswith("unix") else {"socket_keepalive": True}
     return Redis.from_url(
         url,
@@ -100,6 +109,7 @@ class Pipe:
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._connection: Any = None
         self.away = False
 
     async def __aenter__(self) -> Self:
@@ -113,6 +123,8 @@ class Pipe:
             await asyncio.wait({self._jobs[-1].done}, timeout=1)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            await self._redis.connection_pool.release(self._connection)
         for job in self._jobs:
             job.done.cancel()
 
@@ -154,14 +166,14 @@ class Pipe:
                 _settle(job, answer)
 
     async def _send(self, batch: list[_Job]) -> list[Any]:
-        if not self._loaded:
-            for script in self._scripts:
-                await self._redis.script_load(script.source)
-            self._loaded = True
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for job in batch:
-                pipeline.execute_command(*job.command)
-            answers = await pipeline.execute(raise_on_error=False)
+        """One round trip. On the connection itself: the client's own pipeline costs more than what it sends."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            if self._connection is None:
+                self._connection = await self._redis.connection_pool.get_connection()
+            if not self._loaded:
+                await self._say([("SCRIPT", "LOAD", script.source) for script in self._scripts])
+                self._loaded = True
+            answers = await self._say([job.command for job in batch])
         if any(isinstance(answer, NoScriptError) for answer in answers):
             # A server that was restarted behind our back: nothing of what it refused has been done.
             self._loaded = False
@@ -170,6 +182,17 @@ class Pipe:
         if away is not None:
             raise away
         return answers
+
+    async def _say(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What Redis answers to each command; what it refuses is an answer too. Raises one of ``AWAY``."""
+        await self._connection.send_packed_command(b"".join(map(pack_command, commands)))
+        return [await self._answer() for _ in commands]
+
+    async def _answer(self) -> Any:
+        try:
+            return await self._connection.read_response()
+        except ResponseError as refusal:
+            return refusal
 
 
 def _settle(job: _Job, answer: Any) -> None:

@@ -170,9 +170,9 @@ async def open_services(
     """Opens the process's services with their background tasks; closed, and gone from the catalog, with the block."""
     async with (
         connect(redis_url) as redis,
-        connect(redis_url) as writing,
+        connect(redis_url, timeout=None) as writing,
         connect(redis_url) as listening,
-        connect(redis_url) as renewing,
+        connect(redis_url, timeout=None) as renewing,
         Pipe(writing, WRITING) as pipe,
         Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,

@@ -50,7 +50,12 @@ async def _start(load: Load) -> float:
 async def _published(load: Load) -> list[float]:
     """Milliseconds from saying a durable event, as a run does, to having it from ``follow``, as the API does."""
     url, took = load.parts.redis_url, list[float]()
-    async with connect(url) as redis, connect(url) as writing, Pipe(writing, WRITING) as pipe, Bus(redis) as bus:
+    async with (
+        connect(url) as redis,
+        connect(url, timeout=None) as writing,
+        Pipe(writing, WRITING) as pipe,
+        Bus(redis) as bus,
+    ):
         store = RunStore(redis, 60)
         id = await _queued_for_nobody(store)
         claim = await store.claim(id, "benchmark", "benchmark", 60)
