@@ -18,11 +18,11 @@ from shared.settings import Settings
 from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from worker.models.endpoint import Access, Endpoint, endpoint
-from worker.models.lanes import trust_store
 from worker.models.prices import price_of
 from worker.models.retry import Failure, Patience, refused, silence
 from worker.models.stream import EventDecoder
 from worker.models.windows import window_of
+from worker.trust import trust_store
 
 ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but hide it unless asked; what they say between tool calls would be hidden too."""
@@ -77,6 +77,8 @@ class AnthropicModel:
                     async for chunk in answer.chunks:
                         for part in assembly.take(decoder.feed(chunk)):
                             yield part
+                        if assembly.failure:
+                            raise assembly.failure
                         if assembly.done:
                             await answer.drain()
                             break

@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.delegation import Usage
 from worker.models.base import Begun, Call, Part, Price, Reply, TextPart, ThinkingPart
-from worker.models.retry import told_in_stream
+from worker.models.retry import Failure, told_in_stream
 from worker.models.stream import BrokenStream, whole
 
 GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
@@ -28,7 +28,7 @@ class _Block:
 
 
 class Assembly:
-    """One reply in the making. Feed it events; ``done`` once the message's end was seen.
+    """One reply in the making. Feed it events until ``done`` (the message's end was seen) or ``failure``.
 
     Pieces are collected and joined once, so that a long tool input costs no more a byte than a short one.
     """
@@ -40,21 +40,25 @@ class Assembly:
         self._begun = False
         self._stop_reason = ""
         self.done = False
+        self.failure: Failure | None = None
 
     def take(self, events: Iterable[dict[str, Any]]) -> list[Part]:
         """What these events say: that the reply has begun, and deltas, neighbours of a kind joined.
 
-        Raises Failure for an ``error`` event and BrokenStream for one that does not fit.
+        Where one of them is an ``error`` or does not fit, ``failure`` tells; what came before it is said and counted.
         """
         shown: list[tuple[type[TextPart] | type[ThinkingPart], list[str]]] = []
-        for event in events:
-            kind, text = self._apply(event)
-            if kind is None or not text:
-                continue
-            if shown and shown[-1][0] is kind:
-                shown[-1][1].append(text)
-            else:
-                shown.append((kind, [text]))
+        try:
+            for event in events:
+                kind, text = self._apply(event)
+                if kind is None or not text:
+                    continue
+                if shown and shown[-1][0] is kind:
+                    shown[-1][1].append(text)
+                else:
+                    shown.append((kind, [text]))
+        except Failure as failure:
+            self.failure = failure
         begun: list[Part] = []
         if self._counts and not self._begun:
             self._begun = True

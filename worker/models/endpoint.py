@@ -7,22 +7,28 @@ or encoded twice.
 from __future__ import annotations
 
 import asyncio
-import urllib.request
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import cast
 from weakref import WeakKeyDictionary
 
+import aiohttp
 import anthropic
 import httpx2
 from pydantic import SecretStr
 
-from worker.models.lanes import MAX_IDLE, Lanes
 from worker.models.retry import Patience
+from worker.trust import trust_store
 
 DRAIN_SECONDS = 1.0
 """How long the end of the HTTP body is waited for after the message's end, so that the connection can be kept."""
+MAX_CONNECTIONS = 100_000
+"""The number of runs is bounded elsewhere."""
+IDLE_SECONDS = 30.0
+"""How long an idle connection is kept: longer than most tools take between two turns."""
+UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 MIN_SECRET = 6
 """Shorter values are no secrets, and masking them would only garble."""
 
@@ -88,6 +94,11 @@ class Endpoint:
         if client.custom_auth:
             self._http.auth = client.custom_auth
         self._headers = httpx2.Headers({k: v for k, v in client.default_headers.items() if isinstance(v, str)})
+        if any(UNSENDABLE.search(value) for value in self._headers.values()):
+            raise ValueError(
+                "a header cannot be sent: look for line ends or control characters in ANTHROPIC_API_KEY, "
+                "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS."
+            )
         # Compressed events would have to wait for each other, and are small anyway.
         self._headers["accept-encoding"] = "identity"
         self._url = client.base_url.join("v1/messages")
@@ -106,13 +117,16 @@ class Endpoint:
         request = self._http.build_request(
             "POST", self._url, content=body, headers=self._headers, timeout=self._timeout
         )
-        response = await self._http.send(request, stream=True)
-        chunks = _chunks(response)
         try:
-            yield Answer(response, chunks)
-        finally:
-            await chunks.aclose()
-            await response.aclose()
+            response = await self._http.send(request, stream=True)
+            chunks = _chunks(response)
+            try:
+                yield Answer(response, chunks)
+            finally:
+                await chunks.aclose()
+                await response.aclose()
+        except aiohttp.ClientError as error:  # those that the SDK's transport does not translate
+            raise httpx2.RemoteProtocolError(str(error)) from error
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -143,10 +157,9 @@ def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _http_client() -> httpx2.AsyncClient:
-    if urllib.request.getproxies():  # a proxy is httpx2's business; there its own pool has to do
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE)
-        return anthropic.DefaultAsyncHttpxClient(limits=limits)
-    return anthropic.DefaultAsyncHttpxClient(transport=Lanes())
+    """The SDK's client over aiohttp: it parses in C, so a turn costs half of what httpcore takes for it."""
+    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS)
+    return anthropic.DefaultAioHttpClient(limits=limits, verify=trust_store())
 
 
 def _plain(secret: SecretStr | None) -> str | None:

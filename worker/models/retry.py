@@ -109,13 +109,6 @@ def silence(error: httpx2.HTTPError, url: str, patience: Patience) -> Failure:
             said = f"no connection to {url} within {patience.connect_timeout:g} s"
         case httpx2.ConnectError():
             said = f"no connection to {url}: {said}"
-        case httpx2.LocalProtocolError():
-            # Its text would quote the header, and with it the key.
-            return Failure(
-                "a header cannot be sent: look for line ends or control characters in ANTHROPIC_API_KEY, "
-                "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS.",
-                passing=False,
-            )
         case httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():
             return Failure(f"{said} Check ANTHROPIC_BASE_URL ({url}).", passing=False)
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from worker.models.retry import Failure
@@ -33,11 +34,14 @@ class EventDecoder:
         self._after_cr = False
         self._after_lf = False
 
-    def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """The events that are complete with this chunk. Raises BrokenStream for data that is not a JSON object."""
+    def feed(self, chunk: bytes) -> Iterable[dict[str, Any]]:
+        """The events that are complete with this chunk, each parsed when it is asked for.
+
+        Raises BrokenStream for data that is not a JSON object, after the events before it.
+        """
         chunk = self._with_unix_lines(chunk)
         if not chunk:
-            return []
+            return ()
         ends_event = b"\n\n" in chunk or (self._after_lf and chunk[0] == 0x0A)
         self._parts.append(chunk)
         self._size += len(chunk)
@@ -45,14 +49,14 @@ class EventDecoder:
         if not ends_event:
             if self._size > MAX_EVENT_BYTES:
                 raise BrokenStream(f"an event is longer than {MAX_EVENT_BYTES} bytes")
-            return []
+            return ()
         data = b"".join(self._parts)
         end = data.rindex(b"\n\n") + 2
         rest = data[end:]
         self._parts, self._size, self._after_lf = [rest], len(rest), rest.endswith(b"\n")
         # Cut at an empty line, so never inside a character: decoding all at once is both cheap and right.
         text = data[:end].decode("utf-8", "replace")
-        return [_parsed(payload) for block in text.split("\n\n") if (payload := _payload(block))]
+        return (_parsed(payload) for block in text.split("\n\n") if (payload := _payload(block)))
 
     def _with_unix_lines(self, chunk: bytes) -> bytes:
         if self._after_cr and chunk.startswith(b"\n"):

@@ -16,9 +16,9 @@ from typing import cast
 import httpcore2
 import httpx2
 
-from worker.models.lanes import Lanes
 from worker.web.addresses import Address, refusal
 from worker.web.targets import Forbidden, PrivateHosts, Target, target
+from worker.web.transport import Pooled
 
 MAX_TRIES = 4
 """Addresses of one host that are tried."""
@@ -48,7 +48,7 @@ class Network(httpcore2.AsyncNetworkBackend):
         return await _TCP.connect_tcp(host, port, timeout, local_address, socket_options)
 
 
-class GuardedTransport(Lanes):
+class GuardedTransport(Pooled):
     """A transport for httpx2 clients that dials nothing but public addresses, and what ``private_hosts`` names.
 
     Each request of a client is judged, those that follow a redirect too. Responses stream; their size is the caller's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -82,8 +83,9 @@ async def test_an_endpoint_that_answers_nothing_at_all_is_a_stall_too(fake: Fake
     await until(lambda: fake.aborted == 2)
 
 
-async def test_what_a_failed_try_cost_is_said(fake: FakeModel) -> None:
-    fake.script("", [Turn([text(MANY)], usage={"input_tokens": 1000}, faults=[overload(), refuse(529)])])
+@pytest.mark.parametrize("fault", [overload(), bad_json()], ids=lambda fault: fault.kind)
+async def test_what_a_failed_try_cost_is_said(fake: FakeModel, fault: Fault) -> None:
+    fake.script("", [Turn([text(MANY)], usage={"input_tokens": 1000}, faults=[fault, refuse(529)])])
     streamed, refused = retries(await parts_of(model_of(fake), "hello"))
     assert streamed.wasted == Usage(input_tokens=1000, output_tokens=1, cost_usd=0.00201)
     assert refused.wasted == Usage()
@@ -137,6 +139,21 @@ async def test_an_endpoint_that_is_down_is_named() -> None:
     with pytest.raises(ModelUnavailable, match=f"after 6 tries; .*no connection to {url}"):
         await parts_of(model, "hello")
     await close_models()
+
+
+@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000])
+async def test_an_endpoint_that_speaks_no_http_is_told(said: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        endpoint = {"ANTHROPIC_API_KEY": SecretStr("sk-key-x"), "ANTHROPIC_BASE_URL": SecretStr(url)}
+        with pytest.raises(ModelUnavailable, match=f"{url}/v1/messages .*after 6 tries.*ANTHROPIC_BASE_URL"):
+            await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+        await close_models()
 
 
 SPENT = {"details": {"error_code": "enforced_spend_limit_reached"}}

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.delegation import Usage
+from worker.models.assembly import Assembly
+from worker.models.base import Begun, TextPart
 from worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder
 
 JSON = st.recursive(
@@ -54,7 +57,7 @@ def test_one_byte_at_a_time_is_enough(events: list[dict[str, Any]], end: str) ->
 def test_an_event_is_there_as_soon_as_its_last_byte_is(end: str) -> None:
     raw = encoded({"type": "ping"}, end, noise=False)
     decoder = EventDecoder()
-    assert decoder.feed(raw[:-1]) + decoder.feed(raw[-1:]) == [{"type": "ping"}]
+    assert [*decoder.feed(raw[:-1]), *decoder.feed(raw[-1:])] == [{"type": "ping"}]
 
 
 def test_a_character_cut_in_two_is_read_whole() -> None:
@@ -102,5 +105,14 @@ def test_an_event_that_never_ends_breaks_the_stream() -> None:
 
 def test_half_a_character_is_shown_as_one_that_is_missing() -> None:
     decoder = EventDecoder()
-    events = decoder.feed(b'data: {"type":"x","text":"a\\ud83d b \\ud83d\\ude00"}\n\n')
-    assert list(events) == [{"type": "x", "text": "a\ufffd b \U0001f600"}]
+    events = [*decoder.feed(b'data: {"type":"x","text":"a\\ud83d b \\ud83d\\ude00"}\n\n')]
+    assert events == [{"type": "x", "text": "a\ufffd b \U0001f600"}]
+
+
+def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() -> None:
+    begun = b'data: {"type":"message_start","message":{"usage":{"input_tokens":7}}}\n\n'
+    said = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hello"}}\n\n'
+    assembly = Assembly(None)
+    parts = assembly.take(EventDecoder().feed(begun + said + b"data: {not JSON\n\n" + said))
+    assert parts == [Begun(Usage(input_tokens=7, cost_usd=None)), TextPart("Hello")]
+    assert isinstance(assembly.failure, BrokenStream)

@@ -161,7 +161,7 @@ async def test_native_calls_of_the_model_are_spelled_out_when_they_are_sent() ->
 
 
 async def test_watchers_see_the_words_and_no_xml(fake: FakeModel) -> None:
-    fake.script("", [Turn([text(f"I read a <tool of mine.\n\n{CALL}\nand that.\n")], pieces=60)])
+    fake.script("", [Turn([text(f"I read a <tool of mine.\n\n{CALL}\nand that.\n")], pieces=60, pace=0.002)])
     parts = await parts_of(XmlCalls(model_of(fake)), "hello")
     assert isinstance(parts[-1], Reply)
     assert shown(parts) == parts[-1].text == "I read a <tool of mine.\n\n\nand that."
