@@ -184,7 +184,7 @@ def broker_url(redis_url: str) -> str:
 
 
 class SafeChannel(kombu_redis.Channel):
-    """Keeps a worker of Celery 5.7.0 alive when Redis restarts.
+    """Keeps a worker of Celery 5.7.0 alive when Redis restarts, and makes no new client for every command.
 
     Its consumer closes a broken connection twice. The second time the channel has lost its connection and answers
     with an AttributeError, which ends the worker, where a ConnectionError makes it connect again.
@@ -194,6 +194,16 @@ class SafeChannel(kombu_redis.Channel):
         if self.connection is None or self.connection.client is None:
             raise redis.exceptions.ConnectionError("the connection to Redis was closed")
         return super()._connparams(asynchronous)
+
+    _client: Any = None
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        if asynchronous:
+            return super()._create_client(asynchronous)
+        # A client is only a face of its pool, but redis-py takes longer to make one than to use it.
+        if self._client is None or self._client.connection_pool is not self.pool:
+            self._client = super()._create_client()
+        return self._client
 
 
 @cache

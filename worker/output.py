@@ -77,7 +77,7 @@ def write_private(files: Files, path: str, data: bytes) -> str:
 
 def valid(text: str) -> str:
     """The text with halves of characters (from names and files in old encodings) shown as U+FFFD."""
-    return _HALF_CHARACTER.sub("\ufffd", text)
+    return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
 
 
 def one_line(name: str) -> str:

@@ -102,7 +102,8 @@ class Endpoint:
         # Compressed events would have to wait for each other, and are small anyway.
         self._headers["accept-encoding"] = "identity"
         self._url = client.base_url.join("v1/messages")
-        self._timeout = httpx2.Timeout(access.patience.read_timeout, connect=access.patience.connect_timeout)
+        timeout = httpx2.Timeout(access.patience.read_timeout, connect=access.patience.connect_timeout)
+        self._timeouts = {"timeout": timeout.as_dict()}
         self.url = str(self._url.copy_with(userinfo=b""))
         self.has_credentials = bool(
             client.custom_auth
@@ -114,9 +115,7 @@ class Endpoint:
     @asynccontextmanager
     async def ask(self, body: bytes) -> AsyncGenerator[Answer]:
         """Sends one request; its answer is closed at the end, whatever was read of it. Raises httpx2.HTTPError."""
-        request = self._http.build_request(
-            "POST", self._url, content=body, headers=self._headers, timeout=self._timeout
-        )
+        request = httpx2.Request("POST", self._url, headers=self._headers, content=body, extensions=self._timeouts)
         try:
             response = await self._http.send(request, stream=True)
             chunks = _chunks(response)
