@@ -37,6 +37,10 @@ ANSWER_SECONDS = 5.0
 """How long a round trip may take; after it Redis is away."""
 
 
+PACE_SECONDS = 0.005
+"""Between two round trips that nobody waits for: what is asked for in it goes out together."""
+
+
 def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
     """A client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent before the first command.
 
@@ -95,7 +99,8 @@ class _Job:
 class Pipe:
     """One ordered stream of commands to Redis, shared by all runs of a process.
 
-    What is asked for while a round trip is under way goes out together in the next one. While Redis is away
+    What is asked for while a round trip is under way, or soon after it and without ``hurry``, goes out together in
+    the next one. While Redis is away
     everything waits, in order; each script bears being sent twice. The caller's cancellation never reaches the
     socket, so no connection is ever left in the middle of an answer.
     """
@@ -108,6 +113,7 @@ class Pipe:
         self._loaded = False
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._connection: Any = None
         self.away = False
@@ -129,9 +135,13 @@ class Pipe:
             job.done.cancel()
 
     def script(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[Any]:
-        """Asks for a script's run; the answer comes in the future."""
+        """Asks for a script's run; the answer comes in the future. Whoever waits for it says ``hurry``."""
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
         return self._ask(("EVALSHA", script.sha, len(keys), *keys, *args), transient=False)
+
+    def hurry(self) -> None:
+        """Sends what was asked for without waiting for more."""
+        self._hurried.set()
 
     def publish(self, channel: str, message: str) -> None:
         """Sends a transient frame: lost while Redis is away, because it would be stale afterwards."""
@@ -145,11 +155,18 @@ class Pipe:
         return job.done
 
     async def _pump(self) -> None:
-        delay = 0.05
+        delay, next_time = 0.05, 0.0
+        loop = asyncio.get_running_loop()
         while True:
             while not self._jobs:
                 self._wake.clear()
                 await self._wake.wait()
+            if (early := next_time - loop.time()) > 0 and not self._hurried.is_set():
+                timer = loop.call_later(early, self._hurried.set)
+                await self._hurried.wait()
+                timer.cancel()
+            self._hurried.clear()
+            next_time = loop.time() + PACE_SECONDS
             batch = [self._jobs[i] for i in range(min(len(self._jobs), self.BATCH))]
             try:
                 answers = await self._send(batch)

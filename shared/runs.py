@@ -135,7 +135,10 @@ class RunStore:
         """
         args = [id, token, worker, int(lease_seconds * 1000), now().isoformat(), owner]
         keys = [record_key(id), LEASES]
-        verdict, *rest = await (pipe.script(CLAIM, keys, args) if pipe else CLAIM.run(self.redis, keys, args))
+        asked = pipe.script(CLAIM, keys, args) if pipe else CLAIM.run(self.redis, keys, args)
+        if pipe:
+            pipe.hurry()
+        verdict, *rest = await asked
         if verdict != "claimed":
             return None
         fence, attempt, seq, request, limits, checkpoint, depth = rest

@@ -84,6 +84,7 @@ class Emitter:
         """Returns when all that was said is kept. Raises ``Fenced`` where it is no longer ours to say."""
         self._flush()
         if self._last is not None:
+            self._pipe.hurry()
             await asyncio.shield(self._last)
         if self._fenced:
             raise Fenced

@@ -16,6 +16,7 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -35,6 +36,10 @@ from worker.watchdog import Watchdog
 
 __all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 
+SWITCH_SECONDS = 0.0001
+"""How long a thread may keep the interpreter while another one wants it. Python's 5 ms would pass at every answer that
+Celery's thread gets from Redis while the loop is busy: tickets would be taken twenty a second.
+"""
 THREADS = 8
 """For files and diffs. More would only queue at the disk, and every one may hold a file's text."""
 
@@ -80,6 +85,7 @@ class AsyncPool(BasePool):
 
     def on_start(self) -> None:
         share_request_stacks(self.app)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self._thread.start()
         try:
