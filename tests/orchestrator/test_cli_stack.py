@@ -67,7 +67,7 @@ async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:
 
 async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(tmp_path: Path) -> None:
     script = tmp_path / "slow.json"
-    turns = [{"delay": 2, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
+    turns = [{"delay": 6, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
     script.write_text(json.dumps({"rules": [{"turns": turns}]}))
     here = {
         "DEPUTIZE_HOME": str(tmp_path / "home"),
