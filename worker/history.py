@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pydantic_core import to_json
+
 from worker.models.base import Call, Reply
 from worker.tools.base import ToolResult
 
@@ -83,4 +85,4 @@ def user_message(text: str) -> bytes:
 
 
 def _encoded(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    return to_json(message)

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import to_json
+
 from shared.errors import ErrorType
 from worker.emit import Emitter
 from worker.steps import in_doubt
@@ -38,7 +40,7 @@ class Ledger:
     def finish(self, call: str, result: ToolResult) -> None:
         """Notes the call's answer together with its step's end."""
         state = {"state": "finished", "content": result.content, "error": result.error, "type": result.error_type}
-        self._emit.mark(call, json.dumps(state, ensure_ascii=False))
+        self._emit.mark(call, to_json(state).decode())
 
     def clear(self) -> None:
         """The turn is answered."""

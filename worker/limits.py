@@ -172,14 +172,14 @@ class Meter:
         return allowed
 
     def checkpoint(self) -> dict[str, object]:
-        """What the next attempt must know; read back by ``restored``."""
+        """What the next attempt must know, to be encoded on its way; read back by ``restored``."""
         return {
             "turns": self.turns,
             "toolCalls": self.tool_calls,
-            "usage": self.usage.to_dict(),
-            "wasted": self.wasted.to_dict(),
+            "usage": self.usage,
+            "wasted": self.wasted,
             "elapsed": round(self.elapsed, 3),
-            "begun": self.begun_reply and self.begun_reply.to_dict(),
+            "begun": self.begun_reply,
             "begunTurn": self.begun_turn,
             "booked": self.booked,
         }

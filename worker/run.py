@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
+
+from pydantic_core import to_json
 
 from shared import log as logs
 from shared.connection import AWAY
@@ -237,7 +238,7 @@ class Run:
 
     def _checkpoint(self) -> None:
         kept = self.meter.checkpoint() | ({"window": self.loop.window.billed} if self.loop else {})
-        self.emit.set({"checkpoint": json.dumps(kept), "progress": self._progress().to_json()})
+        self.emit.set({"checkpoint": to_json(kept).decode(), "progress": self._progress().to_json()})
 
     def _progress(self) -> Progress:
         return Progress(

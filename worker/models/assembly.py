@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from shared.delegation import Usage
 from worker.models.base import Begun, Call, Part, Price, Reply, TextPart, ThinkingPart
 from worker.models.retry import Failure, told_in_stream
 from worker.models.stream import BrokenStream, whole
+from worker.strict_json import is_shallow, parsed
 
 GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 """The deltas that come in many pieces, and the key of the piece."""
@@ -171,13 +171,10 @@ def _finished(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]
 
 def _arguments(block: _Block) -> tuple[dict[str, Any], str | None]:
     text = "".join(block.pieces)
-    if not text.strip():
-        given = block.start.get("input")
-        return (given if isinstance(given, dict) else {}), None
     try:
-        arguments = whole(json.loads(text))
+        arguments = whole(parsed(text)) if text.strip() else block.start.get("input") or {}
     except ValueError as error:
         return {}, f"the arguments are not valid JSON ({error}): {text[:200]}"
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or not is_shallow(arguments):
         return {}, f"the arguments must be a JSON object, not {text[:200]}"
     return arguments, None

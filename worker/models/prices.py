@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -14,7 +14,11 @@ from worker.models.base import Price
 
 def price_of(model: str, day: date | None = None) -> Price | None:
     """The price that holds on a day (default: today, UTC), or None. A dated name has its model's price."""
-    day = day or datetime.now(UTC).date()
+    return _price_on(day or datetime.now(UTC).date(), model)
+
+
+@lru_cache(maxsize=64)
+def _price_on(day: date, model: str) -> Price | None:
     dated = re.fullmatch(r"(.+)-\d{8}", model)
     rows = _table().get(dated[1] if dated else model, [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]

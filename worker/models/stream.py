@@ -82,7 +82,7 @@ def _payload(block: str) -> str | None:
 def _parsed(payload: str) -> dict[str, Any]:
     try:
         event = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
     if "\\ud" in payload or "\\uD" in payload:
         event = whole(event)

@@ -6,7 +6,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
+
+from worker.strict_json import parsed
 
 _ENTRIES = ("anyOf", "oneOf", "allOf")
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
@@ -16,7 +18,6 @@ _LOOKS_INTEGER = re.compile(r"-?(?:0|[1-9]\d*+)", re.ASCII)
 _LOOKS_FLOAT = re.compile(r"-?(?:0|[1-9]\d*+)\.\d++", re.ASCII)
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 _LONGEST_NUMBER = 400
-_MAX_DEPTH = 64
 _MAX_REFERENCES = 8
 _UNFIT = object()
 """Says that a text is no value of the type asked for."""
@@ -93,38 +94,18 @@ def _structure(text: str, types: frozenset[str]) -> Any:
     if not types & {"array", "object"}:
         return _UNFIT
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = parsed(text)
         if _HALF_CHARACTER.search(text):
             value = json.loads(_whole(json.dumps(value, ensure_ascii=False)))
-    except (ValueError, RecursionError):
+    except ValueError:
         return _UNFIT
     fits = ("array" in types and isinstance(value, list)) or ("object" in types and isinstance(value, dict))
-    return value if fits and _is_shallow(value) else _UNFIT
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    return number if math.isfinite(number) else _refuse(digits)
+    return value if fits else _UNFIT
 
 
 def _whole(text: str) -> str:
     """The text with halves of surrogate pairs, which nothing of ours could carry on, as U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _is_shallow(value: Any) -> bool:
-    """Whether everything that will encode the value again can: encoders have a depth that they refuse."""
-    level = [value]
-    for _ in range(_MAX_DEPTH + 1):
-        inner = [part for part in level if isinstance(part, list | dict)]
-        if not inner:
-            return True
-        level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
-    return False
 
 
 def _by_looks(text: str) -> Any:
