@@ -19,6 +19,7 @@ from shared.wire import now
 from shared.writing import Writing
 from worker.output import clip
 
+MIN_SECRET = 8
 FRAME_SECONDS = 0.05
 """Text deltas are gathered into at most one frame in this time."""
 
@@ -29,7 +30,8 @@ class Emitter:
     def __init__(self, pipe: Pipe, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
         self._pipe = pipe
         self._claim = claim
-        self._secrets = [secret for secret in secrets if len(secret) >= 8]
+        self._secrets: list[str] = []
+        self.hide(secrets)
         self._on_fenced = on_fenced
         self._seq = claim.seq
         self._length = len(claim.history)
@@ -45,6 +47,10 @@ class Emitter:
         self._fenced = False
         self._left = False
         self._retention = 0
+
+    def hide(self, secrets: Sequence[str]) -> None:
+        """From now on none of these values is said; what is shorter than MIN_SECRET characters could be any word."""
+        self._secrets += [secret for secret in secrets if len(secret) >= MIN_SECRET]
 
     def emit(self, event: Event) -> None:
         """Publishes an event; a durable one is kept and numbered."""

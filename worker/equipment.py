@@ -37,11 +37,18 @@ class Equipment:
 
 @asynccontextmanager
 async def equipped(
-    claim: Claim, services: Services, workspace: Workspace, children: Children, warn: Callable[[str], None]
+    claim: Claim,
+    services: Services,
+    workspace: Workspace,
+    children: Children,
+    *,
+    warn: Callable[[str], None],
+    hide: Callable[[Sequence[str]], None],
 ) -> AsyncGenerator[Equipment]:
     """Opens sandbox and tools; when the block ends, nothing of them is alive.
 
-    ``warn`` hears of tools that cannot be had. Raises ``Invalid`` for a request that names tools nobody offers.
+    ``warn`` hears of tools that cannot be had, ``hide`` of secrets that tools are given. Raises ``Invalid`` for a
+    request that names tools nobody offers.
     """
     request = claim.request
     async with AsyncExitStack() as opened:
@@ -49,7 +56,7 @@ async def equipped(
         opened.push_async_callback(sandbox.shells.end)
         told = None if claim.tools is None else frozen.read(claim.tools)
         asked = request.tools if told is None else [each.name for each in told]
-        place = Place(claim.id, asked, workspace.files, sandbox, warn)
+        place = Place(claim.id, asked, workspace.files, sandbox, warn, hide)
         registry = Registry(services.tools)
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):

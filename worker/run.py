@@ -123,7 +123,8 @@ class Run:
         if not history.messages:
             history.ask(first_message(request))
         await self.children.recall(self.meter)
-        async with equipped(self.claim, services, self.workspace, self.children, self._missing) as equipment:
+        opening = equipped(self.claim, services, self.workspace, self.children, warn=self._missing, hide=self.emit.hide)
+        async with opening as equipment:
             self.reaped = equipment.context.sandbox.reaped
             self.emit.set(equipment.kept)
             self.children.equip(equipment.kit, self.workspace.path, history.unanswered)

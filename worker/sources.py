@@ -24,6 +24,8 @@ class Place:
     sandbox: Sandbox
     warn: Callable[[str], None]
     """Tells people that something is missing; the run goes on without it (S000-024)."""
+    hide: Callable[[Sequence[str]], None] = lambda values: None
+    """Makes these values unreadable wherever the run says something (P-17)."""
     missing: list[str] = field(default_factory=list[str])
     """How the names begin of tools that cannot be had right now."""
 

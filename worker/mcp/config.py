@@ -9,12 +9,13 @@ shows read-only), ``idleSeconds`` (how long a call may go on without a word).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -25,6 +26,8 @@ from worker.sandbox.environment import MOUNT
 MAX_BYTES = 1024 * 1024
 _FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "show"}
 """Keys whose texts may hold variables."""
+_SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
+_SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
 USERS_OWN = Path("~/.config/deputize/mcp.json")
 _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
     "stdio": "stdio",
@@ -109,6 +112,12 @@ class Server(BaseModel):
     def host(self) -> str:
         """``name`` or ``name:port`` of its url."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def secrets(self) -> list[str]:
+        """What it is given that nobody must read: variables, headers and parts of the url that are called like it."""
+        given = [*self.env.items(), *self.headers.items(), *parse_qsl(urlsplit(self.url).query)]
+        return [_SCHEME.sub("", value) for name, value in given if _SECRET_NAME.search(name)]
 
     @property
     def is_free(self) -> bool:

@@ -68,6 +68,7 @@ class McpServers:
                 place.miss(prefix(name))
                 place.warn(problem)
         wanted = [server for server in config.servers if place.wants(prefix(server.name))]
+        place.hide([secret for server in wanted for secret in server.secrets])
         tools = await self._served(wanted, place, opened) if wanted else ()
         if not tools:
             place.warn("No available MCP tools found")

@@ -207,6 +207,14 @@ def test_a_file_that_nobody_named_does_not_reach_beyond_the_sandbox(tmp_path: Pa
     assert not one(tmp_path, {"command": "x", "trust": True}, named=False).trusts("any")
 
 
+@pytest.mark.requirement("P-17")
+def test_what_a_server_is_given_as_a_secret_is_known_by_its_name(tmp_path: Path) -> None:
+    env = {"GITHUB_TOKEN": "ghp_1", "DB_PASSWORD": "pw 2", "NODE_ENV": "production"}
+    assert one(tmp_path, {"command": "x", "env": env}).secrets == ["ghp_1", "pw 2"]
+    headers = {"Authorization": "Bearer abc", "Accept": "text/plain"}
+    assert one(tmp_path, {"url": "https://a.test/?api_key=k1&page=2", "headers": headers}).secrets == ["abc", "k1"]
+
+
 @settings(max_examples=25)
 @given(
     st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)

@@ -115,6 +115,18 @@ async def test_a_run_calls_a_servers_tools_and_reports_what_is_missing(redis_url
         assert "done babbling" in await answers(bench, trusting)
 
 
+@pytest.mark.requirement("P-17")
+async def test_what_a_server_is_given_as_a_secret_is_never_said(redis_url: str, tmp_path: Path) -> None:
+    configure(tmp_path, raw=raw(env={"API_KEY": "sk-of-the-server", "PLACE": "over the rainbow"}))
+    model = script(tmp_path, [call("mcp__raw__environ")], [say("It is sk-of-the-server.")])
+    async with worker(redis_url, tmp_path) as bench:
+        result = await bench.run(model=model, approval_mode="auto")
+        assert result.summary == "It is ***."
+        said = " ".join(envelope.to_json() for envelope in await bench.events(result.delegation_id))
+        assert "over the rainbow" in said
+        assert "sk-of-the-server" not in said
+
+
 async def test_progress_of_a_call_is_live_news_of_its_step(redis_url: str, tmp_path: Path) -> None:
     configure(tmp_path, raw=raw(trust=True))
     async with worker(redis_url, tmp_path) as bench:
