@@ -37,7 +37,7 @@ ANSWER_SECONDS = 5.0
 """How long a round trip may take; after it Redis is away."""
 
 
-PACE_SECONDS = 0.005
+PACE_SECONDS = 0.004
 """Between two round trips that nobody waits for: what is asked for in it goes out together."""
 
 

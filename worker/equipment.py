@@ -75,8 +75,7 @@ async def equipped(
             message_id=request.message_id,
             children=children,
         )
-        kept = {"tools": frozen.written(kit)} if told is None else {}
-        yield Equipment(kit, _told_of(kit, told or ()), context, kept)
+        yield Equipment(kit, _told_of(kit, told or ()), context, {"tools": frozen.written(kit)} if told is None else {})
 
 
 def _told_of(kit: Mapping[str, AnyTool], told: Sequence[frozen.Told]) -> tuple[ToolSpec, ...]:
