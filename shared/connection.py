@@ -31,12 +31,8 @@ T = TypeVar("T")
 
 AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """What Redis being away looks like: trying again later is right, and every script bears it."""
-
-
 ANSWER_SECONDS = 5.0
 """How long a round trip may take; after it Redis is away."""
-
-
 PACE_SECONDS = 0.004
 """Between two round trips that nobody waits for: what is asked for in it goes out together."""
 
@@ -99,10 +95,9 @@ class _Job:
 class Pipe:
     """One ordered stream of commands to Redis, shared by all runs of a process.
 
-    What is asked for while a round trip is under way, or soon after it and without ``hurry``, goes out together in
-    the next one. While Redis is away
-    everything waits, in order; each script bears being sent twice. The caller's cancellation never reaches the
-    socket, so no connection is ever left in the middle of an answer.
+    What is asked for while a round trip is under way, or soon after it and without ``hurry``, goes out together in the
+    next one. While Redis is away everything waits, in order; each script bears being sent twice. The caller's
+    cancellation never reaches the socket, so no connection is ever left in the middle of an answer.
     """
 
     BATCH = 200

@@ -190,12 +190,12 @@ class SafeChannel(kombu_redis.Channel):
     with an AttributeError, which ends the worker, where a ConnectionError makes it connect again.
     """
 
+    _client: Any = None
+
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         if self.connection is None or self.connection.client is None:
             raise redis.exceptions.ConnectionError("the connection to Redis was closed")
         return super()._connparams(asynchronous)
-
-    _client: Any = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:

@@ -38,7 +38,8 @@ __all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 
 SWITCH_SECONDS = 0.0001
 """How long a thread may keep the interpreter while another one wants it. Python's 5 ms would pass at every answer that
-Celery's thread gets from Redis while the loop is busy: tickets would be taken twenty a second.
+Celery's thread gets from Redis while the loop is busy, and at every file that is read: a full worker would take a
+fifth longer.
 """
 THREADS = 8
 """For files and diffs. More would only queue at the disk, and every one may hold a file's text."""
