@@ -48,7 +48,10 @@ def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
     children, files = descendants(), _files()
     yield
-    until_sync(lambda: not (descendants() - children - kept))
+    try:
+        until_sync(lambda: not (descendants() - children - kept))
+    except AssertionError:
+        pytest.fail(f"processes left behind: {_named(descendants() - children - kept)}", pytrace=False)
     assert _files() - kept <= files, f"files left behind: {_files() - files}"
 
 
@@ -82,6 +85,15 @@ def descendants() -> set[int]:
         edge = {pid for pid, parent in parents.items() if parent in edge} - found
         found |= edge
     return found
+
+
+def _named(processes: set[int | str]) -> dict[int | str, str]:
+    """Their command lines, and where in the kernel they wait."""
+    return {
+        pid: " ".join(Path(f"/proc/{pid}/{file}").read_text(errors="replace") for file in ("wchan", "cmdline"))
+        for pid in processes
+        if Path(f"/proc/{pid}").exists()
+    }
 
 
 def _files() -> set[str]:

@@ -10,20 +10,23 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from shared.errors import ErrorType, ToolError
+from tests.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
-from tests.worker.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
+from tests.worker.sandboxes import DAEMON, anyone_alive, argv, bash, outcome, processes_named, said, sandbox_over
 from worker.sandbox import environment
 from worker.sandbox.base import Command
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import Bwrap
 from worker.sandbox.selftest import prove
+from worker.sandbox.tree import children
 
 ROOT = Path(__file__).parents[2]
 PR_SET_DUMPABLE = 4
@@ -323,7 +326,7 @@ async def test_closing_a_sandbox_kills_what_it_still_runs(place: Path) -> None:
         process = await sandbox.start(bash(f"{DAEMON}; echo up; sleep 1000"), heard.append, heard.append)
         await until(lambda: heard)
         assert anyone_alive(place)
-    assert await process.ended == -9
+    assert await process.ended == 137
     assert not anyone_alive(place)
 
 
@@ -344,9 +347,44 @@ def test_a_worker_killed_at_any_moment_leaves_no_process(milliseconds: int, plac
     until_sync(lambda: not (place / "alive").exists() or not anyone_alive(place))
 
 
+@pytest.mark.requirement("P-16", "S000-084")
+def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(place: Path, tmp_path: Path) -> None:
+    """A pipe that is full holds bubblewrap at the one moment at which its child waits for nobody but it."""
+    os.mkfifo(tmp_path / "mark")
+    full = os.open(tmp_path / "mark", os.O_RDWR | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(full, b"x" * 4096)
+
+    async def start_and_die() -> None:
+        with sandbox_over(place, marks=tmp_path) as sandbox:
+            await Bubblewrap.selftest()
+            process = await sandbox.start(bash("sleep 1000", mark="mark"), bytes, bytes)
+            await until(lambda: any(map(children, children(process.pid))))
+            os.kill(os.getpid(), 9)
+
+    before = descendants()
+    assert in_child(lambda: asyncio.run(start_and_die())) == "SIGKILL"
+    until_sync(lambda: descendants() <= before)
+    os.close(full)
+
+
+async def test_what_cannot_be_ended_gently_is_ended_hard(sandbox: Bubblewrap) -> None:
+    process = await sandbox.start(bash("sleep 1000"), bytes, bytes)
+    process.kill_hard()
+    assert await process.ended == -9
+
+
 async def test_the_workers_own_timer_is_not_all_that_bounds_a_command(sandbox: Bubblewrap) -> None:
-    """If we were stopped for ever, the sandbox's first process would still end it."""
-    assert "timeout --signal=KILL 30 " in await said(sandbox, "tr '\\0' ' ' </proc/2/cmdline", timeout=20)
+    """If we were stopped for ever, ``timeout`` would still end it."""
+    process = await sandbox.start(bash("sleep 1000", timeout=20), bytes, bytes)
+    await until(lambda: b"timeout --signal=KILL 30 " in argv(process.pid))
+    await process.end()
+
+
+@pytest.mark.parametrize(("script", "exit_code"), [("trap '' TERM; kill -TERM 0; exit 7", 7), ("kill -TERM 0", 143)])
+async def test_a_command_may_signal_its_own_group(script: str, exit_code: int, sandbox: Bubblewrap) -> None:
+    assert (await sandbox.run(bash(script))).exit_code == exit_code
 
 
 # --- output and errors -------------------------------------------------------------------------

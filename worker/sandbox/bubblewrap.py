@@ -24,6 +24,10 @@ from worker.sandbox.stage import Stage
 
 NOT_BEGUN = 125
 _TMP_BYTES = 256 * 1024 * 1024
+_DIES_WITH_US = ("--pdeathsig", "ALRM", "--")
+"""``timeout`` takes the alarm of our death for its own and kills the process group: bubblewrap's child, too, which
+would wait for ever were only its parent killed, and that before it could make the child die with it.
+"""
 _LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
 _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -182,20 +186,21 @@ class Bubblewrap:
         bwrap = self._bwrap or (self._proof.bwrap if self._proof else None)
         if bwrap is None:
             raise Misconfigured(self.broken or "no bubblewrap passed the self-test")
-        outer = [str(environment.tool("choom")), "-n", "800", "--"]  # the OOM killer takes the sandbox, not the worker
+        tool = environment.tool
+        outer = [tool("choom"), "-n", "800", "--"]  # the OOM killer takes the sandbox, not the worker
         program = bwrap.program
         if owner := environment.owner():
             stage = self._on_stage(bwrap)
-            outer += [str(environment.tool("nsenter")), f"--mount=/proc/{os.getpid()}/fd/{stage.fd}"]
+            outer += [tool("nsenter"), f"--mount=/proc/{os.getpid()}/fd/{stage.fd}"]
             outer += [f"--setgid={owner[1]}", f"--setuid={owner[0]}", "--"]
             if bwrap.parts:
                 program = Path(stage.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
         options = _memory("options", b"\0".join(map(os.fsencode, self._options(command, fds))), fds)
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
-        seconds = math.ceil(command.timeout) + 10
-        inner = [*(str(environment.tool("prlimit")), *_LIMITS, "--"), "/bin/sh", "-c", script, self._word]
-        bound = [str(environment.tool("timeout")), "--signal=KILL", str(seconds)]  # ours ends it earlier, if we live
-        return [*outer, str(program), "--args", str(options), "--", *inner, *bound, *command.argv]
+        seconds = math.ceil(command.timeout) + 10  # we end it earlier, if we are not stopped ourselves
+        outer += [tool("setpriv"), *_DIES_WITH_US, tool("timeout"), "--signal=KILL", str(seconds)]
+        inner = [tool("prlimit"), *_LIMITS, "--", "/bin/sh", "-c", script, self._word]
+        return [*outer, str(program), "--args", str(options), "--", *inner, *command.argv]
 
     def _options(self, command: Command, fds: list[int]) -> list[str]:
         options = [*_NAMESPACES, *environment.system_directories()]

@@ -66,11 +66,11 @@ def bubblewraps() -> list[Bwrap]:
 
 
 @cache
-def tool(name: str) -> Path:
-    """A program of the system that starting a sandbox needs. Raises Misconfigured that names its package."""
+def tool(name: str) -> str:
+    """A program of the system that starting a sandbox needs. Raises Misconfigured that names its packages."""
     if path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"):
-        return Path(path)
-    raise Misconfigured(f"the sandbox needs the program {name}; install the package util-linux")
+        return path
+    raise Misconfigured(f"the sandbox needs the program {name}; install the packages util-linux and coreutils")
 
 
 @cache

@@ -14,11 +14,14 @@ from worker.sandbox.stdin import Stdin
 from worker.sandbox.tree import asked_to_end, children, command_line, opened, tell
 
 READY = b"ready\n"
-GUARD = 'echo ready >&2; read -r go || exit 125; "$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
+GUARD = (
+    "echo ready >&2; read -r go || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
+    '"$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
+)
 """The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
 
 By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run:
-that is exit code 125.
+that is exit code 125. A command that signals its own process group reaches the guard, which goes on.
 When the command has ended it says which processes are left behind; ``$0`` is a word that no command knows.
 """
 _LEFT = (
@@ -31,7 +34,7 @@ MERGED = " 2>&1"
 _CHUNK = 256 * 1024
 _PATIENCE = 5.0
 MAX_REAPED = 20
-OURS = ("/usr/bin/timeout ", "/bin/timeout ", "/bin/sh -c echo ready")
+OURS = "/bin/sh -c echo ready"
 
 Sink = Callable[[bytes], None]
 
@@ -129,8 +132,7 @@ class Process:
         guard = next(iter(children(self._init_pid)), 0) if self._init is not None else 0
         held = opened(guard, self._init_pid) if guard else None
         if held is not None:
-            ours = (guard, *children(guard))  # the second one is ``timeout``
-            opening = [opened(pid, parent) for pid, parent in self._living() if pid not in ours]
+            opening = [opened(pid, parent) for pid, parent in self._living() if pid != guard]
             others = [fd for fd in opening if fd is not None]
             try:
                 tell(held, signal.SIGSTOP)
@@ -160,17 +162,15 @@ class Process:
         if self.ended.done():
             return
         if not self._started:
-            # Killed half-way, bubblewrap would leave its child waiting for ever. Without our word it ends by itself.
-            self._stdin.drop()
-            return
-        if self._init is not None:
+            self._stdin.drop()  # without our word it ends by itself
+        elif self._init is not None:
             self._note_living()
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
-        self._process.kill()
 
     def kill_hard(self) -> None:
-        """For a sandbox that ``kill`` did not end."""
-        self._process.kill()
+        """For a sandbox that ``kill`` did not end: with bubblewrap, its child that may wait for it."""
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _read(self, fd: int) -> None:
         try:
@@ -189,7 +189,7 @@ class Process:
         if not word or (before and not before.endswith(b"\n")):
             return
         self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
-        self._init_pid = next(iter(children(self._process.pid)), 0)
+        self._init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
         self._started = True
@@ -210,7 +210,7 @@ class Process:
         self._loop.add_reader(self._init, self._finish)
 
     def _note_living(self) -> None:
-        """Remembers what lives in the sandbox; the guard and ``timeout`` are ours and not the command's."""
+        """Remembers what lives in the sandbox; the guard is ours and not the command's."""
         for pid, _ in self._living():
             line = command_line(pid)
             if line and not line.startswith(OURS):
