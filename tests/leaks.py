@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -87,7 +87,7 @@ def descendants() -> set[int]:
     return found
 
 
-def _named(processes: set[int | str]) -> dict[int | str, str]:
+def _named(processes: Iterable[int]) -> dict[int, str]:
     """Their command lines, and where in the kernel they wait."""
     return {
         pid: " ".join(Path(f"/proc/{pid}/{file}").read_text(errors="replace") for file in ("wchan", "cmdline"))
