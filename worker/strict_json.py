@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NoReturn
+
+from worker.output import valid
 
 MAX_DEPTH = 64
 """No tool's arguments need so much, and encoders have a depth that they refuse."""
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str) -> Any:
-    """Raises ValueError for what is no JSON (NaN, too), for numbers that are no finite float, and for deep nesting."""
+    """The value, with halves of surrogate pairs as U+FFFD.
+
+    Raises ValueError for what is no JSON (NaN, too), for numbers that are no finite float, and for deep nesting.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        deep = not is_shallow(value)
     except RecursionError:
-        value, deep = None, True
-    if deep:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-    return value
+        raise _too_deep() from None
+    return whole(shallow(value)) if _HALF_CHARACTER.search(text) else shallow(value)
 
 
-def is_shallow(value: Any) -> bool:
-    """Whether it is nested at most MAX_DEPTH deep."""
+def shallow(value: Any) -> Any:
+    """The value itself. Raises ValueError where it is nested more than MAX_DEPTH deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         inner = [part for part in level if isinstance(part, list | dict)]
         if not inner:
-            return True
+            return value
         level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
-    return False
+    raise _too_deep()
+
+
+def whole(value: Any) -> Any:
+    """The value with halves of surrogate pairs, which no JSON of ours could carry on, as U+FFFD."""
+    match value:
+        case str():
+            return valid(value)
+        case list():
+            return [whole(part) for part in value]
+        case dict():
+            return {whole(key): whole(part) for key, part in value.items()}
+        case _:
+            return value
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested more than {MAX_DEPTH} deep")
 
 
 def _refuse(constant: str) -> NoReturn:

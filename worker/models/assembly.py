@@ -9,8 +9,8 @@ from typing import Any
 from shared.delegation import Usage
 from worker.models.base import Begun, Call, Part, Price, Reply, TextPart, ThinkingPart
 from worker.models.retry import Failure, told_in_stream
-from worker.models.stream import BrokenStream, whole
-from worker.strict_json import is_shallow, parsed
+from worker.models.stream import BrokenStream
+from worker.strict_json import parsed, shallow
 
 GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 """The deltas that come in many pieces, and the key of the piece."""
@@ -172,9 +172,9 @@ def _finished(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]
 def _arguments(block: _Block) -> tuple[dict[str, Any], str | None]:
     text = "".join(block.pieces)
     try:
-        arguments = whole(parsed(text)) if text.strip() else block.start.get("input") or {}
+        arguments = parsed(text) if text.strip() else shallow(block.start.get("input") or {})
     except ValueError as error:
         return {}, f"the arguments are not valid JSON ({error}): {text[:200]}"
-    if not isinstance(arguments, dict) or not is_shallow(arguments):
+    if not isinstance(arguments, dict):
         return {}, f"the arguments must be a JSON object, not {text[:200]}"
     return arguments, None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from worker.models.retry import Failure
+from worker.strict_json import whole
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on one unfinished event; a peer that never ends one must not fill the memory."""
-
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class BrokenStream(Failure):
@@ -82,23 +80,10 @@ def _payload(block: str) -> str | None:
 def _parsed(payload: str) -> dict[str, Any]:
     try:
         event = json.loads(payload)
+        if "\\ud" in payload or "\\uD" in payload:
+            event = whole(event)
     except (ValueError, RecursionError):
         raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
-    if "\\ud" in payload or "\\uD" in payload:
-        event = whole(event)
     if not isinstance(event, dict):
         raise BrokenStream(f"an event is not a JSON object: {payload[:80]!r}")
     return event
-
-
-def whole(value: Any) -> Any:
-    """The value with halves of surrogate pairs, which no JSON of ours could carry on, as U+FFFD."""
-    match value:
-        case str():
-            return value if value.isascii() else _HALF_CHARACTER.sub("\ufffd", value)
-        case list():
-            return [whole(part) for part in value]
-        case dict():
-            return {whole(key): whole(part) for key, part in value.items()}
-        case _:
-            return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ _INTEGER = re.compile(r"[+-]?\d++", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?", re.ASCII)
 _LOOKS_INTEGER = re.compile(r"-?(?:0|[1-9]\d*+)", re.ASCII)
 _LOOKS_FLOAT = re.compile(r"-?(?:0|[1-9]\d*+)\.\d++", re.ASCII)
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 _LONGEST_NUMBER = 400
 _MAX_REFERENCES = 8
 _UNFIT = object()
@@ -95,17 +93,10 @@ def _structure(text: str, types: frozenset[str]) -> Any:
         return _UNFIT
     try:
         value = parsed(text)
-        if _HALF_CHARACTER.search(text):
-            value = json.loads(_whole(json.dumps(value, ensure_ascii=False)))
     except ValueError:
         return _UNFIT
     fits = ("array" in types and isinstance(value, list)) or ("object" in types and isinstance(value, dict))
     return value if fits else _UNFIT
-
-
-def _whole(text: str) -> str:
-    """The text with halves of surrogate pairs, which nothing of ours could carry on, as U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _by_looks(text: str) -> Any:

@@ -21,6 +21,8 @@ JSON = st.recursive(
 )
 EVENTS = st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=6)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+DEEP = b'{"a": ' + b"[" * 800 + b"[]" + b"]" * 800 + b"}"
+"""Read by ``json``, and too deep to be gone through by a function that calls itself."""
 
 
 def encoded(event: dict[str, Any], end: str, noise: bool) -> bytes:
@@ -90,7 +92,7 @@ def test_an_unfinished_event_is_none() -> None:
     assert decoded([b'data: {"a": 1}\n']) == []
 
 
-@pytest.mark.parametrize("data", [b'{"a": ', b"hello", b"[1]", b'"text"'])
+@pytest.mark.parametrize("data", [b'{"a": ', b"hello", b"[1]", b'"text"', DEEP.replace(b"[]", rb'["\ud83d"]')])
 def test_data_that_is_no_json_object_breaks_the_stream(data: bytes) -> None:
     with pytest.raises(BrokenStream) as broken:
         decoded([b"data: " + data + b"\n\n"])
@@ -116,3 +118,16 @@ def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() 
     parts = assembly.take(EventDecoder().feed(begun + said + b"data: {not JSON\n\n" + said))
     assert parts == [Begun(Usage(input_tokens=7, cost_usd=None)), TextPart("Hello")]
     assert isinstance(assembly.failure, BrokenStream)
+
+
+def test_arguments_that_come_whole_are_checked_like_those_in_pieces() -> None:
+    value: Any = {}
+    for _ in range(70):
+        value = {"a": value}
+    assembly = Assembly(None)
+    assembly.take([{"type": "content_block_start", "content_block": {"type": "tool_use", "id": "1", "input": value}}])
+    (made,) = assembly.finish().calls
+    assert (made.arguments, made.problem) == (
+        {},
+        "the arguments are not valid JSON (it is nested more than 64 deep): ",
+    )
