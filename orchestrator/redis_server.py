@@ -25,10 +25,11 @@ CONFIGURATION = """\
 dir {folder}
 daemonize no
 databases 16
-# What was accepted must outlive the server: at most the last second is lost, and only with the machine.
+# What was answered is on the disk: a mark that a command has begun must outlive whoever set it, or it is run twice.
+# With everysec a server that is killed loses a second, too: while a sync is slow it answers before it writes.
 save ""
 appendonly yes
-appendfsync everysec
+appendfsync always
 # An evicted lease or queue would be data loss; a refused write is only an error.
 maxmemory-policy noeviction
 # A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.

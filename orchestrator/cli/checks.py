@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -97,7 +98,7 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
     if url is None:
         yield _embedded(settings)
         return
-    from redis.exceptions import RedisError
+    from redis.exceptions import RedisError, ResponseError
 
     from shared.connection import connect
 
@@ -109,6 +110,8 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
             took = time.perf_counter() - began
             info: dict[str, Any] = await redis.info()
             clock, _ = await redis.time()
+            with suppress(ResponseError):  # a provider's server may not tell
+                info |= await redis.config_get("appendfsync")
     except (RedisError, OSError, ValueError) as error:
         yield Row("✗", "redis", f"does not answer: {error}", "start it, or set DEPUTIZE_REDIS_URL right")
         return
@@ -142,9 +145,18 @@ def _eviction(info: dict[str, Any]) -> Row:
 
 
 def _persistence(info: dict[str, Any]) -> Row:
-    if info.get("aof_enabled"):
-        return Row("✓", "aof", "on: what was accepted outlives Redis")
-    return Row("!", "aof", "off: a restart of Redis loses work", "CONFIG SET appendonly yes")
+    if not info.get("aof_enabled"):
+        return Row("!", "aof", "off: a restart of Redis loses work", "CONFIG SET appendonly yes")
+    match info.get("appendfsync"):
+        case "always":
+            return Row("✓", "aof", "on: what was answered outlives Redis")
+        case None:
+            return Row(
+                "!", "aof", "on, but how soon it is on the disk cannot be asked", "see that appendfsync is always"
+            )
+        case soon:
+            said = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
+            return Row("!", "aof", said, "CONFIG SET appendfsync always")
 
 
 def _clock(theirs: int) -> Row:

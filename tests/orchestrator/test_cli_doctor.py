@@ -59,7 +59,11 @@ async def test_on_a_fresh_machine_nothing_is_broken_and_every_warning_says_what_
 
 @pytest.mark.parametrize(
     ("setting", "command", "broken"),
-    [("maxmemory-policy", "allkeys-lru", {"eviction": "broken"}), ("appendonly", "no", {"aof": "warning"})],
+    [
+        ("maxmemory-policy", "allkeys-lru", {"eviction": "broken"}),
+        ("appendonly", "no", {"aof": "warning"}),
+        ("appendfsync", "everysec", {"aof": "warning"}),
+    ],
 )
 async def test_a_redis_that_may_lose_work_is_found(
     redis_process: RedisProcess, tmp_path: Path, setting: str, command: str, broken: dict[str, str]

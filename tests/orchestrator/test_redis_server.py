@@ -21,6 +21,17 @@ def test_it_listens_on_a_socket_in_any_folder_and_on_no_port(folder: str) -> Non
             assert client.config_get("dir") == {"dir": str(Path(short) / folder)}
 
 
+@pytest.mark.requirement("P-16")
+def test_what_it_answered_is_on_the_disk(redis_process: RedisProcess) -> None:
+    """With ``everysec``, a server that is killed while a sync is slow has answered what it has not yet written."""
+    with redis.Redis.from_url(redis_process.url) as client:
+        assert {"appendonly": "yes", "appendfsync": "always"}.items() <= client.config_get("append*").items()
+        client.set("deputize:test", "kept")
+        redis_process.kill()
+        redis_process.start()
+        assert client.get("deputize:test") == b"kept"
+
+
 def test_where_a_sockets_path_would_be_too_long_it_asks_for_a_password(tmp_path: Path) -> None:
     server = RedisProcess(tmp_path / ("x" * 100))
     host = server.url.rpartition("@")[2]
