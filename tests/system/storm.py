@@ -22,6 +22,9 @@ from tests.redis_server import RedisProcess
 from tests.system.crashing import WORKER, Counting, check, effects
 from tests.waiting import until
 
+BURST = 40
+"""Delegations handed over together; the next ones follow when these are about done."""
+
 
 @dataclass
 class Storm:
@@ -56,19 +59,33 @@ async def rage(
     settings = {"lease_seconds": 2, "claim_seconds": 5, "max_attempts": 1000, "shutdown_seconds": 0}
     async with open_fleet(redis.url, folder / "home", **settings) as fleet, Counting.open() as counting:
         await asyncio.gather(*(fleet.start(f"w{n}", program=WORKER) for n in range(workers)))
-        ids = await hand_over(fleet, counting, folder, storm, delegations)
-        await trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts)
+        ids, _ = await asyncio.gather(
+            hand_over(fleet, counting, folder, storm, delegations, 0.9 * seconds),
+            trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts),
+        )
         await asyncio.gather(*(judge(fleet, counting, storm, id, name) for id, name in ids.items()))
         storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.url)]
     return storm
 
 
-async def hand_over(fleet: Fleet, counting: Counting, folder: Path, storm: Storm, number: int) -> dict[str, str]:
+async def hand_over(
+    fleet: Fleet, counting: Counting, folder: Path, storm: Storm, number: int, seconds: float
+) -> dict[str, str]:
+    """In bursts over the whole time, so that whatever falls falls on work under way. Gives names by their ids."""
     ids: dict[str, str] = {}
-    for _ in range(number):
+    for name in (f"n{n}" for n in range(number)):
+        model = effects(folder, counting, name)
+
+        async def accepted(name: str = name, model: str = model) -> str | None:
+            try:
+                return await fleet.hand_over(model=model, tools=["*"], idempotency_key=name)
+            except Unavailable:
+                return None
+
+        ids[await until(accepted)] = name
         storm.delegations += 1
-        name = f"n{storm.delegations}"
-        ids[await fleet.hand_over(model=effects(folder, counting, name), tools=["*"])] = name
+        if storm.delegations % BURST == 0:
+            await asyncio.sleep(seconds * BURST / number)
     return ids
 
 
@@ -118,7 +135,7 @@ async def main(minutes: float, workers: int) -> int:
             redis = RedisProcess(Path(folder))
             seconds = min(60.0, max(end - time.monotonic(), 5))
             storm = await rage(
-                redis, Path(folder), delegations=100, workers=workers, seconds=seconds, kill_every=2, restarts=2
+                redis, Path(folder), delegations=400, workers=workers, seconds=seconds, kill_every=2, restarts=2
             )
             redis.kill()
         print(storm.told(), *storm.wrong[:20], sep="\n  ", flush=True)
