@@ -8,13 +8,14 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
 from tests.waiting import until_sync
+from worker.sandbox.tree import command_line
 
 PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parents[1]
@@ -51,7 +52,8 @@ def nothing_left_behind() -> Iterator[None]:
     try:
         until_sync(lambda: not (descendants() - children - kept))
     except AssertionError:
-        pytest.fail(f"processes left behind: {_named(descendants() - children - kept)}", pytrace=False)
+        left = {pid: command_line(pid) for pid in descendants() - children - kept}
+        pytest.fail(f"processes left behind: {left}", pytrace=False)
     assert _files() - kept <= files, f"files left behind: {_files() - files}"
 
 
@@ -85,15 +87,6 @@ def descendants() -> set[int]:
         edge = {pid for pid, parent in parents.items() if parent in edge} - found
         found |= edge
     return found
-
-
-def _named(processes: Iterable[int]) -> dict[int, str]:
-    """Their command lines, and where in the kernel they wait."""
-    return {
-        pid: " ".join(Path(f"/proc/{pid}/{file}").read_text(errors="replace") for file in ("wchan", "cmdline"))
-        for pid in processes
-        if Path(f"/proc/{pid}").exists()
-    }
 
 
 def _files() -> set[str]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any, NoReturn
 
 from worker.output import valid
 
 MAX_DEPTH = 64
 """No tool's arguments need so much, and encoders have a depth that they refuse."""
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str) -> Any:
@@ -23,7 +21,7 @@ def parsed(text: str) -> Any:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise _too_deep() from None
-    return whole(shallow(value)) if _HALF_CHARACTER.search(text) else shallow(value)
+    return whole(shallow(value), text)
 
 
 def shallow(value: Any) -> Any:
@@ -37,15 +35,22 @@ def shallow(value: Any) -> Any:
     raise _too_deep()
 
 
-def whole(value: Any) -> Any:
-    """The value with halves of surrogate pairs, which no JSON of ours could carry on, as U+FFFD."""
+def whole(value: Any, text: str) -> Any:
+    """What was read from ``text``, with halves of surrogate pairs, which no JSON of ours could carry on, as U+FFFD.
+
+    Raises RecursionError where it is too deep to be gone through.
+    """
+    return _mended(value) if "\\ud" in text or "\\uD" in text else value
+
+
+def _mended(value: Any) -> Any:
     match value:
         case str():
             return valid(value)
         case list():
-            return [whole(part) for part in value]
+            return [_mended(part) for part in value]
         case dict():
-            return {whole(key): whole(part) for key, part in value.items()}
+            return {_mended(key): _mended(part) for key, part in value.items()}
         case _:
             return value
 

@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shared.errors import Unavailable
 from tests.fleet import Fleet, open_fleet
@@ -75,18 +77,19 @@ async def hand_over(
     ids: dict[str, str] = {}
     for name in (f"n{n}" for n in range(number)):
         model = effects(folder, counting, name)
-
-        async def accepted(name: str = name, model: str = model) -> str | None:
-            try:
-                return await fleet.hand_over(model=model, tools=["*"], idempotency_key=name)
-            except Unavailable:
-                return None
-
-        ids[await until(accepted)] = name
+        ids[await until(partial(accepted, fleet, model=model, tools=["*"], idempotency_key=name))] = name
         storm.delegations += 1
         if storm.delegations % BURST == 0:
             await asyncio.sleep(seconds * BURST / number)
     return ids
+
+
+async def accepted(fleet: Fleet, **fields: Any) -> str | None:
+    """The delegation's id, or None while Redis is away."""
+    try:
+        return await fleet.hand_over(**fields)
+    except Unavailable:
+        return None
 
 
 async def trouble(

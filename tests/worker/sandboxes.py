@@ -52,11 +52,6 @@ def anyone_alive(folder: Path) -> bool:
     return True
 
 
-def argv(pid: int) -> bytes:
-    """A process's command line, its arguments separated by blanks."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-
-
 def processes_named(word: str) -> list[int]:
     """Processes whose command line holds the word."""
     found: list[int] = []

@@ -20,13 +20,13 @@ from shared.errors import ErrorType, ToolError
 from tests.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
-from tests.worker.sandboxes import DAEMON, anyone_alive, argv, bash, outcome, processes_named, said, sandbox_over
+from tests.worker.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
 from worker.sandbox import environment
 from worker.sandbox.base import Command
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import Bwrap
 from worker.sandbox.selftest import prove
-from worker.sandbox.tree import children
+from worker.sandbox.tree import children, command_line
 
 ROOT = Path(__file__).parents[2]
 PR_SET_DUMPABLE = 4
@@ -378,7 +378,7 @@ async def test_what_cannot_be_ended_gently_is_ended_hard(sandbox: Bubblewrap) ->
 async def test_the_workers_own_timer_is_not_all_that_bounds_a_command(sandbox: Bubblewrap) -> None:
     """If we were stopped for ever, ``timeout`` would still end it."""
     process = await sandbox.start(bash("sleep 1000", timeout=20), bytes, bytes)
-    await until(lambda: b"timeout --signal=KILL 30 " in argv(process.pid))
+    await until(lambda: "timeout --signal=KILL 30 " in command_line(process.pid))
     await process.end()
 
 

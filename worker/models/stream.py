@@ -79,9 +79,7 @@ def _payload(block: str) -> str | None:
 
 def _parsed(payload: str) -> dict[str, Any]:
     try:
-        event = json.loads(payload)
-        if "\\ud" in payload or "\\uD" in payload:
-            event = whole(event)
+        event = whole(json.loads(payload), payload)
     except (ValueError, RecursionError):
         raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
     if not isinstance(event, dict):

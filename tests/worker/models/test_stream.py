@@ -21,7 +21,7 @@ JSON = st.recursive(
 )
 EVENTS = st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=6)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
-DEEP = b'{"a": ' + b"[" * 800 + b"[]" + b"]" * 800 + b"}"
+DEEP = b'{"a": ' + b"[" * 800 + rb'["\ud83d"]' + b"]" * 800 + b"}"
 """Read by ``json``, and too deep to be gone through by a function that calls itself."""
 
 
@@ -92,7 +92,7 @@ def test_an_unfinished_event_is_none() -> None:
     assert decoded([b'data: {"a": 1}\n']) == []
 
 
-@pytest.mark.parametrize("data", [b'{"a": ', b"hello", b"[1]", b'"text"', DEEP.replace(b"[]", rb'["\ud83d"]')])
+@pytest.mark.parametrize("data", [b'{"a": ', b"hello", b"[1]", b'"text"', DEEP])
 def test_data_that_is_no_json_object_breaks_the_stream(data: bytes) -> None:
     with pytest.raises(BrokenStream) as broken:
         decoded([b"data: " + data + b"\n\n"])

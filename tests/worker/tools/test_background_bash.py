@@ -12,8 +12,9 @@ import pytest
 from shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
-from tests.worker.sandboxes import DAEMON, anyone_alive, argv, sandbox_over
+from tests.worker.sandboxes import DAEMON, anyone_alive, sandbox_over
 from worker.sandbox.shells import MAX_SHELLS, BackgroundShell
+from worker.sandbox.tree import command_line
 from worker.tools.base import Effect, Kind, ToolResult
 
 WAIT_FOR_GO = "while ! [ -e go ]; do sleep 0.01; done"
@@ -92,7 +93,7 @@ async def test_a_command_runs_in_the_foreground_unless_it_is_asked_otherwise(des
 async def test_a_background_command_outlives_the_timeout(desk: Toolbench) -> None:
     shell = shell_of(desk, await start(desk, "sleep 1000", timeout=1))
     assert shell.running
-    await until(lambda: b"timeout --signal=KILL 86410 " in argv(shell.process.pid))
+    await until(lambda: "timeout --signal=KILL 86410 " in command_line(shell.process.pid))
 
 
 async def test_there_may_be_eight_and_a_read_one_that_ended_makes_room(desk: Toolbench) -> None:
