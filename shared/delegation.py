@@ -69,6 +69,12 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _path(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path contains no NUL character")
+    return text
+
+
 class Limits(Request):
     """Exact bounds of one delegation (C17). Null means: no such bound."""
 
@@ -95,7 +101,7 @@ class DirectoryWorkspace(Request):
     """A private copy of a directory on the worker's machine. ``ignored`` false leaves out what .gitignore names."""
 
     kind: Literal["directory"]
-    path: str = Field(min_length=1)
+    path: Annotated[str, AfterValidator(_path)] = Field(min_length=1)
     ignored: bool = True
 
 

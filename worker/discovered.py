@@ -174,6 +174,8 @@ def _declared(entry: Any) -> Declaration:
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
         raise ValueError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+    if "\0" in declared.name:
+        raise ValueError("its name contains a NUL character, which no command can be given")
     if (declared.parameters or {}).get("type", "object") != "object":
         raise ValueError("parameters: the schema must be that of an object")
     return declared

@@ -72,6 +72,7 @@ async def test_an_unknown_key_is_named_with_the_closest_known_one(
         ({"task": "t", "approvalMode": "yolo"}, "/approvalMode"),
         ({"task": "t", "workspace": {"kind": "cloud"}}, "/workspace"),
         ({"task": "t", "workspace": {"kind": "directory", "path": "relative"}}, "/workspace/path"),
+        ({"task": "t", "workspace": {"kind": "directory", "path": "/tmp/a\0b"}}, "/workspace/path"),
         ({"task": "t", "idempotencyKey": ""}, "/idempotencyKey"),
     ],
 )

@@ -202,6 +202,7 @@ def deep(levels: int) -> Any:
         ([], "it is no object"),
         ({"functionDeclarations": [1]}, "it is no object"),
         ({"description": "nameless"}, "name: Field required"),
+        ({"name": "a\0b"}, "a NUL character"),
         ({"name": ""}, "name: String should have at least 1 character"),
         ({"name": "x", "parameters": [1]}, "Input should be a valid dictionary"),
         ({"name": "x", "parameters": {"type": "string"}}, "the schema must be that of an object"),

@@ -29,6 +29,7 @@ _FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "head
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
 _SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
 USERS_OWN = Path("~/.config/deputize/mcp.json")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
     "stdio": "stdio",
     "local": "stdio",
@@ -190,9 +191,24 @@ def _entries(path: Path) -> dict[str, Any]:
 def _server(name: str, given: Any, environ: Mapping[str, str], workspace: Path) -> Server:
     if not isinstance(given, dict):
         raise Misconfigured("it must be an object with a command or a url")
+    _refuse_controls([name, given])
     folder = str(workspace) if given.get("sandbox") is False else MOUNT
     filled = {key: expanded(given[key], environ, {"workspaceFolder": folder}) for key in _FILLED & given.keys()}
     return Server.model_validate({**given, **filled, "name": name})
+
+
+def _refuse_controls(value: Any, where: str = "") -> None:
+    """Raises ``Misconfigured`` where a text contains a NUL, or one of ``headers`` a control character: what follows
+    would count as another option or header."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            _refuse_controls(key, where)
+            _refuse_controls(part, f"{where}.{key}" if where else key)
+    elif isinstance(value, list):
+        for part in value:
+            _refuse_controls(part, where)
+    elif isinstance(value, str) and ("\0" in value or (where.startswith("headers") and _CONTROL.search(value))):
+        raise Misconfigured(f"{where or 'its name'} contains a control character, which is not allowed there")
 
 
 def _guessed(url: Any) -> str:

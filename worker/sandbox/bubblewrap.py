@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -17,12 +16,12 @@ from worker.sandbox import environment, seccomp
 from worker.sandbox.base import Command, Completed
 from worker.sandbox.environment import MOUNT, Bwrap, Shown
 from worker.sandbox.kept import Kept
+from worker.sandbox.marks import new_mark, outcome_in
 from worker.sandbox.process import Process, Sink, guard, left_behind
 from worker.sandbox.selftest import Proof, prove
 from worker.sandbox.shells import BackgroundShellManager
 from worker.sandbox.stage import Stage
 
-NOT_BEGUN = 125
 _TMP_BYTES = 256 * 1024 * 1024
 _DIES_WITH_US = ("--pdeathsig", "ALRM", "--")
 """``timeout`` takes the alarm of our death for its own and kills the process group: bubblewrap's child, too, which
@@ -110,18 +109,8 @@ class Bubblewrap:
 
     def outcome(self, mark: str) -> int | Literal[False] | None:
         """Of a command that another process may have run: its exit code, False where it never began, None where it
-        began and nobody knows how far it came.
-
-        A command that a signal ended may have been ended by the loss of its worker, and 125 may be the guard's, which
-        got no word any more: both are nothing to rely on.
-        """
-        try:
-            said = (self._marks / mark).read_text("ascii", "replace") if self._marks else ""
-        except FileNotFoundError:
-            return False
-        codes = re.findall(r'"exit-code"\s*:\s*(-?\d+)', said)
-        code = int(codes[-1]) if codes else NOT_BEGUN
-        return code if 0 <= code < NOT_BEGUN else None
+        began and nobody knows how far it came."""
+        return outcome_in(self._marks, mark) if self._marks else None
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
@@ -187,6 +176,7 @@ class Bubblewrap:
         if bwrap is None:
             raise Misconfigured(self.broken or "no bubblewrap passed the self-test")
         tool = environment.tool
+        _refuse_nul(command.argv)
         outer = [tool("choom"), "-n", "800", "--"]  # the OOM killer takes the sandbox, not the worker
         program = bwrap.program
         if owner := environment.owner():
@@ -195,7 +185,8 @@ class Bubblewrap:
             outer += [f"--setgid={owner[1]}", f"--setuid={owner[0]}", "--"]
             if bwrap.parts:
                 program = Path(stage.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
-        options = _memory("options", b"\0".join(map(os.fsencode, self._options(command, fds))), fds)
+        _refuse_nul(settings := self._options(command, fds))
+        options = _memory("options", b"\0".join(map(os.fsencode, settings)), fds)
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
         seconds = math.ceil(command.timeout) + 10  # we end it earlier, if we are not stopped ourselves
         outer += [tool("setpriv"), *_DIES_WITH_US, tool("timeout"), "--signal=KILL", str(seconds)]
@@ -220,7 +211,7 @@ class Bubblewrap:
             options += ["--setenv", name, value]
         if command.mark and self._marks:
             # Bubblewrap itself writes it, from outside the sandbox, and dies with us.
-            fds.append(os.open(self._marks / command.mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            fds.append(new_mark(self._marks, command.mark))
             options += ["--json-status-fd", str(fds[-1])]
         return [*options, "--seccomp", str(_memory("seccomp", seccomp.program(), fds))]
 
@@ -231,6 +222,15 @@ class Bubblewrap:
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
             self._stage = Stage(sources)
         return self._stage
+
+
+def _refuse_nul(options: Iterable[str]) -> None:
+    """Raises ValueError where an option contains a NUL: it ends an option, and what follows would be another one."""
+    if wrong := next((option for option in options if "\0" in option), None):
+        before = wrong.partition("\0")[0][-60:]
+        raise ValueError(
+            f"a command, its variables and its paths contain no NUL character; one stands after {before!r}"
+        )
 
 
 def _not_started(failure: str, command: Command) -> ToolError:

@@ -298,6 +298,27 @@ def test_mcp_is_switched_off_and_on_by_the_settings() -> None:
     assert len(McpServers.of(Settings.load(environ={}))) == 1
 
 
+# what no name may contain
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "x", "env": {"A": "v\0--bind\0/\0/tmp"}},
+        {"command": "x", "env": {"A\0B": "v"}},
+        {"command": "x", "cwd": ".\0--share-net"},
+        {"command": "x\0y"},
+        {"command": "x", "args": ["a", "b\0c"]},
+        {"command": "x", "show": ["/opt\0/"]},
+        {"url": "https://example.org/\0"},
+        {"url": "https://example.org/", "headers": {"A": "b\r\nHost: other"}},
+        {"url": "https://example.org/", "headers": {"A\n": "b"}},
+    ],
+)
+def test_control_characters_are_refused_wherever_they_stand(tmp_path: Path, entry: Any) -> None:
+    assert "control character" in problem(tmp_path, entry)
+
+
 # names
 
 
