@@ -24,6 +24,7 @@ from orchestrator.stack import StackInfo, Wanted, read_info, try_lock, until_rea
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.settings import Settings
+from shared.visible import visible
 
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             keeper = Keeper(settings, wanted, options.port, token=secrets.token_urlsafe(32))
             asyncio.run(keeper.run(lambda: until_unused(users)))
     except DeputizeError as error:
-        print(f"keeper: {error}", file=sys.stderr)  # noqa: T201 - the last word of this process
+        print(f"keeper: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - the last word of this process
         return EXIT_MISCONFIGURED
     return 0
 

@@ -16,6 +16,7 @@ from orchestrator.listening import listen, url_of
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.settings import Settings
+from shared.visible import visible
 
 EXIT_MISCONFIGURED = 3
 STREAMS_SECONDS = 2
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         set_up(settings.log_level)
         serve(settings, None if options.fd is None else socket.socket(fileno=options.fd))
     except DeputizeError as error:
-        print(f"serve: {error}", file=sys.stderr)  # noqa: T201 - the last word of this process
+        print(f"serve: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - the last word of this process
         return EXIT_MISCONFIGURED
     return 0
 

@@ -8,6 +8,8 @@ import sys
 from contextvars import ContextVar
 from typing import Any
 
+from shared.visible import visible_json
+
 log = logging.getLogger("deputize")
 
 delegation: ContextVar[str] = ContextVar("delegation", default="")
@@ -29,7 +31,7 @@ class _Lines(logging.Formatter):
         line |= {key: value for key, value in record.__dict__.items() if key not in _OWN}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return visible_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def set_up(level: str = "INFO") -> None:

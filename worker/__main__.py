@@ -15,6 +15,7 @@ from shared import log
 from shared.errors import DeputizeError, Misconfigured, Unavailable
 from shared.queue import create_app
 from shared.settings import Settings
+from shared.visible import visible
 from worker import process, task
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
         name = process.full_name(options.name)
         task.register(app, settings, settings.redis_url, name, tools)
     except DeputizeError as error:
-        print(f"worker: {error}", file=sys.stderr)  # noqa: T201 - before logging is set up
+        print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED
     return process.run(app, name, settings.concurrency, settings.queues, settings.log_level)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
-from orchestrator.cli.exits import Exit, of_error
-from shared.errors import DeputizeError, Refused
+from orchestrator.cli.errors import open_standard_streams, reported, tolerate_any_character
 
 COMMANDS = {
     "run": ("run:run", "Hand over one task and wait for its result."),
@@ -45,18 +47,20 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
-    def invoke(self, ctx: click.Context) -> None:
-        try:
-            code = super().invoke(ctx)
-        except DeputizeError as error:
-            click.echo(f"deputize: {error}", err=True)
-            if isinstance(error, Refused) and len(error.errors) > 1:
-                for mistake in error.errors:
-                    click.echo(f"  {mistake['pointer']}: {mistake['detail']}", err=True)
-            code = of_error(error)
-        except KeyboardInterrupt:
-            code = Exit.INTERRUPTED
-        ctx.exit(int(code or 0))
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Runs one command and exits with its code, whatever happens in it."""
+        sys.exit(reported(partial(self._run, *args, **extra)))
+
+    def _run(self, *args: Any, **extra: Any) -> Any:
+        open_standard_streams()
+        tolerate_any_character()
+        return super().main(*args, **extra | {"standalone_mode": False})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for given in args:
+            if any("\ud800" <= char <= "\udfff" for char in given):
+                raise click.UsageError(f"{given!r} is not valid UTF-8", ctx)
+        return super().parse_args(ctx, args)
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

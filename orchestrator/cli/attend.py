@@ -9,9 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import click
-
-from orchestrator.cli import words
+from orchestrator.cli import output, words
 from orchestrator.cli.exits import Exit, of_results
 from orchestrator.cli.live import Display
 from orchestrator.cli.reach import Service
@@ -109,8 +107,8 @@ class Attention:
         self.seen.cut = Exit.INTERRUPTED
         if not self.may_cancel:
             return
+        self.display.note(f"detached; {_still(open)}. {self._way_back(open)}")
         self.display.note(
-            f"detached; {_still(open)}. {self._way_back(open)}\n"
             f"Ctrl-C again within {SECOND_PRESS_SECONDS:.0f} s cancels {'it' if len(open) == 1 else 'them'}."
         )
         try:
@@ -164,12 +162,12 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
 def print_result(result: ToolAgentResult, *, json: bool, outcome: bool) -> None:
     """The result to stdout; how it came about to stderr, and with ``outcome`` how it ended."""
     if json:
-        click.echo(result.to_json())
+        output.json_line(result.to_json())
         return
-    click.echo(result.summary)
+    output.block(result.summary)
     if outcome:
-        click.echo(words.outcome(result), err=True)
+        output.line(words.outcome(result), err=True)
     for changed in result.file_changes:
-        click.echo(f"  {words.change(changed)}", err=True)
+        output.line(f"  {words.change(changed)}", err=True)
     for error in result.errors:
-        click.echo(f"  error: {error}", err=True)
+        output.line(f"  error: {error}", err=True)

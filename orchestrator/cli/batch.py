@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from orchestrator.cli import words
+from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention, note_if_it_waits
 from orchestrator.cli.exits import Exit, of_results
 from orchestrator.cli.live import display
@@ -60,7 +60,7 @@ def batch(ctx: click.Context, file: TextIO, out: Path | None, resume: bool, wait
         lines = _keyed(lines, out)
     left = [line for line in lines if line.number not in done]
     if done:
-        click.echo(f"{len(done)} done before, {words.count(len(left), 'request')} left", err=True)
+        output.line(f"{len(done)} done before, {words.count(len(left), 'request')} left", err=True)
     code, results = asyncio.run(_run(load_settings(ctx), left, out, wait, as_json))
     if out is not None and len(done) + len(results) == len(lines):
         _state(out).unlink(missing_ok=True)
@@ -154,7 +154,7 @@ async def accepted(client: Client, requests: Sequence[DelegationRequest]) -> lis
 
 def _print(result: ToolAgentResult, number: int, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
+        output.json_line(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
     else:
         sign = words.SIGNS[result.status]
-        click.echo(f"{sign} line {number}  {result.delegation_id}  {words.cut(result.summary, 100)}")
+        output.line(f"{sign} line {number}  {result.delegation_id}  {words.cut(result.summary, 100)}")

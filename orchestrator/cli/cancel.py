@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli import output
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import full_id, load_settings, reach
 from orchestrator.cli.watch import unfinished
@@ -31,7 +32,10 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool)
     for delegation in asyncio.run(_cancel(load_settings(ctx), ids)):
         # A running one is asked to stop; its worker says when it has.
         said = delegation.status if delegation.status.finished else "stopping"
-        click.echo(delegation.to_json() if as_json else f"{delegation.id}  {said}")
+        if as_json:
+            output.json_line(delegation.to_json())
+        else:
+            output.line(f"{delegation.id}  {said}")
     return Exit.SUCCEEDED
 
 

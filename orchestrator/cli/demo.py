@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import words
+from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.live import display
@@ -122,7 +122,7 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
 
 
 async def _demo(settings: Settings, parts: list[Part]) -> Exit:
-    click.echo(_who_answers(settings), err=True)
+    output.line(_who_answers(settings), err=True)
     async with reach(settings, start=True, workers=WORKERS) as service:
         delegations = await service.client.batch([part.request for part in parts])
         with display() as shown:
@@ -149,19 +149,21 @@ async def _tell(client: Client, part: Part, result: ToolAgentResult) -> bool:
     """Prints one delegation's end; gives whether what must be true of it is."""
     id = result.delegation_id
     kinds = Counter(envelope.event.type for envelope in await client.events(id))
-    click.echo(f"\n━━ {part.request.title}  {id}")
-    click.echo(result.summary.strip())
-    click.echo(f"\n{words.outcome(result)}")
-    click.echo(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
+    output.line("")
+    output.line(f"━━ {part.request.title}  {id}")
+    output.block(result.summary.strip())
+    output.line("")
+    output.line(words.outcome(result))
+    output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
     for changed in result.file_changes:
-        click.echo(words.change(changed))
+        output.line(words.change(changed))
     diff = _readable(await client.patch(id)).splitlines()
     for line in diff[:DIFF_LINES]:
-        click.echo(f"    {line}")
+        output.line(f"    {line}")
     if len(diff) > DIFF_LINES:
-        click.echo(f"    … {len(diff) - DIFF_LINES} more lines: deputize show {id} --patch")
+        output.line(f"    … {len(diff) - DIFF_LINES} more lines: deputize show {id} --patch")
     holds = part.holds(result)
-    click.echo(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
+    output.line(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
     return holds
 
 

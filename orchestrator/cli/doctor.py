@@ -7,6 +7,7 @@ import json
 
 import click
 
+from orchestrator.cli import output
 from orchestrator.cli.checks import Row, checked
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import load_settings
@@ -31,11 +32,11 @@ async def _doctor(ctx: click.Context, as_json: bool) -> Exit:
         nonlocal broken
         broken = broken or row.state == "✗"
         if as_json:
-            click.echo(json.dumps(row.to_dict(), ensure_ascii=False))
+            output.json_line(json.dumps(row.to_dict(), ensure_ascii=False))
             return
-        click.echo(f"{row.state} {row.name:9} {row.said}")
+        output.line(f"{row.state} {row.name:9} {row.said}")
         if row.mend:
-            click.echo(f"{'':11} → {row.mend}")
+            output.line(f"{'':11} → {row.mend}")
 
     try:
         settings = load_settings(ctx)

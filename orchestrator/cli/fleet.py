@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import words
+from orchestrator.cli import output, words
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import load_settings, reach
 
@@ -25,9 +25,12 @@ def tools(ctx: click.Context, as_json: bool) -> Exit:
     width = max((len(tool.name) for tool in found), default=0)
     for tool in found:
         first = tool.description.strip().partition("\n")[0]
-        click.echo(tool.to_json() if as_json else f"{tool.name:{width}}  {tool.kind:8}  {words.cut(first, 90)}")
+        if as_json:
+            output.json_line(tool.to_json())
+        else:
+            output.line(f"{tool.name:{width}}  {tool.kind:8}  {words.cut(first, 90)}")
     if not found:
-        click.echo("no worker has announced its tools yet; start one with `deputize up`", err=True)
+        output.line("no worker has announced its tools yet; start one with `deputize up`", err=True)
     return Exit.SUCCEEDED
 
 
@@ -46,9 +49,12 @@ def workers(ctx: click.Context, as_json: bool) -> Exit:
     for worker in found:
         sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
         said = f"{worker.name:{width}}  {worker.running}/{worker.concurrency} running  {worker.model}  {sandbox}"
-        click.echo(worker.to_json() if as_json else said)
+        if as_json:
+            output.json_line(worker.to_json())
+        else:
+            output.line(said)
     if not found:
-        click.echo("no worker is alive; start one with `deputize worker`, or all with `deputize up`", err=True)
+        output.line("no worker is alive; start one with `deputize worker`, or all with `deputize up`", err=True)
     return Exit.SUCCEEDED
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import click
-
-from orchestrator.cli import words
+from orchestrator.cli import output, words
+from shared.visible import visible
 
 if TYPE_CHECKING:
     from shared.delegation import Delegation
@@ -121,7 +120,7 @@ class Lines:
             self.note(f"[{self._titles.get(envelope.delegation_id, envelope.delegation_id)}] {line}" if many else line)
 
     def note(self, text: str) -> None:
-        click.echo(text, err=True)
+        output.line(text, err=True)
 
 
 class Table:
@@ -159,7 +158,7 @@ class Table:
         row.take(envelope.event)
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(visible(text), markup=False, highlight=False)
 
     def _drawn(self) -> Any:
         return drawn(self._rows.values())
@@ -178,9 +177,9 @@ def drawn(rows: Iterable[Row]) -> Any:
     grid.add_column("COST", justify="right", no_wrap=True)
     for row in rows:
         grid.add_row(
-            Text(row.title),
+            Text(visible(row.title)),
             Text(row.status, STATUS_STYLES.get(row.status, "")),
-            Text(row.step, "dim"),
+            Text(visible(row.step), "dim"),
             str(row.turn or ""),
             words.seconds(row.elapsed()),
             words.cost(row.cost),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli import output
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import load_settings, reach
 from orchestrator.cli.words import count
@@ -31,7 +32,7 @@ def prune(ctx: click.Context, older_than: float | None, as_json: bool) -> Exit:
     What is not finished is never touched. `--older-than 0` removes all that is.
     """
     removed = asyncio.run(_prune(load_settings(ctx), older_than))
-    click.echo(json.dumps({"removed": removed}) if as_json else f"{count(removed, 'delegation')} removed")
+    output.line(json.dumps({"removed": removed}) if as_json else f"{count(removed, 'delegation')} removed")
     return Exit.SUCCEEDED
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import output
 from shared.errors import Invalid, Misconfigured, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def reach(
         raise Unavailable("no service runs on this machine; start one with `deputize up` or set DEPUTIZE_URL")
     if there is None or start or stay:
         if there is None:
-            click.echo("no service runs here; starting one for this command", err=True)
+            output.line("no service runs here; starting one for this command", err=True)
         async with (
             stack_in_use(settings, workers=workers, wait=START_SECONDS) as stack,
             Client(stack.url, stack.token) as client,

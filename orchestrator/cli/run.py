@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import output
 from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.live import display
@@ -108,7 +109,10 @@ async def _detached(settings: Settings, request: DelegationRequest, as_json: boo
         delegation = await service.client.create(request)
         note_lowered_limits(delegation, _note)
         await note_if_it_waits(service.client, _note)
-    click.echo(delegation.to_json() if as_json else delegation.id)
+    if as_json:
+        output.json_line(delegation.to_json())
+    else:
+        output.line(delegation.id)
     return Exit.SUCCEEDED
 
 
@@ -127,4 +131,4 @@ async def _attended(settings: Settings, request: DelegationRequest, wait: float 
 
 
 def _note(text: str) -> None:
-    click.echo(text, err=True)
+    output.line(text, err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from orchestrator.cli import words
+from orchestrator.cli import output, words
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import full_id, load_settings, reach
 
@@ -43,42 +43,53 @@ async def _show(settings: Settings, id: str, part: Part | None, artifact: str | 
         client = service.client
         id = await full_id(client, id)
         if artifact is not None:
-            click.echo(await client.artifact(id, artifact), nl=False)
+            output.content(await client.artifact(id, artifact))
             return
         match part:
             case "patch":
-                click.echo(await client.patch(id), nl=False)
+                output.content(await client.patch(id))
             case "events":
                 await _show_events(client, id, as_json)
             case "steps":
                 await _show_steps(client, id, as_json)
             case None:
                 delegation = await client.get(id)
-                click.echo(delegation.to_json() if as_json else "\n".join(_said(delegation)))
+                _print(delegation, as_json)
 
 
 async def _show_events(client: Client, id: str, as_json: bool) -> None:
     for envelope in await client.events(id):
         if as_json:
-            click.echo(envelope.to_json())
+            output.json_line(envelope.to_json())
         else:
             said = words.event_line(envelope.event) or ""
-            click.echo(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {said}".rstrip())
+            output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {said}".rstrip())
 
 
 async def _show_steps(client: Client, id: str, as_json: bool) -> None:
     for number, step in enumerate(await client.steps(id), 1):
         if as_json:
-            click.echo(step.to_json())
+            output.json_line(step.to_json())
             continue
         arguments = ", ".join(f"{name}={words.cut(str(value), 60)}" for name, value in step.arguments.items())
-        click.echo(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
+        output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
         if step.error:
-            click.echo(f"       {words.cut(step.error, 160)}")
+            output.line(f"       {words.cut(step.error, 160)}")
 
 
-def _said(delegation: Delegation) -> list[str]:
+def _print(delegation: Delegation, as_json: bool) -> None:
     """Facts first, the summary last: it may be long."""
+    if as_json:
+        output.json_line(delegation.to_json())
+        return
+    for fact in _facts(delegation):
+        output.line(fact)
+    if delegation.result is not None:
+        output.line("")
+        output.block(delegation.result.summary)
+
+
+def _facts(delegation: Delegation) -> list[str]:
     lines = [
         f"id         {delegation.id}",
         f"task       {delegation.request.title}",
@@ -97,7 +108,7 @@ def _said(delegation: Delegation) -> list[str]:
     lines += [f"changed    {words.change(changed)}" for changed in result.file_changes]
     lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
     lines += [f"error      {error}" for error in result.errors]
-    return [*lines, "", result.summary]
+    return lines
 
 
 @click.command("list")
@@ -112,8 +123,12 @@ def list_(
 ) -> Exit:
     """List delegations, newest first."""
     found = asyncio.run(_listed(load_settings(ctx), status, session, labels, limit))
-    for line in [item.to_json() for item in found] if as_json else _table(found):
-        click.echo(line)
+    if as_json:
+        for item in found:
+            output.json_line(item.to_json())
+    else:
+        for row in _table(found):
+            output.line(row)
     return Exit.SUCCEEDED
 
 

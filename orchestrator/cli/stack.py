@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import output
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import load_settings, stack_here
 
@@ -43,17 +44,17 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
     _let_stop(settings)
 
     def say(info: StackInfo) -> None:
-        click.echo(f"API      {info.url}")
-        click.echo(f"Redis    {info.redis_url}")
-        click.echo(
+        output.line(f"API      {info.url}")
+        output.line(f"Redis    {info.redis_url}")
+        output.line(
             f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"
         )
-        click.echo(f"Flower   {info.flower_url or 'off; --flower runs it'}")
-        click.echo(
+        output.line(f"Flower   {info.flower_url or 'off; --flower runs it'}")
+        output.line(
             f"Token    {'the one of DEPUTIZE_TOKEN' if info.token else 'none: only this machine reaches the API'}"
         )
-        click.echo(f"Model    {_model(settings)}")
-        click.echo("Stop     Ctrl-C; what is not finished goes on at the next start")
+        output.line(f"Model    {_model(settings)}")
+        output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
 
     run_foreground(settings, Wanted(workers, concurrency, flower), say)
     return Exit.SUCCEEDED

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
+from orchestrator.cli import output
 from orchestrator.cli.attend import Attention, interrupts, print_result
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.live import Display, display
@@ -114,7 +115,7 @@ class JsonLines:
         pass
 
     def event(self, envelope: Envelope) -> None:
-        click.echo(envelope.to_json())
+        output.json_line(envelope.to_json())
 
     def note(self, text: str) -> None:
-        click.echo(text, err=True)
+        output.line(text, err=True)

@@ -1,0 +1,97 @@
+"""The end of a command that fails: one line for whoever reads it, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator.cli import output
+from orchestrator.cli.exits import Exit, of_error
+from shared.errors import DeputizeError, Misconfigured, Refused
+from shared.visible import visible
+
+PACKAGES = ("orchestrator", "shared")
+FRAMES = 3
+"""Places of our code that are named where a fault of our own is reported."""
+
+
+def reported(command: Callable[[], Any]) -> int:
+    """Runs the command and says why it failed, if it did."""
+    try:
+        return int(command() or 0)
+    except DeputizeError as error:
+        _refusal(error)
+        return of_error(error)
+    except click.ClickException as error:
+        _misuse(error)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    except OSError as error:
+        named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        output.line(f"deputize: {named}{error.strerror or error}", err=True)
+        return Exit.UNREACHABLE
+    except Exception as error:  # noqa: BLE001 - a traceback tells a user neither what happened nor what to do
+        output.line(f"deputize: {_fault(error)}", err=True)
+        return Exit.UNREACHABLE
+
+
+def _refusal(error: DeputizeError) -> None:
+    output.line(f"deputize: {error}", err=True)
+    if isinstance(error, Refused) and len(error.errors) > 1:
+        for mistake in error.errors:
+            output.line(f"  {mistake['pointer']}: {mistake['detail']}", err=True)
+
+
+def _misuse(error: click.ClickException) -> None:
+    shown = io.StringIO()
+    error.show(shown)
+    message = error.format_message()
+    # The usage before it has lines of its own; the message repeats what was given, less the escapes click took out.
+    said = shown.getvalue().replace(click.unstyle(message), visible(message))
+    output.block(said.rstrip("\n"), err=True)
+
+
+def _fault(error: Exception) -> str:
+    frames = [
+        f"{'/'.join(parts[-3:])}:{frame.lineno}"
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+        if any(package in (parts := Path(frame.filename).parts) for package in PACKAGES)
+    ]
+    where = f" at {', called from '.join(frames[:FRAMES])}" if frames else ""
+    return (
+        f"internal error: {type(error).__name__}: {error}{where}. "
+        "This is a defect of deputize; please report this line and the command that led to it."
+    )
+
+
+def open_standard_streams() -> None:
+    """Puts /dev/null where a standard stream is closed: else the next file that is opened takes its place.
+
+    Raises Misconfigured where results would have nowhere to go.
+    """
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:
+        number = ("stdin", "stdout", "stderr").index(name)
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    if "stdout" in closed:
+        raise Misconfigured("standard output is closed, so results would be lost; redirect it, to /dev/null if need be")
+
+
+def tolerate_any_character() -> None:
+    """Lets an output that cannot encode a character show an escape instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,46 @@
+"""Text of unknown origin, made safe to print: what would act on a terminal or reorder a line is shown as an escape."""
+
+from __future__ import annotations
+
+import re
+
+_HIDDEN = (
+    r"\x7f-\x9f"  # DEL and C1: on many terminals one of these characters begins an escape sequence
+    r"\xad\u061c\u180e\u200b\u200e\u200f"  # soft hyphen, zero-width space, direction marks
+    r"\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # line separators, embeddings and isolates, invisible operators
+    r"\ud800-\udfff\U000e0000-\U000e007f"  # lone surrogates cannot be encoded; tag characters are invisible text
+)
+# Between letters of other scripts and emoji a joiner is spelling; after ASCII it only hides in a name.
+_JOINER = r"(?<![\u0300-\U0010ffff])[\u200c\u200d]"
+_LINE = re.compile(rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}")
+_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}")
+_JSON = re.compile(rf"[{_HIDDEN}]|{_JOINER}")
+_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def visible(text: str) -> str:
+    r"""A text for one line: every control, line end and invisible character as an escape such as ``\x1b``."""
+    return _LINE.sub(_escape, text)
+
+
+def visible_block(text: str) -> str:
+    """A text of several lines: as ``visible``, but its line ends and tabs stay."""
+    return _BLOCK.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def visible_json(text: str) -> str:
+    r"""JSON with every such character written as ``\uXXXX``; its readers get the same value."""
+    return _JSON.sub(_json_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    code = ord(char)
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
+    return _NAMED.get(char) or (f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}")
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

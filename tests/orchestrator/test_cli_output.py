@@ -1,0 +1,250 @@
+"""No output of any command lets text from outside act on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import COMMANDS, cli
+from shared.catalog import ToolCard
+from shared.delegation import DelegationRequest, Step, StepStatus, TerminationReason
+from shared.errors import Invalid
+from shared.events import (
+    ErrorSeen,
+    ModelRetried,
+    PermissionAnswered,
+    PermissionRequested,
+    ProgressMade,
+    RunResumed,
+    RunStarted,
+    StepCompleted,
+    StepStarted,
+)
+from shared.wire import now
+from tests.hostile import ACTING, HOSTILE, assert_harmless
+from tests.orchestrator.command_line import Done, started
+from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.terminal import on_terminal
+from tests.waiting import until
+
+ID, NAME = "<id>", "report\x1b[31m.md"
+READING = {
+    "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--json"])]
+    + [["show", ID, "--events", "--json"], ["show", ID, "--steps", "--json"], ["show", "dlg_" + ACTING]],
+    "list": [["list"], ["list", "--json"], ["list", "--session", ACTING], ["list", "--status", HOSTILE]],
+    "cancel": [["cancel", ID], ["cancel", ID, "--json"], ["cancel", HOSTILE]],
+    "prune": [["prune"], ["prune", "--json"], ["prune", "--older-than", HOSTILE]],
+    "tools": [["tools"], ["tools", "--json"]],
+    "workers": [["workers"], ["workers", "--json"]],
+    "doctor": [["doctor"], ["doctor", "--json"]],
+}
+"""Commands that ask once. A new command or a new output of one is a line here or below."""
+FOLLOWING = {
+    "run": [["run", HOSTILE, "--tools", ACTING], ["run", "x", "--json"], ["run", "x", "--detach"]],
+    "batch": [["batch", "<file>"], ["batch", "<file>", "--json"]],
+    "watch": [["watch", ID], ["watch", ID, "--json"]],
+    "demo": [["demo"]],
+}
+SERVERS = {"up", "serve", "worker"}
+"""They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
+
+
+@pytest.fixture
+async def id(service: FakeService) -> str:
+    """A delegation whose every text is hostile."""
+    service.fleet = [worker_card(name=HOSTILE, model=HOSTILE, sandbox=HOSTILE, tools=[HOSTILE])]
+    request = DelegationRequest(task=ACTING, session_id=ACTING, labels={HOSTILE: HOSTILE}, context=HOSTILE)
+    id = (await service.accept(request)).delegation.id
+    service.runs[id] = service.runs[id].model_copy(update={"worker": HOSTILE, "pending_permissions": [HOSTILE]})
+    happen(service, id)
+    return id
+
+
+def step(status: StepStatus) -> Step:
+    said = dict.fromkeys(("title", "tool_name", "error", "description", "result", "thinking", "summary"), HOSTILE)
+    arguments = {HOSTILE: HOSTILE}
+    return Step(id="s", type="read", status=status, arguments=arguments, turn_index=1, timestamp=now(), **said)
+
+
+def happen(service: FakeService, id: str) -> None:
+    failed = step(StepStatus.FAILED)
+    for event in (
+        RunStarted(worker=HOSTILE, model=f"scripted{HOSTILE}", tools=[], limits=service.runs[id].effective_limits),
+        RunResumed(worker=HOSTILE, from_turn=1, reason=HOSTILE),
+        StepStarted(step=step(StepStatus.RUNNING)),
+        PermissionRequested(permission_id=HOSTILE, step=failed, details={}, expires_at=now()),
+        PermissionAnswered(permission_id=HOSTILE, outcome=HOSTILE),
+        StepCompleted(step=failed),
+        ModelRetried(turn=1, error=HOSTILE, delay_seconds=1),
+        ProgressMade(message=HOSTILE),
+        ErrorSeen(message=HOSTILE, kind=HOSTILE),
+    ):
+        service.happen(id, event)
+    service.patches[id] = f"diff --git a/x b/x\n+{ACTING}\n"
+    service.made[id, NAME] = [ACTING]
+
+
+def finish(service: FakeService, id: str) -> None:
+    changed = {"path": HOSTILE, "change": "renamed", "from": HOSTILE}
+    made = [{"name": HOSTILE, "version": 1, "size": 1}]
+    said = {"summary": ACTING, "errors": [HOSTILE], "file_changes": [changed], "artifacts": made}
+    service.finish(id, TerminationReason.ERROR, **said)
+
+
+class HostileTools(FakeService):
+    async def tools(self) -> list[ToolCard]:
+        return [ToolCard(name=HOSTILE, description=HOSTILE, kind=HOSTILE, effect="pure", parameters={})]
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return HostileTools()
+
+
+@asynccontextmanager
+async def finished_by_itself(service: FakeService) -> AsyncIterator[None]:
+    """Whatever is followed has its events and its end."""
+
+    async def work() -> None:
+        while True:
+            await until(lambda: service.following, 30)
+            for id, run in list(service.runs.items()):
+                if not run.status.finished:
+                    happen(service, id)
+                    finish(service, id)
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def test_every_command_is_tried() -> None:
+    assert {*READING, *FOLLOWING} | SERVERS == set(COMMANDS)
+
+
+def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
+    for name, tried in (READING | FOLLOWING).items():
+        command = cli.get_command(click.Context(cli), name)  # type: ignore[attr-defined]
+        assert command is not None
+        switches = {each.opts[0] for each in command.params if isinstance(each, click.Option) and each.is_flag}
+        unprinted = {"--all", "--resume", "--patch", "--help"}  # --patch has tests of its own below
+        assert switches - unprinted <= {part for arguments in tried for part in arguments}, name
+
+
+@pytest.mark.parametrize("arguments", [each for tried in READING.values() for each in tried], ids=repr)
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
+async def test_a_command_that_asks_prints_nothing_that_acts(
+    url: str, service: FakeService, id: str, arguments: list[str], finished: bool, tmp_path: Path
+) -> None:
+    if finished:
+        finish(service, id)
+    given = [id if part == ID else part for part in arguments]
+    variables = {"DEPUTIZE_URL": url, "DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": HOSTILE}
+    done = await asyncio.to_thread(CliRunner(env=variables).invoke, cli, given)
+    assert done.output
+    assert_harmless(done.output)
+    if "--json" in given:
+        assert all(json.loads(line) for line in done.stdout.splitlines())
+
+
+async def carried_out(url: str, service: FakeService, arguments: list[str], **more: Any) -> Done:
+    async with finished_by_itself(service), started(*arguments, DEPUTIZE_URL=url, **more) as command:
+        return await command.done()
+
+
+@pytest.mark.parametrize("arguments", [each for tried in FOLLOWING.values() for each in tried], ids=repr)
+async def test_a_command_that_follows_prints_nothing_that_acts(
+    url: str, service: FakeService, id: str, arguments: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks\x1b[31m.jsonl"
+    file.write_text(json.dumps({"task": ACTING}) + "\n" + json.dumps({"task": "two"}))
+    given = [{ID: id, "<file>": str(file)}.get(part, part) for part in arguments]
+    done = await carried_out(url, service, given)
+    assert done.out
+    assert_harmless(done.out)
+    assert_harmless(done.err)
+
+
+@pytest.mark.parametrize("command", [["list"], ["run", "x", "--detach"], ["show", "dlg_" + "0" * 26], ["prune"]])
+async def test_a_refusal_of_the_service_prints_nothing_that_acts(
+    url: str, service: FakeService, command: list[str]
+) -> None:
+    service.away = Invalid(HOSTILE, [{"pointer": HOSTILE, "detail": HOSTILE}] * 2)
+    done = await asyncio.to_thread(CliRunner(env={"DEPUTIZE_URL": url}).invoke, cli, command)
+    assert done.exit_code == 2
+    assert "a\\x1b]0;PWNED" in done.stderr
+    assert_harmless(done.output)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [HOSTILE],
+        [f"--{HOSTILE}"],
+        ["run", f"--{HOSTILE}"],
+        ["run", "x", "--approval", HOSTILE],
+        ["run", "x", "--context", f"@{HOSTILE}"],
+        ["run", "x", "--max-turns", HOSTILE],
+        ["run", "x", "--workspace", HOSTILE, "--timeout", "nan"],
+        ["batch", HOSTILE],
+        ["list", HOSTILE],
+        ["--config", HOSTILE, "list"],
+    ],
+    ids=repr,
+)
+def test_wrong_use_prints_nothing_that_acts(arguments: list[str]) -> None:
+    done = CliRunner(env={"DEPUTIZE_URL": "http://127.0.0.1:1"}).invoke(cli, arguments)
+    assert done.exit_code in (2, 3)
+    assert done.stderr
+    assert_harmless(done.output)
+
+
+@pytest.mark.parametrize("setting", ["DEPUTIZE_URL", "DEPUTIZE_PORT", "DEPUTIZE_HOME", "DEPUTIZE_REDIS_URL"])
+@pytest.mark.parametrize("command", ["list", "doctor"])
+def test_a_hostile_setting_prints_nothing_that_acts(setting: str, command: str, tmp_path: Path) -> None:
+    variables = {"DEPUTIZE_HOME": str(tmp_path), setting: str(tmp_path / HOSTILE)}
+    done = CliRunner(env=variables).invoke(cli, [command])
+    assert_harmless(done.output)
+
+
+async def test_a_patch_and_an_artifact_are_exact_for_programs(url: str, service: FakeService, id: str) -> None:
+    for more, whole in ((["--patch"], service.patches[id]), (["--artifact", NAME], ACTING)):
+        async with started("show", id, *more, DEPUTIZE_URL=url) as command:
+            assert (await command.done()).out == whole
+
+
+@pytest.mark.parametrize("more", [["--patch"], ["--artifact", NAME], ["--events"], []], ids=repr)
+async def test_a_terminal_shows_nothing_that_acts(url: str, service: FakeService, id: str, more: list[str]) -> None:
+    finish(service, id)
+    async with on_terminal("show", id, *more, DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    assert "a\\x1b]0;PWNED" in terminal.drawn
+    assert_harmless(terminal.drawn.replace("\r\n", "\n"))
+
+
+@pytest.mark.parametrize("arguments", [["run", HOSTILE], ["watch", ID], ["batch", "<file>"], ["demo"]], ids=repr)
+async def test_the_table_on_a_terminal_shows_nothing_that_acts(
+    url: str, service: FakeService, id: str, arguments: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(json.dumps({"task": ACTING}))
+    given = [{ID: id, "<file>": str(file)}.get(part, part) for part in arguments]
+    async with finished_by_itself(service), on_terminal(*given, DEPUTIZE_URL=url) as terminal:
+        await terminal.ended()
+    assert "\\x1b]0;PWNED" in terminal.drawn
+    ours = re.compile(r"\x1b\[[0-9;?]*[mAJKlh]|\r")  # colours and moves of the cursor
+    assert_harmless(ours.sub("", terminal.drawn.replace("\x1b[2J", "<cleared>")))
+    assert "<cleared>" not in terminal.drawn

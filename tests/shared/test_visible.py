@@ -1,0 +1,78 @@
+"""Text from outside: nothing in it acts on a terminal, and what is harmless stays as it is."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.visible import visible, visible_block, visible_json
+from tests.hostile import ACTING, HOSTILE, assert_harmless
+
+ANY = st.text(st.characters(codec=None, categories=None))
+ACTING_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
+DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def acts(char: str) -> bool:
+    return unicodedata.category(char) in ACTING_CATEGORIES or unicodedata.bidirectional(char) in DIRECTIONS
+
+
+@given(ANY)
+def test_a_line_holds_nothing_that_acts(text: str) -> None:
+    assert not any(map(acts, visible(text)))
+
+
+@given(ANY)
+def test_a_block_keeps_its_line_ends_and_tabs_and_nothing_else_that_acts(text: str) -> None:
+    shown = visible_block(text)
+    assert not any(acts(char) for char in shown if char not in "\n\t")
+    assert shown.count("\n") == text.count("\n")
+
+
+@given(st.recursive(ANY | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(ANY, inner)))
+def test_json_means_the_same_and_holds_nothing_that_acts(value: object) -> None:
+    shown = visible_json(json.dumps(value, ensure_ascii=False))
+    assert json.loads(shown) == value
+    assert not any(map(acts, shown))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zażółć → ✓ 日本語",
+        "👩\u200d👩\u200d👧 ❤️",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "שלום",
+        "e\u0301",
+    ],
+)
+def test_what_people_write_stays_as_it_is(text: str) -> None:
+    assert visible(text) == visible_block(text) == visible_json(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31m", r"\x1b[31m"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\x9b\u202e\u2066", r"\x9b\u202e\u2066"),
+        ("a\u200db", r"a\u200db"),
+        ("\U000e0041\udcff", r"\U000e0041\udcff"),
+    ],
+)
+def test_an_escape_names_the_character(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_the_hostile_texts_of_the_tests_are_hostile() -> None:
+    for text in (ACTING, HOSTILE):
+        with pytest.raises(AssertionError):
+            assert_harmless(text)
+    with pytest.raises(AssertionError):
+        assert_harmless(visible_block(HOSTILE))
+    assert_harmless(visible(HOSTILE))
+    assert visible_block("a\r\nb") == "a\nb"
