@@ -217,7 +217,7 @@ class Children:
         """How many calls of this turn are still to get a child, the present one among them."""
         assert self._meter is not None
         names = {n for tool in self._kit.values() if tool.step_type == "delegate" for n in (tool.name, *tool.aliases)}
-        keys = [call_key(self._claim.id, self._meter.turns, c.id) for c in self._unanswered() if c.name in names]
+        keys = [call_key(self._claim.id, self._meter.turns, c.key) for c in self._unanswered() if c.name in names]
         return max(1, sum(key not in self._known for key in keys))
 
     async def _send(self, ticket: Ticket) -> None:

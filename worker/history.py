@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from worker.models.base import Call, Reply
+from worker.models.base import Call, Reply, keyed
 from worker.tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
@@ -55,12 +55,13 @@ class History:
             content.append({"type": "text", "text": note})
         self._append(_encoded({"role": "user", "content": content}))
 
-    def unanswered(self) -> list[Call]:
-        """The calls of the last message that nobody has answered yet: what a crash or a limit left open."""
+    def unanswered(self, turn: int) -> list[Call]:
+        """The calls of the last message, that of ``turn``, that nobody has answered yet: what a crash or a limit left
+        open."""
         last = json.loads(self.messages[-1]) if self.messages else {}
         if last.get("role") != "assistant":
             return []
-        return [
+        calls = [
             Call(
                 block["id"],
                 block["name"],
@@ -70,6 +71,7 @@ class History:
             for block in last["content"]
             if block["type"] == "tool_use"
         ]
+        return keyed(calls, turn)
 
     def ends_with_user(self) -> bool:
         return bool(self.messages) and self.messages[-1].startswith(b'{"role":"user"')

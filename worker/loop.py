@@ -65,7 +65,7 @@ class Loop:
 
     async def run(self) -> TerminationReason:
         """Turns until the model stops calling tools. Raises ``LimitReached``, ``ModelUnavailable`` and ``Fenced``."""
-        if left_open := self.history.unanswered():
+        if left_open := self.history.unanswered(self.meter.turns):
             await self.answer(left_open)
         while True:
             reply = await self.turn()
@@ -85,8 +85,8 @@ class Loop:
 
     def settle(self, why: str, note: str = "") -> None:
         """Answers every call that is still open, so that each has exactly one answer (P-09)."""
-        if calls := self.history.unanswered():
-            self.history.answer([(call, self.answers.get(call.id) or not_executed(why)) for call in calls], note)
+        if calls := self.history.unanswered(self.meter.turns):
+            self.history.answer([(call, self.answers.get(call.key) or not_executed(why)) for call in calls], note)
         elif note:
             self.history.ask(note)
 
@@ -109,7 +109,7 @@ class Loop:
         most, key = self.max_output_tokens, self.context.delegation_id
         prompt = Prompt(self.system, self.specs, self.history.messages, most, allow_tools, key)
         reply = await self.asking.reply(prompt, turn, counted=allow_tools)
-        return self.keep(turn, reply if allow_tools else reply.without_calls())
+        return self.keep(turn, reply.keyed(turn) if allow_tools else reply.without_calls())
 
     def keep(self, turn: int, reply: Reply) -> Reply:
         """Takes a reply into history, counts and events."""
@@ -136,7 +136,7 @@ class Loop:
             else:
                 for call, verdict in group:
                     await self.carry_out(call, verdict)
-        self.history.answer([(call, self.answers[call.id]) for call in calls])
+        self.history.answer([(call, self.answers[call.key]) for call in calls])
         self.ledger.clear()
         self.checkpoint()
         if self.repetition:
@@ -159,22 +159,22 @@ class Loop:
     async def carry_out(self, call: Call, verdict: Prepared | ToolResult) -> None:
         """One call to its answer; whatever happens, its step ends."""
         if isinstance(verdict, ToolResult):
-            self.answers[call.id] = verdict
+            self.answers[call.key] = verdict
             self.steps.refuse(call, verdict)
             return
-        if earlier := self.ledger.finished(call.id):
-            self.answers[call.id] = earlier
+        if earlier := self.ledger.finished(call.key):
+            self.answers[call.key] = earlier
             return
         title = verdict.tool.title(verdict.params)
-        step = self.steps.start(call, verdict.tool, title, announced=self.ledger.known(call.id))
+        step = self.steps.start(call, verdict.tool, title, announced=self.ledger.known(call.key))
         result = in_doubt("the run was stopped while this call was under way")
         try:
-            context = replace(self.context, call_id=call.id, on_metadata=self.steps.updates(step))
+            context = replace(self.context, call_id=call.key, on_metadata=self.steps.updates(step))
             result = await self.execute(verdict, context)
         finally:
-            self.answers[call.id] = result
+            self.answers[call.key] = result
             self.steps.end(step, result)
-            self.ledger.finish(call.id, result)
+            self.ledger.finish(call.key, result)
 
     async def execute(self, prepared: Prepared, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An exception that escapes it is our fault, and logged so."""

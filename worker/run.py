@@ -127,7 +127,7 @@ class Run:
         async with opening as equipment:
             self.reaped = equipment.context.sandbox.reaped
             self.emit.set(equipment.kept)
-            self.children.equip(equipment.kit, self.workspace.path, history.unanswered)
+            self.children.equip(equipment.kit, self.workspace.path, lambda: history.unanswered(self.meter.turns))
             yield self._loop(model, equipment, history, self.workspace)
 
     def _loop(self, model: Model, equipment: Equipment, history: History, workspace: Workspace) -> Loop:
@@ -171,6 +171,7 @@ class Run:
                 kept = await self.services.store.events(claim.id)
             except AWAY as error:
                 raise Fenced from error  # the lease lapses, and the next attempt begins where this one did
+            self.steps.turn = self.meter.turns
             self.steps.ended += [e.event.step for e in kept if isinstance(e.event, StepCompleted)]
             event = RunResumed(
                 worker=self.services.name, from_turn=self.meter.turns, reason="the attempt before lost its worker"

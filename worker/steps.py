@@ -28,9 +28,9 @@ class StepLog:
     ended: list[Step] = field(default_factory=list[Step])
 
     def start(self, call: Call, tool: AnyTool | None, title: str, *, announced: bool = False) -> Step:
-        """A step that runs from now on; the id is the call's. An earlier attempt may have announced it."""
+        """A step that runs from now on; the id is the call's key. An earlier attempt may have announced it."""
         step = Step(
-            id=call.id,
+            id=call.key,
             type=tool.step_type if tool else "tool_call",
             title=title,
             status=StepStatus.RUNNING,
@@ -104,7 +104,7 @@ def said(turn: int, reply: Reply, usage: Usage) -> Replied:
         thinking=reply.thinking,
         stop_reason=reply.stop_reason,
         usage=usage,
-        tool_calls=[AskedCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls],
+        tool_calls=[AskedCall(id=call.key, name=call.name, arguments=call.arguments) for call in reply.calls],
     )
 
 

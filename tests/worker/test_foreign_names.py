@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.delegation import DelegationRequest
 from shared.errors import ErrorType, ToolError
+from shared.events import Replied, StepCompleted
+from tests.fake_model import FakeModel, Turn, text
+from tests.running import Bench, open_bench
+from tests.waiting import until
 from tests.worker.sandboxes import bash, sandbox_over
+from worker.models import close_models
 from worker.sandbox.base import Command
+from worker.task import carry_out
 
 BIND = "v\0--bind\0/\0/tmp"
 
@@ -45,3 +55,81 @@ async def test_a_mark_is_never_written_outside_of_its_folder(tmp_path: Path, nam
             await sandbox.run(bash("true", mark=mark))
     assert victim.read_text() == "precious"
     assert sorted(path.name for path in marks.iterdir()) == ["down", "link"]
+
+
+def bash_call(id: str, command: str, **more: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": "bash", "input": {"command": command, **more}}
+
+
+@asynccontextmanager
+async def endpoint(
+    redis_url: str, home: Path, *turns: Sequence[dict[str, Any]]
+) -> AsyncIterator[tuple[FakeModel, Bench]]:
+    async with FakeModel([Turn(turn) for turn in turns]) as fake:
+        known = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
+        async with open_bench(redis_url, home, model_endpoint=known, model="claude-sonnet-5-5") as bench:
+            yield fake, bench
+        await close_models()
+
+
+def answers(fake: FakeModel) -> list[tuple[str, str]]:
+    """What the endpoint was told last: the id of each call and its answer."""
+    told = fake.journal[-1].body["messages"][-1]["content"]
+    return [(block["tool_use_id"], block["content"]) for block in told if block["type"] == "tool_result"]
+
+
+async def test_the_endpoints_ids_are_sent_back_and_used_for_nothing_else(redis_url: str, tmp_path: Path) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    ids = [str(victim), "../../../../../victim.txt", "../start.json", "a\0b", "x" * 5000]
+    calls = [bash_call(id, f"echo {n}", run_in_background=n == 1) for n, id in enumerate(ids)]
+    async with endpoint(redis_url, tmp_path / "home", calls, [text("Done.")]) as (fake, bench):
+        result = await bench.run()
+        folder = bench.settings.workspaces / result.delegation_id
+        events = [envelope.event for envelope in await bench.events(result.delegation_id)]
+        told = answers(fake)
+    assert (result.termination_reason, result.errors) == ("completed", [])
+    assert victim.read_text() == "precious"
+    assert (folder / "start.json").read_text() == "{}"
+    assert [id for id, _ in told] == ids
+    keys = [f"call_1_{number}" for number in range(1, 6)]
+    assert [step.id for step in (e.step for e in events if isinstance(e, StepCompleted))] == keys
+    assert [call.id for e in events if isinstance(e, Replied) for call in e.tool_calls] == keys
+    assert set(keys) <= {path.name for path in folder.glob("*/marks/*")} | {
+        path.name for path in folder.glob("marks/*")
+    }
+
+
+async def test_calls_of_one_id_or_none_are_told_apart(redis_url: str, tmp_path: Path) -> None:
+    calls = [bash_call(id, f"echo {n}") for n, id in enumerate(["same", "same", "", "", "same-2"])]
+    async with endpoint(redis_url, tmp_path / "home", calls, [text("Done.")]) as (fake, bench):
+        result = await bench.run()
+        told = answers(fake)
+        assert [asked.status for asked in fake.journal] == [200, 200]
+    assert (result.termination_reason, result.tool_call_count) == ("completed", 5)
+    assert [said.strip() for _, said in told] == ["0", "1", "2", "3", "4"]
+    assert len({id for id, _ in told}) == 5
+
+
+async def test_a_call_keeps_its_key_and_turn_in_the_next_attempt(redis_url: str, tmp_path: Path) -> None:
+    block = [bash_call("same", "echo 1 >> a.txt"), bash_call("same", "echo 2 >> a.txt; sleep 1000")]
+    async with endpoint(redis_url, tmp_path / "home", [bash_call("first", "true")], block, [text("Done.")]) as (
+        _,
+        bench,
+    ):
+        id = await bench.accept(DelegationRequest(task="do it"))
+        running = asyncio.create_task(carry_out(bench.services, id))
+        file = bench.settings.workspaces / id / "files/a.txt"
+        await until(lambda: file.exists() and file.read_text() == "1\n2\n")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await carry_out(bench.services, id)
+        result = await bench.result(id)
+        steps = [
+            envelope.event.step for envelope in await bench.events(id) if isinstance(envelope.event, StepCompleted)
+        ]
+    assert (result.termination_reason, result.attempts) == ("completed", 2)
+    assert [(step.id, step.turn_index) for step in steps] == [("call_1_1", 1), ("call_2_1", 2), ("call_2_2", 2)]
+    assert "outcome unknown" in (steps[-1].error or "")
+    assert result.file_changes[0].added_lines == 2

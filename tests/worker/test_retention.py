@@ -56,7 +56,7 @@ async def test_one_that_was_resumed_and_has_a_child(bench: Bench, tmp_path: Path
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
     child = await bench.accept(DelegationRequest(task="help", parent_id=id))
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "toolu_script_1_0"))
+    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

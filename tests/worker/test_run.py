@@ -322,7 +322,7 @@ async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(be
     turns = [[WRITE], [call("bash", command="exec sleep 1000")], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "toolu_script_1_0"))
+    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -346,7 +346,7 @@ async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(benc
     )
     id = await bench.accept(request)
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "toolu_script_1_0"))
+    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

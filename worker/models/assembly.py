@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from shared.delegation import Usage
@@ -82,13 +83,15 @@ class Assembly:
         """The finished reply. Call it once ``done`` is true."""
         content: list[dict[str, Any]] = []
         calls: list[Call] = []
+        given = set[str]()
         for _, block in sorted(self._blocks.items()):
             whole, call = _finished(block, cut=self._stop_reason in CUT)
             if whole.get("type") == "text" and not whole["text"]:
                 continue  # the API sends empty texts but refuses to take them back
             content.append(whole)
             if call:
-                calls.append(call)
+                whole["id"] = _unlike(call.id, given)
+                calls.append(replace(call, id=whole["id"]))
         return Reply(
             content=content,
             stop_reason=self._stop_reason,
@@ -163,10 +166,19 @@ def _finished(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]
             arguments, problem = _arguments(block)
             if cut:
                 problem = "the reply was cut at its length limit before this call was certainly complete"
-            whole = {**block.start, "input": arguments}
-            return whole, Call(str(whole.get("id", "")), str(whole.get("name", "")), arguments, problem)
+            name = str(block.start.get("name") or "")
+            whole = {**block.start, "name": name, "input": arguments}
+            return whole, Call(str(block.start.get("id") or ""), name, arguments, problem)
         case _:
             return ({**block.start, "input": _arguments(block)[0]} if block.pieces else block.start), None
+
+
+def _unlike(id: str, given: set[str]) -> str:
+    """An id that no other call of the reply has: endpoints give one to two calls, or none, and each needs an answer."""
+    ids = (id if number == 1 and id else f"{id or 'call'}-{number}" for number in count(1))
+    unlike = next(each for each in ids if each not in given)
+    given.add(unlike)
+    return unlike
 
 
 def _arguments(block: _Block) -> tuple[dict[str, Any], str | None]:

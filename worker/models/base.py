@@ -40,9 +40,12 @@ class Call:
     """A tool call of a reply. ``problem`` says why the arguments could not be read; such a call is not executed."""
 
     id: str
+    """What the endpoint calls it: for the answer that is sent back, and for nothing else."""
     name: str
     arguments: dict[str, Any]
     problem: str | None = None
+    key: str = ""
+    """What this project calls it, in files, ledger, steps and events: unique in its run, the same in every attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,19 @@ class Reply:
         odd = {"refusal": TerminationReason.REFUSED, "model_context_window_exceeded": TerminationReason.ERROR}
         return odd.get(self.stop_reason, TerminationReason.COMPLETED)
 
+    def keyed(self, turn: int) -> Reply:
+        """This reply, of that turn, with keys for its calls."""
+        return replace(self, calls=keyed(self.calls, turn))
+
     def without_calls(self) -> Reply:
         """This reply with its words alone: for the last turn, in which nothing is executed any more."""
         words = [block for block in self.content if block.get("type") != "tool_use"]
         return replace(self, content=words, calls=[])
+
+
+def keyed(calls: Sequence[Call], turn: int) -> list[Call]:
+    """The calls of one turn, in the order of asking, with their keys."""
+    return [replace(call, key=f"call_{turn}_{number}") for number, call in enumerate(calls, 1)]
 
 
 Part = Begun | TextPart | ThinkingPart | Retrying | Reply

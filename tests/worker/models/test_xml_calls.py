@@ -109,7 +109,7 @@ async def test_what_is_wrong_with_a_call_survives_a_crash() -> None:
     history = History()
     history.ask("hello")
     history.add(await reply_of(saying(f"{CALL}\n{CUT}"), "hello"))
-    whole, cut = History(history.messages).unanswered()
+    whole, cut = History(history.messages).unanswered(1)
     assert (whole.arguments, whole.problem) == ({"path": "a ]]> b"}, None)
     assert "is missing" in (cut.problem or "")
 
