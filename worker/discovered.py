@@ -20,6 +20,8 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.tool_settings import ToolSettings
 from worker.output import OutputLimit, clip
 from worker.sandbox.base import Command, Sandbox
+from worker.schemas.declared import Declared
+from worker.schemas.pool import ValidatorPool
 from worker.sources import Place
 from worker.text import command_output
 from worker.threads import to_the_end
@@ -53,9 +55,9 @@ class DiscoveredTool(DeclaredTool):
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
 
-    def __init__(self, name: str, declared: Declaration, command: str) -> None:
+    def __init__(self, name: str, declared: Declaration, command: str, schema: Declared | None = None) -> None:
         description = declared.description or f"The tool {declared.name}."
-        super().__init__(name, description, declared.parameters or {}, effect=Effect.EFFECTFUL)
+        super().__init__(name, description, schema or declared.parameters or {}, effect=Effect.EFFECTFUL)
         self.remote = declared.name
         self._argv = (f'{command} "$@"', "call", declared.name)
 
@@ -106,7 +108,8 @@ class Discovery:
     async def _found(self, command: str, place: Place) -> list[AnyTool]:
         try:
             printed = await _printed(command, place.sandbox)
-            tools, warnings = await to_the_end(_read, printed, self._call, self._reserved)
+            read = await to_the_end(_read, printed)
+            tools, warnings = await _tools(read, self._call, self._reserved, place.validators)
         except ToolError as error:
             tools, warnings = [], [f"there are no discovered tools: {error.message}"]
             place.miss("")  # they might have had any name
@@ -130,25 +133,40 @@ async def _printed(command: str, sandbox: Sandbox) -> bytes:
     return done.stdout
 
 
-def _read(printed: bytes, command: str, reserved: set[str]) -> tuple[list[AnyTool], list[str]]:
-    """The tools, and what must be said of declarations that are none. Raises ToolError for what is no JSON."""
+def _read(printed: bytes) -> list[Declaration | str]:
+    """Each declaration, or what is wrong with it. Raises ToolError for what is no JSON."""
     try:
         said: Any = json.loads(printed, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         _fail(f"the discovery command printed no JSON ({clip(str(error), 200)})")
+    found: list[Declaration | str] = []
+    for entry in _entries(said):
+        try:
+            found.append(_declared(entry))
+        except (ValueError, RecursionError) as error:
+            found.append(clip(str(error), 500))
+    return found
+
+
+async def _tools(
+    read: Sequence[Declaration | str], command: str, reserved: set[str], validators: ValidatorPool
+) -> tuple[list[AnyTool], list[str]]:
+    """The tools, and what must be said of declarations that are none."""
     tools: dict[str, DiscoveredTool] = {}
     warnings: list[str] = []
-    for number, entry in enumerate(_entries(said), 1):
+    for number, declared in enumerate(read, 1):
         if len(tools) == MAX_TOOLS:
             warnings.append(f"more than {MAX_TOOLS} tools were discovered; the others are left out")
             break
         try:
-            declared = _declared(entry)
+            if isinstance(declared, str):
+                raise Misconfigured(declared)
             if any(tool.remote == declared.name for tool in tools.values()):
-                raise ValueError(f"{declared.name!r} is declared twice")
+                raise Misconfigured(f"{declared.name!r} is declared twice")
             name = _name(declared.name, reserved | tools.keys())
-            tools[name] = DiscoveredTool(name, declared, command)
-        except (ValueError, Misconfigured, RecursionError) as error:
+            schema = await Declared.by_stranger(name, declared.parameters or {}, validators)
+            tools[name] = DiscoveredTool(name, declared, command, schema)
+        except Misconfigured as error:
             warnings.append(f"discovered tool {number} is left out: {clip(str(error), 500)}")
         else:
             if name != declared.name:

@@ -56,7 +56,7 @@ async def equipped(
         opened.push_async_callback(sandbox.shells.end)
         told = None if claim.tools is None else frozen.read(claim.tools)
         asked = request.tools if told is None else [each.name for each in told]
-        place = Place(claim.id, asked, workspace.files, sandbox, warn, hide)
+        place = Place(claim.id, asked, workspace.files, sandbox, warn, hide, services.validators)
         registry = Registry(services.tools)
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):
@@ -66,14 +66,9 @@ async def equipped(
             place.miss(MCP)  # what was missing at the start is so for good, and was told then
         init = InitContext(claim.id, skills_of(services.tools), depth_left=children.depth_left)
         kit = await made_ready(registry.kit(request.tools, services.default_kit, place.excuses), init, warn)
+        conversation = request.session_id, request.message_id
         context = ToolContext(
-            delegation_id=claim.id,
-            call_id="",
-            files=workspace.files,
-            sandbox=sandbox,
-            session_id=request.session_id,
-            message_id=request.message_id,
-            children=children,
+            claim.id, "", workspace.files, sandbox, *conversation, children, validators=services.validators
         )
         yield Equipment(kit, _told_of(kit, told or ()), context, {"tools": frozen.written(kit)} if told is None else {})
 

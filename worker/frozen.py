@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, cast
 from shared.errors import ErrorType, ToolError
 from worker.models.base import ToolSpec
 from worker.registry import Registry
+from worker.schemas.declared import Declared
 from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
 from worker.tools.declared import DeclaredTool
 
@@ -46,7 +47,8 @@ class StandIn(DeclaredTool):
     def __init__(self, told: Told) -> None:
         # It looks and changes nothing, so no rule stands before its answer. What the call of an earlier attempt may
         # have done is a matter of the real tool's effect.
-        super().__init__(told.name, told.description, told.schema, kind=Kind.READ, effect=Effect(told.effect))
+        declared = Declared(told.name, told.schema, None)  # an earlier attempt has judged it
+        super().__init__(told.name, told.description, declared, kind=Kind.READ, effect=Effect(told.effect))
         self.source = cast(Literal["discovered", "mcp"], told.source)
         self.server = told.server
         self.remote = told.remote

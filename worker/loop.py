@@ -127,7 +127,7 @@ class Loop:
     async def answer(self, calls: Sequence[Call]) -> None:
         """Judges and executes the calls, read-only ones side by side; answers all in the order of asking (C15)."""
         self.answers = {}
-        judged = [(call, self.judge(call)) for call in calls]
+        judged = [(call, await self.judge(call)) for call in calls]
         for together, group in groupby(judged, key=lambda pair: _side_by_side(pair[1])):
             if together:
                 async with asyncio.TaskGroup() as tasks:
@@ -142,7 +142,7 @@ class Loop:
         if self.repetition:
             self.repetition.watch(calls)
 
-    def judge(self, call: Call) -> Prepared | ToolResult:
+    async def judge(self, call: Call) -> Prepared | ToolResult:
         """May this call be executed? A "no" is the answer the model reads (P-10)."""
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
@@ -150,7 +150,7 @@ class Loop:
             if call.problem:
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
             tool = find(self.kit, call.name)
-            params = tool.parse(call.arguments)
+            params = await tool.accept(self.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
         refusal = judgement(CallView(tool, tool.touches(params)), self.situation)

@@ -32,6 +32,7 @@ from worker.progress import ProgressEvents
 from worker.registry import cards, default_kit, offered
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.schemas.pool import ValidatorPool
 from worker.sources import Source
 from worker.survey import survey
 from worker.tools import BUILTIN
@@ -53,6 +54,7 @@ class Services:
     leases: Leases
     catalog: Catalog
     progress: ProgressEvents
+    validators: ValidatorPool
     sandbox_problem: str | None
     tools: Sequence[AnyTool]
     """What this worker offers to every run."""
@@ -176,10 +178,11 @@ async def open_services(
         Pipe(writing, WRITING) as pipe,
         Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,
+        ValidatorPool(keep=True) as validators,
     ):
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
-        parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress
+        parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress, validators
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = offered(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from worker.files import Files
 from worker.sandbox.base import Sandbox
+from worker.schemas.pool import ValidatorPool
 from worker.tools.base import AnyTool
 
 
@@ -26,6 +27,8 @@ class Place:
     """Tells people that something is missing; the run goes on without it (S000-024)."""
     hide: Callable[[Sequence[str]], None] = lambda values: None
     """Makes these values unreadable wherever the run says something (P-17)."""
+    validators: ValidatorPool = field(default_factory=ValidatorPool)
+    """Judges what strangers declare."""
     missing: list[str] = field(default_factory=list[str])
     """How the names begin of tools that cannot be had right now."""
 

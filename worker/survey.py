@@ -36,6 +36,10 @@ async def survey(services: Services) -> None:
     log.info("workspaces lie below %s", services.settings.workspaces)
 
 
+def _warn(message: str) -> None:
+    log.warning("%s", message)
+
+
 async def _look(services: Services) -> list[ToolCard]:
     found: list[AnyTool] = []
     async with AsyncExitStack() as opened:
@@ -48,7 +52,7 @@ async def _look(services: Services) -> list[ToolCard]:
         problem = services.sandbox_problem
         sandbox = NoSandbox(problem) if problem else opened.enter_context(Bubblewrap(folder))
         files = opened.enter_context(Files(folder, MOUNT, owner()))
-        place = Place("", None, files, sandbox, lambda message: log.warning("%s", message))
+        place = Place("", None, files, sandbox, _warn, validators=services.validators)
         for source in services.sources:
             found += await opened.enter_async_context(source.open(place))
         return await asyncio.to_thread(cards, found)

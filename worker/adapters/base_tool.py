@@ -11,9 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 from shared.errors import ErrorType, ToolError
 from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, failed, part
 from worker.adapters.parameters import Listed, ToolParameter, json_schema
+from worker.schemas.declared import check, valid_schema
 from worker.tools import base
 from worker.tools.base import Effect, Kind, ToolContext
-from worker.tools.declared import check, validator
 
 
 class ToolPermission(StrEnum):
@@ -58,7 +58,7 @@ class BaseTool(ABC):
         """What is wrong with the arguments, or None: missing, unknown and ill-typed ones (S003-010, S003-011)."""
         try:
             schema = {"additionalProperties": False, **json_schema(self.get_parameters())}
-            check(self.name, validator(self.name, schema), params)
+            check(self.name, valid_schema(self.name, schema), params)
         except ToolError as error:
             return error.message
         return None
@@ -92,9 +92,9 @@ class AdaptedBaseTool(Adapted):
         self.trusted = permission == ToolPermission.AUTO
         self.needs_approval = permission == ToolPermission.CONFIRM
 
-    def parse(self, arguments: Mapping[str, Any]) -> Any:
-        """The arguments, checked by the schema and then by the tool's own ``validate_params``."""
-        checked = super().parse(arguments)
+    def converted(self, arguments: dict[str, Any]) -> Any:
+        """The arguments, checked by the tool's own ``validate_params``, too."""
+        checked = super().converted(arguments)
         with answered(self.name):
             if error := self.tool.validate_params(checked):
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
@@ -158,9 +159,10 @@ class AdaptedInfo(Adapted):
     def title(self, params: Any) -> str:
         return self.info.name
 
-    def parse(self, arguments: Mapping[str, Any]) -> Any:
+    @contextmanager
+    def explained(self) -> Generator[None]:
         try:
-            return super().parse(arguments)
+            yield
         except ToolError as error:
             if self.info.format_validation_error is None:
                 raise
@@ -233,7 +235,7 @@ async def execute_tool(
         tool = await find(kit, id).ready(InitContext(ctx.delegation_id, skills or {}))
         if tool is None:
             raise unknown_tool(id, kit)
-        result = await tool.run(ctx, tool.parse(arguments))
+        result = await tool.run(ctx, await tool.accept(ctx, arguments))
         return ToolExecutionResult.of(await bounded(result, tool, ctx, estimate))
     except ToolError as error:
         return ToolExecutionResult(False, error=error.message)

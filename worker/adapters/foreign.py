@@ -19,7 +19,7 @@ from shared.wire import explain
 from worker.adapters.parameters import Parameters, json_schema
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, ToolContext, ToolResult, invalid_arguments
-from worker.tools.declared import Arguments, DeclaredTool
+from worker.tools.declared import DeclaredTool
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -56,10 +56,9 @@ class Adapted(DeclaredTool):
         super().__init__(name, description, json_schema(parameters), kind=kind, effect=effect or presumed)
         self._model = parameters if isinstance(parameters, type) else None
 
-    def parse(self, arguments: Arguments) -> Any:
-        """The arguments, checked against the schema; where a pydantic model declares them, an instance of it."""
-        checked = super().parse(arguments)
-        return checked if self._model is None else _modelled(self.name, self._model, checked)
+    def converted(self, arguments: dict[str, Any]) -> Any:
+        """The arguments; where a pydantic model declares them, an instance of it."""
+        return arguments if self._model is None else _modelled(self.name, self._model, arguments)
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         """The call in a task of its own: when the run is cancelled the signal is given first, then the task is."""

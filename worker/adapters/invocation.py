@@ -10,9 +10,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, failed, part
 from worker.display import AnsiOutput, Display, FileDiff, TodoList
+from worker.schemas.declared import check, valid_schema
 from worker.tools import base
 from worker.tools.base import Effect, Kind, ToolContext, Touches
-from worker.tools.declared import check, validator
 
 P = TypeVar("P", bound=Mapping[str, Any])
 UpdateOutput = Callable[[Any], None]
@@ -106,7 +106,7 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
     def validate_tool_params(self, params: P) -> str | None:
         """What is wrong with the arguments, or None."""
         try:
-            check(self.name, validator(self.name, self.parameter_schema), params)
+            check(self.name, valid_schema(self.name, self.parameter_schema), params)
         except ToolError as error:
             return error.message
         return self.validate_tool_param_values(params)
@@ -153,8 +153,8 @@ class AdaptedBuilder(Adapted):
         super().__init__(builder.name, declared.get("description", ""), parameters, Kind(builder.kind), effect)
         self.builder = builder
 
-    def parse(self, arguments: Mapping[str, Any]) -> Built:
-        checked = super().parse(arguments)
+    def converted(self, arguments: dict[str, Any]) -> Built:
+        checked = super().converted(arguments)
         with answered(self.name):
             invocation = self.builder.build(checked)
             places = [part(place, "path", place) for place in invocation.tool_locations()]

@@ -23,6 +23,7 @@ from worker.sandbox.base import Command, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import MOUNT, search_path, shown
 from worker.sandbox.kept import Kept
+from worker.schemas.pool import ValidatorPool
 from worker.threads import to_the_end
 
 GRACE_SECONDS = 0.5
@@ -38,6 +39,7 @@ class Caller:
     files: Files
     sandbox: Sandbox
     environ: Mapping[str, str]
+    validators: ValidatorPool = field(default_factory=ValidatorPool)
 
 
 class Line:

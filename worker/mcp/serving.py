@@ -43,7 +43,7 @@ async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> 
                 served.problems.append(f"the MCP server {link.server.name!r} is left out: {listed}")
                 served.down.append(link.server.name)
                 continue
-            tools, problems = await tools_of(link, listed, taken)
+            tools, problems = await tools_of(link, listed, taken, caller.validators)
             served.tools += tools
             served.problems += problems
         yield served

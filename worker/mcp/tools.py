@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +13,8 @@ from worker.mcp.content import result_of
 from worker.mcp.link import Link
 from worker.mcp.names import exposed
 from worker.output import clip
+from worker.schemas.declared import Declared
+from worker.schemas.pool import ValidatorPool
 from worker.tools.base import Effect, Kind, ToolContext, ToolResult
 from worker.tools.declared import DeclaredTool
 
@@ -27,14 +28,14 @@ class McpTool(DeclaredTool):
 
     source = "mcp"
 
-    def __init__(self, link: Link, told: types.Tool, name: str) -> None:
+    def __init__(self, link: Link, told: types.Tool, name: str, declared: Declared) -> None:
         hints = told.annotations or types.ToolAnnotations()
         effect = (
             Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
         )
         kind = Kind.READ if hints.read_only_hint else Kind.OTHER
         words = clip(told.description or told.title or told.name, MAX_DESCRIPTION)
-        super().__init__(name, words, told.input_schema, kind=kind, effect=effect)
+        super().__init__(name, words, declared, kind=kind, effect=effect)
         self.server = link.server.name
         self.remote = self._called = told.name
         self.trusted = link.server.trusts(told.name)
@@ -60,18 +61,21 @@ class McpTool(DeclaredTool):
         return await result_of(answer, ctx, self._title)
 
 
-async def tools_of(link: Link, listed: Iterable[types.Tool], taken: set[str]) -> tuple[list[McpTool], list[str]]:
+async def tools_of(
+    link: Link, listed: Iterable[types.Tool], taken: set[str], validators: ValidatorPool
+) -> tuple[list[McpTool], list[str]]:
     """The server's tools that are allowed and usable, and what is wrong with the others. ``taken`` gets their names."""
     tools: dict[str, McpTool] = {}
     problems: list[str] = []
     for told in listed:
         if not link.server.tools.lets(told.name):
             continue
-        await asyncio.sleep(0)  # to judge a schema takes milliseconds, and there may be hundreds
         try:
             if told.name in tools:
                 raise Misconfigured("the server names it twice")
-            tools[told.name] = tool = McpTool(link, told, exposed(link.server.name, told.name, taken))
+            name = exposed(link.server.name, told.name, taken)
+            declared = await Declared.by_stranger(name, told.input_schema, validators)
+            tools[told.name] = tool = McpTool(link, told, name, declared)
             taken.add(tool.name)
         except Misconfigured as error:
             problems.append(f"the tool {told.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")

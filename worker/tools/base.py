@@ -24,6 +24,7 @@ from worker.display import Display
 from worker.files import Files
 from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
+from worker.schemas.pool import ValidatorPool
 
 if TYPE_CHECKING:
     from worker.children import Children
@@ -146,6 +147,8 @@ class ToolContext:
     children: Children | None = None
     """The way to hand work over to delegations of its own; None where the run may not."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
+    validators: ValidatorPool = field(default_factory=ValidatorPool)
+    """Judges arguments whose judgement may take long."""
 
     def metadata(self, title: str | None = None, **fields: Any) -> None:
         """Live news from inside the tool: a ``step_updated`` frame (S002-015)."""
@@ -226,6 +229,10 @@ class Tool(ABC, Generic[P]):
             return self.params.model_validate(dict(arguments))
         except ValidationError as error:
             raise invalid_arguments(self.name, explain(error, self.params), self.params.model_fields) from None
+
+    async def accept(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> P:
+        """``parse`` for a call of a run. Whose judgement may take long makes it off the event loop here."""
+        return self.parse(arguments)
 
     def title(self, params: P) -> str:
         """One short line for people: what this call does."""

@@ -1,0 +1,146 @@
+"""The schema of a tool that is made from data, and its judgement of a call's arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from shared.errors import ErrorType, Misconfigured, ToolError
+from worker.schemas import validation
+from worker.schemas.pool import TooSlow, ValidatorPool
+from worker.schemas.validation import Misdeclared
+from worker.tools.base import invalid_arguments
+
+Arguments = Mapping[str, Any]
+MAX_STEPS = 10_000
+"""Of a judgement on the event loop: some 20 ms. One that may take more is made in a process of its own."""
+MAX_TEXT = 64 * 1024
+"""Characters of arguments that are judged on the event loop."""
+MAX_OVERRUNS = 3
+"""After so many judgements that took too long, a tool cannot be called any more."""
+CHOICES = ("allOf", "anyOf", "oneOf")
+"""Choices between whole sets of arguments."""
+_SPREAD = {*CHOICES, "$ref", "if", "patternProperties"}
+"""Where one of these stands, a schema's properties are not all in ``properties``."""
+
+
+class Declared:
+    """A schema that may be declared. One value takes at most ``cost`` steps to judge; None: that cannot be told."""
+
+    def __init__(self, tool: str, schema: Mapping[str, Any], cost: int | None) -> None:
+        self.schema = schema
+        self._tool = tool
+        self._cost = cost
+        self._overruns = 0
+
+    @classmethod
+    async def by_stranger(cls, tool: str, schema: Mapping[str, Any], validators: ValidatorPool) -> Declared:
+        """Judged off the event loop. Raises ``Misconfigured`` that names the tool."""
+        whole = _completed(schema)
+        try:
+            return cls(tool, whole, await validators.cost(whole))
+        except Misdeclared as error:
+            raise _misconfigured(tool, error) from None
+
+    @classmethod
+    def by_operator(cls, tool: str, schema: Mapping[str, Any]) -> Declared:
+        """Judged here and now. Raises ``Misconfigured`` that names the tool."""
+        whole = _completed(schema)
+        return cls(tool, whole, _cost(tool, whole))
+
+    def is_cheap(self, arguments: Arguments) -> bool:
+        """Whether these arguments can be judged on the event loop."""
+        return self._cost is not None and _few(arguments, MAX_STEPS // self._cost)
+
+    async def judge(self, arguments: Arguments, validators: ValidatorPool) -> None:
+        """In a process of its own, and not for long. Raises ``ToolError`` as ``check`` does."""
+        if self._overruns < MAX_OVERRUNS:
+            try:
+                with _answered(self._tool):
+                    found = await validators.mistakes(self.schema, arguments, slow=self._overruns > 0)
+            except TooSlow:
+                self._overruns += 1
+            else:
+                _refuse(self._tool, found, self.schema)
+                return
+        advice = "Do without it" if self._overruns >= MAX_OVERRUNS else "Use other, shorter ones, or do without it"
+        raise ToolError(
+            ErrorType.INVALID_TOOL_PARAMS,
+            f"{self._tool} cannot be called with these arguments: whether they fit its schema cannot be decided within "
+            f"{validators.seconds:g} seconds. {advice}.",
+        )
+
+
+def check(tool: str, schema: Mapping[str, Any], arguments: Arguments) -> None:
+    """Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known parameters (C27)."""
+    with _answered(tool):
+        found = validation.mistakes(schema, arguments)
+    _refuse(tool, found, schema)
+
+
+def valid_schema(tool: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema itself. Raises ``Misconfigured`` that names the tool where it is none."""
+    _cost(tool, schema)
+    return schema
+
+
+def _cost(tool: str, schema: Mapping[str, Any]) -> int | None:
+    try:
+        cost = validation.cost(schema, text := json.dumps(schema))
+        if wrong := _wrong_in(text):
+            raise Misdeclared(wrong)
+    except Misdeclared as error:
+        raise _misconfigured(tool, error) from None
+    return cost
+
+
+@lru_cache(maxsize=256)
+def _wrong_in(schema: str) -> str | None:
+    """Judged once a worker: it takes milliseconds, and each run has the same tools."""
+    return validation.wrong_in(json.loads(schema))
+
+
+def _completed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that the schema does not name are refused, unless it says otherwise."""
+    closed = {} if _SPREAD & schema.keys() else {"additionalProperties": False}
+    return {"type": "object", "properties": {}, **closed, **schema}
+
+
+def _few(arguments: Arguments, values: int) -> bool:
+    """Whether the arguments are at most so many values, and short ones."""
+    room, waiting = MAX_TEXT, list[Any]([arguments])
+    while waiting:
+        value = waiting.pop()
+        values -= 1
+        if isinstance(value, dict):
+            room -= sum(map(len, value))
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        else:
+            room -= len(value) if isinstance(value, str) else 8
+        if room < 0 or len(waiting) > values:
+            return False
+    return True
+
+
+@contextmanager
+def _answered(tool: str) -> Generator[None]:
+    try:
+        yield
+    except Misdeclared as error:
+        raise ToolError(
+            ErrorType.INVALID_TOOL_PARAMS, f"{tool} cannot be called, its own parameters are declared wrongly: {error}"
+        ) from None
+
+
+def _refuse(tool: str, mistakes: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> None:
+    if mistakes:
+        raise invalid_arguments(tool, mistakes, schema.get("properties", {}))
+
+
+def _misconfigured(tool: str, why: Misdeclared) -> Misconfigured:
+    return Misconfigured(f"the parameters of tool {tool!r} are no JSON Schema: {why}")
