@@ -67,7 +67,7 @@ class DiscoveredTool(DeclaredTool):
         return outcome_of(ctx, self.name)
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
-        """Standard output is the answer; an exit code other than 0, or words on standard error, are a failure."""
+        """Standard output is the answer, and the exit code decides: programs warn on standard error and succeed."""
         line, *words = self._argv
         argv = [*_argv(line, ctx.sandbox), *words]
         told = json.dumps(params).encode()
@@ -75,9 +75,9 @@ class DiscoveredTool(DeclaredTool):
         whole, facts = command_output.whole(done), command_output.facts_of(done)
         if done.timed_out:
             error = ToolError(ErrorType.TIMEOUT, f"{self.name} was stopped after {CALL_SECONDS} seconds. It said:")
-        elif done.exit_code or done.stderr.strip():
-            how = f"ended with exit code {done.exit_code}" if done.exit_code else "reported an error"
-            said = f"{self.name} {how}. Check the arguments, or do without it. It said:"
+        elif done.exit_code:
+            how = f"{self.name} ended with exit code {done.exit_code}"
+            said = f"{how}. Check the arguments, or do without it. It said:"
             error = ToolError(ErrorType.DISCOVERED_TOOL_EXECUTION_ERROR, said)
         else:
             return ToolResult(whole, self.name, metadata=facts)
