@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from shared.errors import ErrorType, ToolError
@@ -12,13 +12,26 @@ from shared.errors import ErrorType, ToolError
 MAX_ALTERNATIVES = 256
 Parts = tuple[re.Pattern[str] | None, ...]
 """One pattern a name; None stands for any number of names, also none."""
+Exists = Callable[[str], bool]
+"""Whether a path is there, relative to where the pattern starts."""
+_ESCAPED = re.compile(r"\\([*?\[\]{}])")
+_BRACKET = re.compile(r"(?<!\\)\[")
+_WILD_NAME = re.compile(r"[*?]")
 
 
 class Pattern:
-    """``*`` and ``?`` stay inside a name, ``**`` goes through directories, ``{a,b}`` and ``[a-z]`` choose."""
+    """``*`` and ``?`` stay inside a name, ``**`` goes through directories, ``{a,b}`` and ``[a-z]`` choose.
 
-    def __init__(self, pattern: str) -> None:
-        self._alternatives = [_parts(alternative) for alternative in dict.fromkeys(_expanded(pattern))]
+    Brackets also stand in real names, as in ``app/[id]/page.tsx``. With ``exists``, leading names that are there as
+    they are spelled mean themselves; any other name with brackets fits both as a class and as it is spelled.
+    ``anywhere``: the pattern need not start at the top.
+    """
+
+    def __init__(
+        self, pattern: str, *, exists: Exists | None = None, ignore_case: bool = False, anywhere: bool = False
+    ) -> None:
+        before = "**/" if anywhere else ""
+        self._alternatives = [_parts(before + each, ignore_case) for each in spelled_out(pattern, exists)]
 
     def matches(self, path: str) -> bool:
         names = path.split("/")
@@ -86,18 +99,61 @@ def name_pattern(part: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(part.replace("[^", "[!")))
 
 
+@lru_cache(maxsize=4096)
+def _any_case(part: str) -> re.Pattern[str]:
+    return re.compile(name_pattern(part).pattern, re.IGNORECASE)
+
+
 _NOTHING = re.compile(r"(?!)")
 _ANYTHING = name_pattern("*")
 
 
-def over_names(parts: Sequence[str]) -> Parts:
+def spelled_out(pattern: str, exists: Exists | None = None) -> list[str]:
+    """The alternatives of a pattern without braces and escapes, with ``[[]`` for each bracket that means itself."""
+    exists = exists or _is_nowhere
+    found: list[str] = []
+    if "{" in pattern and exists(pattern):
+        found.append(_literal(pattern))
+    for alternative in _expanded(pattern):
+        names = [name for name in alternative.split("/") if name not in ("", ".")]
+        count = _spelled_names(names, exists) if "[" in alternative else 0
+        leading, rest = [*map(_literal, names[:count])], names[count:]
+        found.append("/".join([*leading, *map(_unescaped, rest)]))
+        if any("[" in name for name in rest):
+            found.append("/".join([*leading, *(_unescaped(_BRACKET.sub("[[]", name)) for name in rest)]))
+    return list(dict.fromkeys(found))
+
+
+def _is_nowhere(path: str) -> bool:
+    return False
+
+
+def _spelled_names(names: Sequence[str], exists: Exists) -> int:
+    """How many leading names are there as they are spelled."""
+    count = 0
+    while count < len(names) and not _WILD_NAME.search(names[count]) and exists("/".join(names[: count + 1])):
+        count += 1
+    return count
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", text)
+
+
+def _unescaped(part: str) -> str:
+    """The part with a class of one character for every escaped one, which is how fnmatch escapes."""
+    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
+
+
+def over_names(parts: Sequence[str], *, ignore_case: bool = False) -> Parts:
     """A ``**`` at the end stands for at least one name: what is inside, not the directory itself."""
-    ready = tuple(None if part == "**" else name_pattern(part) for part in parts)
+    compiled = _any_case if ignore_case else name_pattern
+    ready = tuple(None if part == "**" else compiled(part) for part in parts)
     return (*ready, _ANYTHING) if ready and ready[-1] is None else ready
 
 
-def _parts(pattern: str) -> Parts:
-    return over_names([part for part in pattern.split("/") if part not in ("", ".")])
+def _parts(pattern: str, ignore_case: bool) -> Parts:
+    return over_names([part for part in pattern.split("/") if part not in ("", ".")], ignore_case=ignore_case)
 
 
 def _through(reached: set[int], parts: Parts) -> set[int]:

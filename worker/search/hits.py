@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from shared.errors import ToolError
@@ -16,6 +16,7 @@ Hits = Mapping[str, Sequence[str]]
 """Each file's lines as ripgrep prints them: ``12:text`` matches, ``12-text`` is context. Or, in the other modes, how
 many lines match. Only what is shown is taken apart: there may be a hundred thousand of them."""
 LINE_CHARS = 500
+_GAP = "[…]"
 _MATCH = re.compile(r"\d+:")
 _LINE = re.compile(r"(\d+)([:-])(.*)", re.DOTALL)
 _FOLDER = os.O_PATH | os.O_DIRECTORY
@@ -68,6 +69,37 @@ def _mtime(name: str, folder: int) -> int:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
     except (OSError, ValueError):
         return 0
+
+
+def capped(hits: Hits, per_file: int, *, context: int) -> tuple[Hits, list[str]]:
+    """The hits with at most so many matches of each file, and the files that have more."""
+    kept: dict[str, Sequence[str]] = {}
+    more: list[str] = []
+    for path, lines in hits.items():
+        matches = [at for at, line in enumerate(lines) if _MATCH.match(line)] if context else range(len(lines))
+        kept[path] = lines
+        if len(matches) > per_file:
+            more.append(path)
+            last = matches[per_file - 1]
+            kept[path] = [*lines[: last + 1], *_following(lines[last : matches[per_file]], context)]
+    return kept, more
+
+
+def _following(lines: Sequence[str], context: int) -> Iterator[str]:
+    """The context after the first of these lines."""
+    first = int(lines[0].partition(":")[0])
+    for line in lines[1:]:
+        if (found := _LINE.fullmatch(line)) and int(found[1]) <= first + context:
+            yield line
+
+
+def excerpt(line: str, at: int) -> str:
+    """A part of a long line around a place in it; it is marked where something is left out."""
+    if at < LINE_CHARS * 3 // 4:
+        return line
+    start = at - LINE_CHARS // 4
+    part = line[start : start + LINE_CHARS - 2 * len(_GAP)]
+    return f"{_GAP}{part}{_GAP if start + len(part) < len(line) else ''}"
 
 
 def shown(hits: Hits, mode: Mode, most: int, *, context: int) -> tuple[str, int, int]:

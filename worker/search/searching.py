@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from shared.errors import ErrorType, ToolError
 from worker.files import TEMPORARY, Files
-from worker.output import PRIVATE_DIR, is_private
+from worker.output import PRIVATE_DIR, clip, is_private
 from worker.search.gitignore import Ignoring
-from worker.search.globbing import Pattern, Place
+from worker.search.globbing import Exists, Pattern, Place
+from worker.search.unsearched import Unsearched
 
 MAX_ENTRIES = 500_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -27,25 +28,37 @@ class Seen(NamedTuple):
     is_link: bool
 
 
-def searched(files: Files, top: str, *, gitignore: bool, stop: Event, place: Place | None = None) -> Iterator[Seen]:
+def searched(
+    files: Files,
+    top: str,
+    *,
+    gitignore: bool,
+    stop: Event,
+    place: Place | None = None,
+    unsearched: Unsearched | None = None,
+    most: int = MAX_ENTRIES,
+) -> Iterator[Seen]:
     """Every file and link below ``top`` that a search looks at; an ignored ``top`` was asked for by name.
 
     ``place`` is ``top`` as a pattern sees it: then only what fits is given, and directories in which nothing can are
-    not opened. Raises ToolError where ``top`` is no directory.
+    not opened. ``unsearched`` is told what could not be looked at, and that there were more than ``most``
+    entries. Raises ToolError where ``top`` is no directory.
     """
+    unsearched = Unsearched() if unsearched is None else unsearched
     ignoring = Ignoring(files) if gitignore else None
     if ignoring is not None and ignoring.ignores_or_above(top):
         ignoring = None
     start = "" if top == "." else top
     waiting = [(start, place or _EVERYTHING.at())]
-    left = MAX_ENTRIES
+    left = most
     while waiting and left > 0 and not stop.is_set():
         folder, place = waiting.pop()
         try:
-            listing = _Listing(files, folder, place, ignoring)
-        except ToolError:
+            listing = _Listing(files, folder, place, ignoring, stop)
+        except ToolError as error:
             if folder == start:
                 raise
+            unsearched.add_error(folder, error)
             continue
         left -= listing.count
         waiting += listing.folders
@@ -53,12 +66,20 @@ def searched(files: Files, top: str, *, gitignore: bool, stop: Event, place: Pla
             if stop.is_set():
                 return
             yield seen
+    _tell(unsearched, ignoring, most if waiting and left <= 0 else None)
+
+
+def _tell(unsearched: Unsearched, ignoring: Ignoring | None, most: int | None) -> None:
+    if most is not None:
+        unsearched.give_up(f"Only the first {most} files and directories were looked at. Use a narrower path.")
+    if ignoring is not None and ignoring.partly:
+        unsearched.remarks.append(f"Too large to be respected as a whole: {clip(', '.join(ignoring.partly), 500)}")
 
 
 class _Listing:
     """One directory, "" for the top: the files and links to look at, and the directories to go into."""
 
-    def __init__(self, files: Files, folder: str, place: Place, ignoring: Ignoring | None) -> None:
+    def __init__(self, files: Files, folder: str, place: Place, ignoring: Ignoring | None, stop: Event) -> None:
         self.folders: list[tuple[str, Place]] = []
         self.found: list[Seen] = []
         self._prefix = folder and folder + "/"
@@ -70,6 +91,8 @@ class _Listing:
             has_file = any(entry.name == ".gitignore" for entry in entries)
             ignored = ignoring.within(folder, has_file=has_file) if ignoring else None
             for entry in entries:
+                if stop.is_set():
+                    break
                 directory = entry.is_dir(follow_symlinks=False)
                 inside = place.inside(entry.name) if directory else place
                 if inside.is_dead if directory else not place.fits(entry.name):
@@ -95,9 +118,20 @@ class _Listing:
             return Seen(self._prefix + entry.name, entry.stat(follow_symlinks=False).st_mtime_ns, is_link)
         except FileNotFoundError:
             return None
+        except OSError:  # a directory that may be listed, but not entered
+            return Seen(self._prefix + entry.name, 0, is_link)
 
 
-def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Event) -> list[Seen]:
+def matching(
+    files: Files,
+    pattern: str,
+    top: str,
+    *,
+    gitignore: bool,
+    stop: Event,
+    ignore_case: bool = False,
+    unsearched: Unsearched | None = None,
+) -> list[Seen]:
     """The files below ``top`` that fit the pattern, newest first, equally old ones by path (C24).
 
     The pattern starts at ``top``, or at the workspace where it is absolute. Links count where they lead to a file
@@ -105,14 +139,29 @@ def matching(files: Files, pattern: str, top: str, *, gitignore: bool, stop: Eve
     """
     if ".." in pattern.split("/"):
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the pattern holds '..'; give the directory as path instead")
-    place = Pattern(files.relative(pattern)).at(top) if pattern.startswith("/") else Pattern(pattern).at()
+    absolute = pattern.startswith("/")
+    exists = exists_in(files, "." if absolute else top)
+    wanted = Pattern(files.relative(pattern) if absolute else pattern, exists=exists, ignore_case=ignore_case)
+    place = wanted.at(top if absolute else ".")
     gitignore = gitignore and not is_private(top)
     found = [
         seen
-        for seen in searched(files, top, gitignore=gitignore, stop=stop, place=place)
+        for seen in searched(files, top, gitignore=gitignore, stop=stop, place=place, unsearched=unsearched)
         if not seen.is_link or _leads_to_a_file(files, seen.path)
     ]
     return newest_first(found)
+
+
+def exists_in(files: Files, top: str) -> Exists:
+    """Whether something of a name is below the directory, whatever it is."""
+
+    def exists(path: str) -> bool:
+        try:
+            return files.stat(f"{top}/{path}", follow=False) is not None
+        except ToolError:
+            return False
+
+    return exists
 
 
 def newest_first(found: Iterable[Seen]) -> list[Seen]:

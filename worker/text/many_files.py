@@ -12,6 +12,7 @@ from shared.tokens import estimate
 from worker.files import Files
 from worker.output import clip, one_line, valid
 from worker.search.searching import matching
+from worker.search.unsearched import Unsearched
 from worker.text.not_found import no_such_file
 from worker.text.page import PAGE_CHARS, PAGE_TOKENS, Room, lines_of, page, remarks
 from worker.text.textfile import decode
@@ -104,7 +105,11 @@ def _named(files: Files, path: str, stop: Event) -> Iterator[str]:
         return
     names = plain.split("/")
     at = next(number for number, name in enumerate(names) if _WILD.search(name))
-    found = matching(files, "/".join(names[at:]), "/".join(names[:at]) or ".", gitignore=True, stop=stop)
+    top, missed = "/".join(names[:at]) or ".", Unsearched()
+    found = matching(files, "/".join(names[at:]), top, gitignore=True, stop=stop, unsearched=missed)
+    if not found and missed:
+        said = f"No file that could be looked at matches {path!r}. {' '.join(missed.sentences())}"
+        raise ToolError(ErrorType.EXECUTION_FAILED, said)
     if not found:
         raise ToolError(ErrorType.FILE_NOT_FOUND, f"No file matches {path!r}. Look with glob which files there are.")
     yield from (entry.path for entry in found)

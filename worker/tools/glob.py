@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Event
 from typing import Any
 
@@ -10,10 +11,13 @@ from pydantic import Field
 from worker.files import Files
 from worker.output import clip, one_line
 from worker.search.searching import Seen, matching
+from worker.search.unsearched import Unsearched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
 DEFAULT_LIMIT = 100
+_EXAMPLES = 3
+"""Files that are named where the pattern missed them by little."""
 
 
 class GlobParams(Params):
@@ -23,6 +27,7 @@ class GlobParams(Params):
         description='Which paths below path, such as "**/*.ts", "src/*.{js,jsx}" or "test_?.py".',
     )
     path: str = Field(default=".", min_length=1, description="The directory to search, relative to the workspace.")
+    ignore_case: bool = Field(default=False, description="True takes a and A for the same.")
     respect_gitignore: bool = Field(default=True, description="False also finds what .gitignore leaves out.")
 
 
@@ -30,7 +35,8 @@ class Glob(Tool[GlobParams]):
     """Finds files by the pattern of their paths, the most recently changed first, one path a line.
 
     `*` and `?` match inside one name, `**/` matches any directories, `{a,b}` and `[a-z]` choose: `*.py` finds files
-    directly in path, `**/*.py` finds them at any depth. Paths in the answer are relative to the workspace and can be
+    directly in path, `**/*.py` finds them at any depth. Brackets of real names, as in `app/[id]/page.tsx`, are found as
+    they are spelled. Paths in the answer are relative to the workspace and can be
     given to the other tools as they are. Files that .gitignore names are left out, and at most 100 are shown, with
     the total. To search in the contents of files use grep.
     """
@@ -54,28 +60,49 @@ class Glob(Tool[GlobParams]):
         top = ctx.files.relative(params.path).rstrip("/")
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": top}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
-        found = await to_the_end(_found, ctx.files, params.pattern, top, params, Event())
+        missed = Unsearched()
+        found = await to_the_end(_found, ctx.files, params, top, Event(), missed)
         shown = found[:DEFAULT_LIMIT]
-        facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT}
-        title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
-        if not found:
-            return ToolResult(await self._nothing(ctx, params, top), title, metadata=facts)
-        lines = [one_line(seen.path) for seen in shown]
+        facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(missed)}
+        lines = [one_line(seen.path) for seen in shown] or [await self._nothing(ctx, params, top, missed)]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
                 "Use a narrower pattern or path to see the others.)"
             )
-        return ToolResult("\n".join(lines), title, metadata=facts)
+        title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
+        return ToolResult("\n".join([*lines, *missed.sentences()]), title, metadata=facts)
 
-    async def _nothing(self, ctx: ToolContext, params: GlobParams, top: str) -> str:
-        """No file is a good answer too, but a pattern that misses for lack of ``**/`` is worth a word."""
-        said = f"No file below {top} matches {params.pattern!r}."
-        if "/" in params.pattern:
-            return said
-        deeper = await to_the_end(_found, ctx.files, f"**/{params.pattern}", top, params, Event())
-        return said + (f" {len(deeper)} match '**/{params.pattern}'." if deeper else "")
+    async def _nothing(self, ctx: ToolContext, params: GlobParams, top: str, missed: Unsearched) -> str:
+        """No file is a good answer too, but a pattern that misses by little is worth a word."""
+        said = f"No file below {top} matches {params.pattern!r}" + (
+            " among those that could be seen." if missed else "."
+        )
+        for change, words in _near_misses(params):
+            nearly = params.model_copy(update=change)
+            if near := await to_the_end(_found, ctx.files, nearly, top, Event(), Unsearched()):
+                names = ", ".join(one_line(seen.path) for seen in near[:_EXAMPLES])
+                more = ", …" if len(near) > _EXAMPLES else ""
+                return f"{said} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
+        return said
 
 
-def _found(files: Files, pattern: str, top: str, params: GlobParams, stop: Event) -> list[Seen]:
-    return matching(files, pattern, top, gitignore=params.respect_gitignore, stop=stop)
+def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
+    """Changes of the question that may find something, and how to say so."""
+    deeper = f"**/{params.pattern}"
+    any_case = "where case does not matter (ignore_case: true)"
+    if "/" not in params.pattern:
+        yield {"pattern": deeper}, repr(deeper)
+    if not params.ignore_case:
+        yield {"ignore_case": True}, any_case
+        if "/" not in params.pattern:
+            yield {"pattern": deeper, "ignore_case": True}, f"{deeper!r} {any_case}"
+    if params.respect_gitignore:
+        yield {"respect_gitignore": False}, "among what .gitignore leaves out (respect_gitignore: false)"
+
+
+def _found(files: Files, params: GlobParams, top: str, stop: Event, missed: Unsearched) -> list[Seen]:
+    ignore = params.respect_gitignore
+    return matching(
+        files, params.pattern, top, gitignore=ignore, stop=stop, ignore_case=params.ignore_case, unsearched=missed
+    )

@@ -45,6 +45,90 @@ async def test_all_are_sorted_before_a_hundred_are_shown(desk: Toolbench) -> Non
     }
 
 
+@pytest.mark.parametrize(("count", "truncated"), [(99, False), (100, False), (101, True)])
+async def test_a_hundred_files_are_all_of_them(desk: Toolbench, count: int, truncated: bool) -> None:
+    for number in range(count):
+        desk.write(f"{number:03d}.txt")
+    result = await desk.call("glob", pattern="*")
+    assert result.metadata["truncated"] is truncated
+    assert ("of 101 files" in result.content) is truncated
+
+
+NAMES = ("app/[slug]/page.tsx", "app/s/page.tsx", "app/[[...all]]/x.ts", "file[1].txt", "file1.txt", "a*b/[c].md")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "wanted"),
+    [
+        ("app/[slug]/page.tsx", ".", {"app/[slug]/page.tsx"}),
+        ("app/[slug]/*.tsx", ".", {"app/[slug]/page.tsx"}),
+        ("[slug]/page.tsx", "app", {"app/[slug]/page.tsx"}),
+        ("/workspace/app/[slug]/*", ".", {"app/[slug]/page.tsx"}),
+        ("app/[[...all]]/*", ".", {"app/[[...all]]/x.ts"}),
+        ("file[1].txt", ".", {"file[1].txt"}),
+        ("{file[1],other}.txt", ".", {"file[1].txt"}),
+        ("file\\[1\\].txt", ".", {"file[1].txt"}),
+        ("file[[]1].txt", ".", {"file[1].txt"}),
+        ("file[0-9].txt", ".", {"file1.txt"}),
+        ("app/[a-z]/*.tsx", ".", {"app/s/page.tsx"}),
+        ("**/[slug]/*", ".", {"app/[slug]/page.tsx", "app/s/page.tsx"}),
+        ("a*/[c].md", ".", {"a*b/[c].md"}),
+    ],
+)
+async def test_brackets_of_real_names_mean_themselves(
+    bare_desk: Toolbench, pattern: str, path: str, wanted: set[str]
+) -> None:
+    for name in NAMES:
+        bare_desk.write(name, "needle\n")
+    assert set(await found(bare_desk, pattern, path=path)) == wanted
+
+
+@pytest.fixture(params=["desk", "bare_desk"])
+def either(request: pytest.FixtureRequest) -> Toolbench:
+    """With ripgrep, and without."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize(
+    ("glob", "wanted"),
+    [("app/[slug]/*.tsx", ["app/[slug]/page.tsx"]), ("file[1].txt", ["file[1].txt"]), ("file[0-9].txt", ["file1.txt"])],
+)
+async def test_grep_reads_brackets_the_same_way(either: Toolbench, glob: str, wanted: list[str]) -> None:
+    for name in NAMES:
+        either.write(name, "needle\n")
+    result = await either.call("grep", pattern="needle", glob=glob, output_mode="files")
+    assert result.content.splitlines() == wanted
+
+
+async def test_several_files_are_read_by_a_pattern_with_brackets_of_real_names(bare_desk: Toolbench) -> None:
+    for name in NAMES:
+        bare_desk.write(name, "needle\n")
+    result = await bare_desk.call("read_many_files", paths=["app/[slug]/*.tsx"])
+    assert result.metadata["read"] == ["app/[slug]/page.tsx"]
+
+
+async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk: Toolbench) -> None:
+    desk.write("docs/README.md")
+    assert await found(desk, "docs/readme.md", ignore_case=True) == ["docs/README.md"]
+    assert (await desk.call("glob", pattern="docs/readme.md")).content == (
+        "No file below . matches 'docs/readme.md'. "
+        "1 match where case does not matter (ignore_case: true): docs/README.md."
+    )
+    assert (await desk.call("glob", pattern="readme.md")).content == (
+        "No file below . matches 'readme.md'. "
+        "1 match '**/readme.md' where case does not matter (ignore_case: true): docs/README.md."
+    )
+
+
+async def test_a_miss_by_gitignore_is_told(desk: Toolbench) -> None:
+    desk.write(".gitignore", "dist/\n")
+    desk.write("dist/app.js")
+    assert (await desk.call("glob", pattern="dist/*.js")).content == (
+        "No file below . matches 'dist/*.js'. "
+        "1 match among what .gitignore leaves out (respect_gitignore: false): dist/app.js."
+    )
+
+
 @pytest.mark.requirement("S002-014", "S002-015", "S002-016", "S002-032", "S002-040")
 async def test_the_search_says_that_it_goes_on(desk: Toolbench) -> None:
     desk.write("a.py")

@@ -170,6 +170,54 @@ async def test_an_overlong_line_is_cut(either: Toolbench) -> None:
     assert len(result.content) < 600
 
 
+@pytest.mark.parametrize("context", [0, 1])
+@pytest.mark.parametrize("filler", ["x", "ä", "针"])
+async def test_a_match_far_along_a_line_is_shown(either: Toolbench, filler: str, context: int) -> None:
+    either.write("min.js", f"first\n{filler * 70_000}needle{filler * 70_000}\nlast needle\n")
+    result = await either.call("grep", pattern="needle", context=context)
+    [line] = [line for line in result.content.splitlines() if line.startswith("     2|")]
+    assert f"{filler}needle{filler}" in line
+    assert (line[7:10], line[-3:]) == ("[…]", "[…]")
+    assert len(line) < 600
+    assert result.content.endswith("     3|last needle")
+
+
+async def test_a_match_at_the_end_of_a_long_line_is_shown_to_its_end(either: Toolbench) -> None:
+    either.write("min.js", f"{'x' * 1000}needle\n")
+    assert (await either.call("grep", pattern="needle$")).content.endswith("xneedle")
+
+
+async def test_files_and_directories_can_be_left_out(either: Toolbench) -> None:
+    for name in ("a.py", "a_test.py", "docs/a.py", "docs/deep/b.py", "src/docs/c.py"):
+        either.write(name, "x\n", age=1)
+
+    async def files(exclude: str, **more: object) -> str:
+        return (await either.call("grep", pattern="x", output_mode="files", exclude=exclude, **more)).content
+
+    assert await files("*_test.py") == "a.py\ndocs/a.py\ndocs/deep/b.py\nsrc/docs/c.py"
+    assert await files("docs") == "a.py\na_test.py"
+    assert await files("docs/**") == "a.py\na_test.py\nsrc/docs/c.py"
+    assert await files("!docs/", glob="*.py") == "a.py\na_test.py"
+    assert await files("{*_test.py,docs}") == "a.py"
+    assert await files("*.py") == "Nothing matches 'x' in .."
+
+
+@pytest.mark.parametrize(
+    ("context", "content"),
+    [
+        (0, "b.txt\n     1|x\na.txt\n     1|x\n     3|x"),
+        (1, "b.txt\n     1|x\na.txt\n     1|x\n     2-y\n     3|x\n     4-y"),
+    ],
+)
+async def test_only_so_many_lines_of_one_file(either: Toolbench, context: int, content: str) -> None:
+    either.write("a.txt", "x\ny\nx\ny\nz\nx\nx\n", age=2)
+    either.write("b.txt", "x\n", age=1)
+    result = await either.call("grep", pattern="x", max_per_file=2, context=context)
+    assert result.content == f"{content}\n(More than 2 lines match in: a.txt)"
+    counts = await either.call("grep", pattern="x", max_per_file=2, output_mode="count")
+    assert counts.content == "b.txt: 1\na.txt: 4"
+
+
 async def test_odd_file_names_are_found(either: Toolbench) -> None:
     for name in ("with space.txt", "co:lon.txt", "ünï.txt", "-dash.txt", "12:34.txt"):
         either.write(name, "needle\n", age=1)
