@@ -115,11 +115,13 @@ def _put(inbox: Inbox, message: str | None) -> None:
     inbox.put_nowait(message)
 
 
-async def follow(bus: Bus, store: RunStore, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
+async def follow(
+    bus: Bus, store: RunStore, id: str, after: int = 0, recheck: float = RECHECK_SECONDS
+) -> AsyncGenerator[Envelope]:
     """Every event of a delegation after ``after``, in order, then the live ones; ends after ``run_finished``.
 
     Durable events come exactly once, however often the connection breaks; transient frames come while they are
-    fresh. Raises ``NotFound``.
+    fresh. After ``recheck`` seconds of silence the kept events are read. Raises ``NotFound``.
     """
     async with bus.listen(channel(id)) as inbox:
         seq = after
@@ -130,14 +132,14 @@ async def follow(bus: Bus, store: RunStore, id: str, after: int = 0) -> AsyncGen
                 seq = envelope.seq or seq
                 if isinstance(envelope.event, RunFinished):
                     return
-            news = await _news(inbox, store, id, seq)
+            news = await _news(inbox, store, id, seq, recheck)
 
 
-async def _news(inbox: Inbox, store: RunStore, id: str, seq: int) -> list[Envelope]:
+async def _news(inbox: Inbox, store: RunStore, id: str, seq: int, recheck: float) -> list[Envelope]:
     """What comes after ``seq``: the next message, or the kept events where something may have been missed."""
     try:
         # Not wait_for: in Python 3.11 it may take the message and swallow a cancellation.
-        async with asyncio.timeout(RECHECK_SECONDS):
+        async with asyncio.timeout(recheck):
             message = await inbox.get()
     except TimeoutError:
         message = None  # silence is not news: the last message may have been the one that was lost

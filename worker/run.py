@@ -53,10 +53,13 @@ class _CancelledError(Exception):
 class Run:
     """One attempt at one delegation."""
 
-    def __init__(self, claim: Claim, services: Services, stop: StopSignal) -> None:
+    def __init__(
+        self, claim: Claim, services: Services, stop: StopSignal, heartbeat_seconds: float = HEARTBEAT_SECONDS
+    ) -> None:
         self.claim = claim
         self.services = services
         self.stop = stop
+        self.heartbeat_seconds = heartbeat_seconds
         self.emit = Emitter(services.pipe, claim, services.secrets, lambda: stop.set(Stop.FENCED))
         self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
         self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
@@ -253,7 +256,7 @@ class Run:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(self.heartbeat_seconds)
             self.emit.emit(Heartbeat.model_validate(self._progress().model_dump()))
 
     def _result(self, ending: Ending, left: Left) -> ToolAgentResult:

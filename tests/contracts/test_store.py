@@ -217,6 +217,17 @@ async def test_cancelling_before_the_start_ends_the_delegation_at_once(store: Ru
     assert await store.claim(id, "token", "worker-1", LEASE) is None
 
 
+@pytest.mark.requirement("P-15")
+async def test_cancelling_reaches_every_delegation_below_whatever_became_of_some(store: RunStore) -> None:
+    parent = await claimed(store)
+    child = await accepted(store, parent_id=parent.id)
+    below = await accepted(store, parent_id=child)
+    forgotten, beside = await accepted(store, parent_id=parent.id), await accepted(store)
+    await store.redis.delete(*keys_of(forgotten))
+    assert await store.cancel(parent.id) == "asked"
+    assert [(await store.get(id)).status for id in (child, below, beside)] == ["cancelled", "cancelled", "queued"]
+
+
 async def test_what_lapsed_is_fenced_off_and_queued_again(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     await store.redis.zadd("deputize:leases", {claim.id: 1})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -175,6 +175,34 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke(service: FakeService)
         async with served(service, port=port):
             await following
     assert json_of(got) == json_of(service.kept[id])
+
+
+class Repeating(FakeService):
+    """Breaks its streams after the first number and tells each from its beginning, whatever was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
+        self.asked.append(after)
+        for envelope in self.kept[id][: len(self.asked)]:
+            yield envelope
+        yield Envelope(delegation_id=id, at=now(), attempt=1, event=Heartbeat(turn=1, tool_calls=0, elapsed_ms=1))
+        if len(self.asked) < len(self.kept[id]):
+            raise Unavailable("Redis is away")
+
+
+@pytest.mark.requirement("P-13")
+async def test_what_a_broken_stream_had_told_is_neither_asked_for_nor_given_again() -> None:
+    service, got = Repeating(), list[Envelope]()
+    id = (await service.accept(TASK)).delegation.id
+    service.happen(id, ProgressMade(message="half way"))
+    service.finish(id)
+    async with served(service) as url, Client(url) as client:
+        await collected(client, id, got)
+    assert [envelope.seq for envelope in got] == [1, None, 2, None, 3]
+    assert service.asked == [0, 1, 2]
 
 
 @pytest.mark.requirement("P-13")

@@ -7,8 +7,10 @@ import asyncio
 import httpx2
 import pytest
 
+from shared.connection import connect
 from shared.delegation import DelegationRequest, TerminationReason
 from shared.ids import new_id
+from shared.queue import queue_keys
 from tests.orchestrator.fake_service import FakeService
 from tests.waiting import until
 
@@ -60,6 +62,18 @@ async def test_the_same_key_and_body_give_the_first_delegation_again(real: httpx
     assert again.headers["idempotent-replayed"] == "true"
     assert again.headers["location"] == first.headers["location"]
     assert again.json() == first.json()
+
+
+async def test_a_request_that_is_sent_again_with_its_key_puts_no_second_ticket_on_the_queue(
+    real: httpx2.AsyncClient, redis_url: str
+) -> None:
+    keyed = {"task": "t", "idempotencyKey": "k1"}
+    ids = [(await real.post("/v1/delegations", json=keyed)).json()["id"] for _ in range(2)]
+    both = (await real.post("/v1/delegations:batch", json={"requests": [keyed, {"task": "new"}]})).json()["items"]
+    assert [both[0]["id"], *ids] == [ids[0]] * 3
+    async with connect(redis_url) as redis:
+        waiting = [entry for key in queue_keys() for entry in await redis.lrange(key, 0, -1)]
+    assert [[id in entry for entry in waiting] for id in (ids[0], both[1]["id"])] == [[False, True], [True, False]]
 
 
 async def test_the_same_key_with_another_body_is_refused(real: httpx2.AsyncClient) -> None:

@@ -87,13 +87,15 @@ async def test_resuming_gives_exactly_the_tail(
     assert every.endswith(tail)
 
 
+@pytest.mark.parametrize("after", [0, 1, 3])
 async def test_when_a_browser_reconnects_its_header_beats_the_old_query(
-    http: httpx2.AsyncClient, service: FakeService, id: str
+    http: httpx2.AsyncClient, service: FakeService, id: str, after: int
 ) -> None:
     service.happen(id, ProgressMade(message="x"))
+    service.happen(id, ProgressMade(message="y"))
     service.finish(id)
-    tail = await whole(http, id, params={"after": 0}, headers={"Last-Event-ID": "2"})
-    assert [frame["id"] for frame in frames(tail)] == ["3"]
+    tail = await whole(http, id, params={"after": after}, headers={"Last-Event-ID": "2"})
+    assert [frame["id"] for frame in frames(tail)] == ["3", "4"]
 
 
 async def test_a_cut_connection_loses_nothing_and_repeats_nothing(

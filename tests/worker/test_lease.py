@@ -15,7 +15,7 @@ from shared.ids import new_id
 from shared.keys import LEASES
 from shared.runs import RENEW, Claim, RunStore
 from tests.waiting import until
-from worker.lease import Leases, Stop
+from worker.lease import Leases, Stop, StopSignal
 
 LEASE_SECONDS = 1.0
 
@@ -76,3 +76,14 @@ async def test_an_old_attempt_is_stopped_by_the_next_one_and_takes_no_lease_from
         await desk.is_renewed()
         assert (desk.leases.count, stop.reason) == (1, None)
     assert desk.leases.count == 0
+
+
+async def test_the_first_reason_to_stop_stays_unless_the_lease_is_lost() -> None:
+    signal = StopSignal()
+    signal.set(Stop.CANCELLED)
+    signal.set(Stop.SHUTDOWN)
+    assert await signal.wait() is Stop.CANCELLED
+    signal.set(Stop.FENCED)
+    assert await signal.wait() is Stop.FENCED
+    signal.set(Stop.CANCELLED)
+    assert signal.reason is Stop.FENCED

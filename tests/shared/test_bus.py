@@ -1,0 +1,144 @@
+"""Following events: what is lost is fetched, what comes again is passed over, and every channel hears its share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from shared.bus import Bus, Inbox, follow, follow_all
+from shared.connection import Pipe
+from shared.delegation import DelegationRequest
+from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
+from shared.ids import new_id
+from shared.keys import EVENTS, channel, events_key, record_key
+from shared.runs import RECORD, WRITING, RunStore
+from shared.wire import now
+from shared.writing import Writing
+from tests.waiting import until
+
+NEVER = 3600.0
+
+
+class Desk:
+    """One delegation, and everything that can be said of it."""
+
+    def __init__(self, store: RunStore, bus: Bus, pipe: Pipe) -> None:
+        self.store, self.bus, self.pipe = store, bus, pipe
+        self.id = new_id()
+        self.seen: list[int | None] = []
+
+    async def accept(self) -> None:
+        request = DelegationRequest(task="do it")
+        await self.store.accept([(self.id, request, request.limits)], 30)
+
+    def envelope(self, seq: int | None) -> str:
+        event: AnyEvent = TurnStarted(turn=seq) if seq else Heartbeat(turn=1, tool_calls=0, elapsed_ms=5)
+        return Envelope(delegation_id=self.id, seq=seq, at=now(), attempt=1, event=event).to_json()
+
+    async def publish(self, seq: int | None) -> int:
+        """Gives the number of those who heard it."""
+        return await self.store.redis.publish(channel(self.id), self.envelope(seq))
+
+    async def keep(self, seq: int) -> None:
+        """Keeps an event without publishing it: what a lost message looks like."""
+        await self.store.redis.xadd(events_key(self.id), {"e": self.envelope(seq)}, id=f"{seq}-0")
+        await self.store.redis.hset(record_key(self.id), "seq", seq)
+
+    def follow(self, after: int = 0, recheck: float = NEVER) -> asyncio.Task[None]:
+        async def note() -> None:
+            async for envelope in follow(self.bus, self.store, self.id, after, recheck):
+                self.seen.append(envelope.seq)
+
+        return asyncio.create_task(note())
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    server = FakeServer()
+    clients = [FakeAsyncRedis(server=server, decode_responses=True) for _ in range(3)]
+    async with Bus(clients[0]) as bus, Pipe(clients[1], WRITING) as pipe:
+        yield Desk(RunStore(clients[2], 60), bus, pipe)
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.mark.requirement("P-13")
+async def test_an_event_that_comes_again_is_passed_over(desk: Desk) -> None:
+    """One that happens between the subscription and the first look at the kept ones comes twice to every follower."""
+    await desk.accept()
+    following = desk.follow()
+    await until(lambda: desk.seen == [1])
+    await desk.keep(2)
+    for seq in (1, 2, 2, 1):
+        await desk.publish(seq)
+    await desk.store.cancel(desk.id)
+    await asyncio.wait_for(following, 10)
+    assert desk.seen == [1, 2, 3]
+
+
+async def test_a_follower_that_begins_later_is_not_told_of_what_it_has_seen(desk: Desk) -> None:
+    await desk.accept()
+    await desk.keep(2)
+    following = desk.follow(after=2)
+    await until(lambda: desk.publish(2))
+    await desk.publish(1)
+    await desk.store.cancel(desk.id)
+    await asyncio.wait_for(following, 10)
+    assert desk.seen == [3]
+
+
+@pytest.mark.requirement("P-13")
+async def test_a_frame_without_a_number_comes_once_and_repeats_nothing(desk: Desk) -> None:
+    await desk.accept()
+    following = desk.follow()
+    await until(lambda: desk.seen == [1])
+    await desk.publish(None)
+    await until(lambda: desk.seen == [1, None])
+    await desk.store.cancel(desk.id)
+    await asyncio.wait_for(following, 10)
+    assert desk.seen == [1, None, 2]
+
+
+@pytest.mark.requirement("P-13")
+async def test_the_last_event_is_found_even_if_its_message_was_lost(desk: Desk) -> None:
+    await desk.accept()
+    following = desk.follow(recheck=0.05)
+    await until(lambda: desk.seen == [1])
+    await desk.keep(2)
+    await until(lambda: desk.seen == [1, 2])
+    following.cancel()
+    await asyncio.wait({following})
+
+
+async def heard(inbox: Inbox) -> str:
+    while (message := await asyncio.wait_for(inbox.get(), 10)) is None:
+        pass  # says only that something may have been missed
+    return Envelope.from_json(message).event.type
+
+
+async def test_the_channel_of_all_and_the_delegations_own_hear_it_from_the_first_event_on(desk: Desk) -> None:
+    async with desk.bus.listen(EVENTS) as every, desk.bus.listen(channel(desk.id)) as own:
+        await desk.accept()
+        claim = await desk.store.claim(desk.id, "token", "worker-1", 10)
+        assert claim is not None
+        await desk.pipe.script(RECORD, *Writing(events=[(2, desk.envelope(2))]).call(desk.id, claim.fence))
+        for inbox in (every, own):
+            assert [await heard(inbox) for _ in range(2)] == ["run_queued", "turn_started"]
+
+
+async def test_the_channel_of_all_and_the_delegations_own_hear_of_a_cancellation_before_the_start(desk: Desk) -> None:
+    await desk.accept()
+    async with desk.bus.listen(EVENTS) as every, desk.bus.listen(channel(desk.id)) as own:
+        await desk.store.cancel(desk.id)
+        assert [await heard(inbox) for inbox in (every, own)] == ["run_finished"] * 2
+
+
+async def test_following_all_gives_what_is_said_from_now_on(desk: Desk) -> None:
+    following = follow_all(desk.bus)
+    coming = asyncio.ensure_future(anext(following))
+    await until(lambda: desk.store.redis.publish(EVENTS, desk.envelope(7)))
+    assert (await asyncio.wait_for(coming, 10)).seq == 7
+    await following.aclose()
