@@ -61,7 +61,7 @@ class Attention:
                 if following.done():
                     following.result()
                 elif pressed.done():
-                    await self._interrupted(self._open(ids), presses, following)
+                    await self._interrupted(pressed.result(), self._open(ids), presses, following)
                 else:
                     self._waited(self._open(ids))
             finally:
@@ -103,17 +103,27 @@ class Attention:
         self.seen.cut = Exit.WAITED
         self.display.note(f"the wait ran out; {_still(open)}. {self._way_back(open)}")
 
-    async def _interrupted(self, open: list[str], presses: asyncio.Queue[None], following: asyncio.Task[None]) -> None:
+    async def _interrupted(
+        self,
+        number: signal.Signals,
+        open: list[str],
+        presses: asyncio.Queue[signal.Signals],
+        following: asyncio.Task[None],
+    ) -> None:
         self.seen.cut = Exit.INTERRUPTED
         if not self.may_cancel:
             return
         self.display.note(f"detached; {_still(open)}. {self._way_back(open)}")
+        if number == signal.SIGTERM:  # nobody is there to press again
+            return
         self.display.note(
             f"Ctrl-C again within {SECOND_PRESS_SECONDS:.0f} s cancels {'it' if len(open) == 1 else 'them'}."
         )
         try:
-            await asyncio.wait_for(presses.get(), SECOND_PRESS_SECONDS)
+            number = await asyncio.wait_for(presses.get(), SECOND_PRESS_SECONDS)
         except TimeoutError:
+            return
+        if number == signal.SIGTERM:
             return
         await asyncio.gather(*(self.service.client.cancel(id) for id in open))
         await asyncio.wait({following}, timeout=CANCELLED_SECONDS)
@@ -134,15 +144,17 @@ def _still(open: Sequence[str]) -> str:
 
 
 @asynccontextmanager
-async def interrupts() -> AsyncGenerator[asyncio.Queue[None]]:
-    """One entry for each Ctrl-C, which does nothing else meanwhile."""
-    presses: asyncio.Queue[None] = asyncio.Queue()
+async def interrupts() -> AsyncGenerator[asyncio.Queue[signal.Signals]]:
+    """One entry for each Ctrl-C or SIGTERM, which do nothing else meanwhile."""
+    presses: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, presses.put_nowait, None)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, presses.put_nowait, number)
     try:
         yield presses
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 async def note_if_it_waits(client: Client, note: Callable[[str], None]) -> None:
@@ -159,14 +171,12 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
             note(f"{field_.alias} {wanted:g} is above the server's cap; {given:g} holds")
 
 
-def print_result(result: ToolAgentResult, *, json: bool, outcome: bool) -> None:
-    """The result to stdout; how it came about to stderr, and with ``outcome`` how it ended."""
+def print_result(result: ToolAgentResult, *, json: bool) -> None:
+    """The result to stdout; what it changed, and what went wrong, to stderr."""
     if json:
         output.json_line(result.to_json())
         return
     output.block(result.summary)
-    if outcome:
-        output.line(words.outcome(result), err=True)
     for changed in result.file_changes:
         output.line(f"  {words.change(changed)}", err=True)
     for error in result.errors:

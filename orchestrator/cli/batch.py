@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -130,14 +131,18 @@ async def _run(
     async with reach(settings, start=True) as service:
         delegations = await accepted(service.client, [line.request for line in lines])
         numbers = {delegation.id: line.number for delegation, line in zip(delegations, lines, strict=True)}
-        with display() as shown, out.open("a", encoding="utf-8") if out else nullcontext() as written:
+        with (
+            display(tell_ends=as_json or not sys.stdout.isatty()) as shown,
+            out.open("a", encoding="utf-8") if out else nullcontext() as written,
+        ):
 
             def on_result(result: ToolAgentResult) -> None:
                 number = numbers[result.delegation_id]
                 if written:
                     written.write(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False) + "\n")
                     written.flush()
-                _print(result, number, as_json)
+                with shown.aside():
+                    _print(result, number, as_json)
 
             shown.note(f"{words.count(len(lines), 'delegation')} accepted")
             if not service.own:

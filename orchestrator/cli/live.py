@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 import time
-from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from orchestrator.cli import output, words
-from shared.visible import visible
 
 if TYPE_CHECKING:
-    from shared.delegation import Delegation
+    from shared.delegation import Delegation, ToolAgentResult
     from shared.events import AnyEvent, Envelope
 
-STATUS_STYLES = {
-    "queued": "dim",
-    "running": "cyan",
-    "waiting": "yellow",
-    "succeeded": "green",
-    "failed": "red",
-    "cancelled": "magenta",
-}
+TICK_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -37,15 +31,28 @@ class Row:
     cost: float | None = 0.0
     started: float | None = None
     """Of the monotonic clock: the service's clock may differ from ours."""
-    took: float | None = None
+
+    @classmethod
+    def of(cls, delegation: Delegation) -> Row:
+        """As the record says: whoever joins late starts from there."""
+        from shared.wire import now
+
+        progress = delegation.progress
+        row = cls(delegation.id, delegation.request.title, str(delegation.status))
+        row.turn, row.step = progress.turn, progress.last_tool or ""
+        if delegation.started_at is not None:
+            row.cost = progress.cost_usd
+            since = (now() - delegation.started_at).total_seconds()
+            row.started = time.monotonic() - max(since, progress.elapsed_ms / 1000)
+        return row
 
     def elapsed(self) -> float:
-        if self.took is not None:
-            return self.took
         return time.monotonic() - self.started if self.started is not None else 0.0
 
     def take(self, event: AnyEvent) -> None:
         match event.type:
+            case "run_queued":
+                self.cost, self.step = 0.0, ""  # its whole history follows
             case "run_started" | "run_resumed":
                 self._running()
             case "turn_started":
@@ -64,11 +71,6 @@ class Row:
                 self.status, self.step = "waiting", f"permission {event.permission_id}: {event.step.title}"
             case "permission_answered":
                 self.status = "running"
-            case "run_finished":
-                result = event.result
-                self.status, self.turn, self.cost = str(result.status), result.turn_count, result.usage.cost_usd
-                self.took = result.execution_time_ms / 1000
-                self.step = str(result.termination_reason)
             case "model_retried" | "progress" | "error":
                 self.step = words.event_line(event) or self.step
             case _:
@@ -81,9 +83,7 @@ class Row:
 
 
 class Display(Protocol):
-    """Shows events while its block lasts. ``tells_ends``: whether how a delegation ended is said in full."""
-
-    tells_ends: bool
+    """Shows events while its block lasts."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -96,11 +96,13 @@ class Display(Protocol):
         """Says something that is no event, without tearing a table."""
         ...
 
+    def aside(self) -> AbstractContextManager[None]:
+        """A block in which the command may print results."""
+        ...
+
 
 class Lines:
     """For files, pipes and plain terminals."""
-
-    tells_ends = True
 
     def __init__(self) -> None:
         self._titles: dict[str, str] = {}
@@ -122,75 +124,109 @@ class Lines:
     def note(self, text: str) -> None:
         output.line(text, err=True)
 
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Table:
-    """For people at a terminal: one row a delegation, in the order in which they were added."""
+    """For people at a terminal: a row for each that is not finished, and their totals.
 
-    tells_ends = False
+    Who finishes scrolls away as a line above, so that what runs is always in sight. Needs a running event loop.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tell_ends: bool = True) -> None:
         from rich.console import Console
-        from rich.live import Live
 
+        from orchestrator.cli.region import Region
+
+        self._tell_ends = tell_ends
         self._rows: dict[str, Row] = {}
+        self._totals = Totals()
         self._console = Console(stderr=True)
-        self._live = Live(
-            console=self._console,
-            get_renderable=self._drawn,
-            refresh_per_second=4,
-            # What a command prints goes to stdout; only our own notes may move the table.
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._region = Region(sys.stderr, self._lines)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        self._live.start(refresh=True)
+        self._loop.add_signal_handler(signal.SIGCONT, self._region.redraw)
+        self._tick()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_signal_handler(signal.SIGCONT)
+        self._region.draw()
+
+    def _tick(self) -> None:
+        self._region.draw()
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def add(self, delegation: Delegation) -> None:
-        self._rows.setdefault(delegation.id, Row(delegation.id, delegation.request.title, str(delegation.status)))
+        if self._totals.new(delegation.id):
+            self._rows[delegation.id] = Row.of(delegation)
 
     def event(self, envelope: Envelope) -> None:
-        row = self._rows.setdefault(envelope.delegation_id, Row(envelope.delegation_id, envelope.delegation_id))
+        id = envelope.delegation_id
+        if self._totals.new(id):
+            self._rows[id] = Row(id, id)
+        if (row := self._rows.get(id)) is None:
+            return
         row.take(envelope.event)
+        if envelope.event.type == "run_finished":
+            del self._rows[id]
+            self._totals.finished(envelope.event.result)
+            if self._tell_ends:
+                result = envelope.event.result
+                self.note(words.outcome(result) if self._totals.seen == 1 else words.end_line(result, row.title))
 
     def note(self, text: str) -> None:
-        self._console.print(visible(text), markup=False, highlight=False)
+        with self._region.aside():
+            output.line(text, err=True)
 
-    def _drawn(self) -> Any:
-        return drawn(self._rows.values())
+    def aside(self) -> AbstractContextManager[None]:
+        return self._region.aside() if sys.stdout.isatty() else nullcontext()
 
+    def _lines(self) -> list[str]:
+        from orchestrator.cli.table import drawn
 
-def drawn(rows: Iterable[Row]) -> Any:
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    grid = Grid(box=None, pad_edge=False, expand=True)
-    grid.add_column("TASK", ratio=3, no_wrap=True)
-    grid.add_column("STATUS", width=9, no_wrap=True)
-    grid.add_column("LAST STEP", ratio=4, no_wrap=True)
-    grid.add_column("TURN", justify="right")
-    grid.add_column("TIME", justify="right", min_width=8, no_wrap=True)
-    grid.add_column("COST", justify="right", no_wrap=True)
-    for row in rows:
-        grid.add_row(
-            Text(visible(row.title)),
-            Text(row.status, STATUS_STYLES.get(row.status, "")),
-            Text(visible(row.step), "dim"),
-            str(row.turn or ""),
-            words.seconds(row.elapsed()),
-            words.cost(row.cost),
-        )
-    return grid
+        return drawn(self._console, [*self._rows.values()], self._totals)
 
 
-def display() -> Display:
-    """The table where stderr is a terminal that can move its cursor, else lines."""
+class Totals:
+    """What became of all that were seen."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self.ended = 0
+        self.failed = 0
+        self.cost = 0.0
+        self.cost_known = True
+
+    @property
+    def seen(self) -> int:
+        return len(self._seen)
+
+    def new(self, id: str) -> bool:
+        """Counts a delegation; whether it was not known before."""
+        known = id in self._seen
+        self._seen.add(id)
+        return not known
+
+    def finished(self, result: ToolAgentResult) -> None:
+        self.ended += 1
+        self.failed += not result.success
+        self.cost += result.usage.cost_usd or 0
+        self.cost_known = self.cost_known and result.usage.cost_usd is not None
+
+
+def display(*, tell_ends: bool = True) -> Display:
+    """The table where stderr is a terminal that can move its cursor, else lines.
+
+    Without ``tell_ends`` the table leaves it to the command to say how each delegation ended.
+    """
     if not sys.stderr.isatty():
         return Lines()
     from rich.console import Console
 
-    return Lines() if Console(stderr=True).is_dumb_terminal else Table()
+    return Lines() if Console(stderr=True).is_dumb_terminal else Table(tell_ends=tell_ends)

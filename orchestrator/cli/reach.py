@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from orchestrator.stack import StackInfo
     from shared.settings import Settings
 
+ID_PREFIX = "dlg_"
 ID_LENGTH = 30
+ID_PART = re.compile(r"[0-9a-z]+")
+NEWEST = "@last"
 START_SECONDS = 60.0
 """For a busy machine; an idle one takes a few seconds."""
 SEARCHED = 5000
@@ -80,22 +84,36 @@ async def reach(
 
 
 async def full_id(client: Client, given: str) -> str:
-    """The one id that begins with what was given, with or without ``dlg_``. Raises NotFound, Invalid."""
-    prefix = given if given.startswith("dlg_") else f"dlg_{given}"
-    if len(prefix) == ID_LENGTH:
-        return prefix
-    found: list[str] = []
+    """The one id that begins or ends with what was given, or the newest for ``@last``. Raises NotFound, Invalid."""
+    if given == NEWEST:
+        newest = (await client.list(limit=1)).items
+        if not newest:
+            raise NotFound("there is no delegation yet")
+        return newest[0].id
+    bare = given.removeprefix(ID_PREFIX)
+    if not ID_PART.fullmatch(bare):
+        raise Invalid(f"{given!r} is not the id of a delegation; `deputize list` shows them")
+    if given.startswith(ID_PREFIX) and len(given) == ID_LENGTH:
+        return given
+    found = [id async for id in _newest_ids(client) if _is_short_for(given, bare, id)]
+    if not found:
+        raise NotFound(f"there is no delegation whose id begins or ends with {given}; `deputize list` shows them")
+    if len(found) > 1:
+        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+        raise Invalid(f"{given} stands for {len(found)} ids; give more of it: {some}")
+    return found[0]
+
+
+def _is_short_for(given: str, bare: str, id: str) -> bool:
+    return id.startswith(ID_PREFIX + bare) or (bare == given and id.endswith(bare))
+
+
+async def _newest_ids(client: Client) -> AsyncGenerator[str]:
     cursor, searched = None, 0
     while searched < SEARCHED:
         page = await client.list(limit=500, cursor=cursor)
-        found += [item.id for item in page.items if item.id.startswith(prefix)]
+        for item in page.items:
+            yield item.id
         searched += len(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
+        if (cursor := page.next_cursor) is None:
             break
-    if not found:
-        raise NotFound(f"there is no delegation whose id begins with {prefix}; `deputize list` shows them")
-    if len(found) > 1:
-        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-        raise Invalid(f"{prefix} is the beginning of {len(found)} ids; give more of it: {some}")
-    return found[0]

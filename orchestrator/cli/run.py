@@ -126,7 +126,7 @@ async def _attended(settings: Settings, request: DelegationRequest, wait: float 
                 await note_if_it_waits(service.client, shown.note)
             attended = await Attention(service, shown, wait).all([delegation])
         for result in attended.results.values():
-            print_result(result, json=as_json, outcome=not shown.tells_ends)
+            print_result(result, json=as_json)
     return attended.code
 
 

@@ -32,7 +32,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 def show(ctx: click.Context, id: str, part: Part | None, artifact: str | None, as_json: bool) -> Exit:
     """Show one delegation: by default where it stands and its result.
 
-    ID may be shortened as long as only one delegation begins with it.
+    ID may be shortened to its beginning or its end; @last is the newest delegation.
     """
     asyncio.run(_show(load_settings(ctx), id, part, artifact, as_json))
     return Exit.SUCCEEDED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
     """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
 
-    An ID may be shortened as long as only one delegation begins with it.
+    An ID may be shortened to its beginning or its end; @last is the newest delegation.
     """
     settings = load_settings(ctx)
     return asyncio.run(_watch(settings, ids, wait, as_json) if ids else _watch_all(settings, wait, as_json))
@@ -45,7 +45,7 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, a
     if not as_json:
         for delegation in delegations:
             if (result := attended.results.get(delegation.id)) is not None:
-                print_result(result, json=False, outcome=not shown.tells_ends)
+                print_result(result, json=False)
     return attended.code
 
 
@@ -103,8 +103,6 @@ async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
 class JsonLines:
     """Events for programs: on stdout, as they came."""
 
-    tells_ends = True
-
     def __enter__(self) -> Self:
         return self
 
@@ -119,3 +117,6 @@ class JsonLines:
 
     def note(self, text: str) -> None:
         output.line(text, err=True)
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()

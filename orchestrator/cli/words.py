@@ -64,6 +64,12 @@ def outcome(result: ToolAgentResult) -> str:
     return f"{SIGNS[result.status]} {result.status} ({result.termination_reason}): {', '.join(facts)}"
 
 
+def end_line(result: ToolAgentResult, title: str) -> str:
+    """`✓ dlg_01…  completed  2.1 s  $0.0031  Count the files`."""
+    took, price = seconds(result.execution_time_ms / 1000), cost(result.usage.cost_usd)
+    return f"{SIGNS[result.status]} {result.delegation_id}  {result.termination_reason}  {took}  {price}  {title}"
+
+
 def change(changed: FileChange) -> str:
     """`modified pricing.py (+1 -1)`."""
     where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path

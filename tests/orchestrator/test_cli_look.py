@@ -109,6 +109,10 @@ async def test_an_id_may_be_shortened_as_long_as_it_is_one(url: str, service: Fa
     assert done.exit_code == 2
     assert one in done.stderr
     assert two in done.stderr
+    assert f"id         {one}" in (await deputize(url, "show", one[-20:])).stdout
+    assert f"id         {two}" in (await deputize(url, "show", "@last")).stdout
+    done = await deputize(url, "show", "dlg_" + one[-6:])  # with the prefix it is a beginning
+    assert done.exit_code == 2
     done = await deputize(url, "show", "dlg_zzz")
     assert done.exit_code == 2
     assert "deputize list" in done.stderr
@@ -213,6 +217,20 @@ async def test_leaving_a_watch_cancels_nothing(url: str, service: FakeService) -
         done = await command.done()
     assert done.code == 130
     assert not service.runs[id].status.finished
+
+
+@pytest.mark.parametrize("given", ["../../openapi.json", "dlg_" + "../" * 8 + "xx", "dlg_", "%2e", "@first", "DLG_1"])
+async def test_what_cannot_be_an_id_is_not_sent(url: str, service: FakeService, given: str) -> None:
+    await accepted(service)
+    done = await deputize(url, "show", given)
+    assert done.exit_code == 2
+    assert "is not the id of a delegation" in done.stderr
+
+
+async def test_the_last_of_none_is_told(url: str) -> None:
+    done = await deputize(url, "show", "@last")
+    assert done.exit_code == 2
+    assert "no delegation yet" in done.stderr
 
 
 @pytest.mark.parametrize("ids", [["dlg_" + "0" * 26], ["dlg_0"]], ids=["whole", "short"])

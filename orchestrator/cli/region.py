@@ -1,0 +1,58 @@
+"""Lines at the bottom of a terminal that are drawn again in place; what is printed scrolls away above them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+UP = "\x1b[{}A"
+CLEAR_BELOW = "\x1b[J"
+NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
+
+
+class Region:
+    """The cursor rests on an empty line below, so that what a key echoes there goes away with the next drawing.
+
+    It is never hidden: a command that is stopped or killed has nothing to restore.
+    """
+
+    def __init__(self, stream: TextIO, lines: Callable[[], Sequence[str]]) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._drawn: list[str] = []
+
+    def draw(self) -> None:
+        lines = [*self._lines()]
+        if lines != self._drawn:
+            # Terminals and we may disagree on how wide a character is; a line that wraps would be counted as one.
+            self._write(self._erasing() + NO_WRAP + "".join(f"{line}\n" for line in lines) + WRAP)
+            self._drawn = lines
+
+    def redraw(self) -> None:
+        """Draws anew where the cursor is: what was drawn before is no longer above it, as after Ctrl-Z and `fg`."""
+        self._drawn = []
+        self.draw()
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """The lines are gone for the block, in which others may print to this terminal."""
+        self.erase()
+        try:
+            yield
+        finally:
+            self.draw()
+
+    def erase(self) -> None:
+        self._write(self._erasing())
+        self._drawn = []
+
+    def _erasing(self) -> str:
+        return f"\r{UP.format(len(self._drawn)) if self._drawn else ''}{CLEAR_BELOW}"
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            pass  # the terminal is gone; the work and its result are not

@@ -1,0 +1,81 @@
+"""The table of those that are not finished, in as many lines as the terminal has room for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli import words
+from shared.visible import visible
+
+if TYPE_CHECKING:
+    from orchestrator.cli.live import Row, Totals
+
+STATUS_STYLES = {
+    "queued": "dim",
+    "running": "cyan",
+    "waiting": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+}
+OTHER_LINES = 6
+"""The header, the totals, the cursor's line, and some of what was said above."""
+SHORT_ID = 6
+"""Characters of an id's end; commands take it for the whole."""
+
+
+def drawn(console: Console, rows: Sequence[Row], totals: Totals) -> list[str]:
+    """What is to stand at the bottom of the terminal."""
+    room = max(1, console.height - OTHER_LINES)
+    # Those that run first: they change, and who waits is only of interest after them.
+    first = sorted(rows, key=lambda row: row.status == "queued")[:room]
+    with console.capture() as captured:
+        if first:
+            console.print(_grid(first))
+        if totals.seen > 1:
+            footer = _totals(rows, totals, len(rows) - len(first))
+            console.print(Text(footer, "bold", no_wrap=True, overflow="ellipsis"))
+    return captured.get().splitlines()
+
+
+def _grid(rows: Sequence[Row]) -> Table:
+    grid = Table(box=None, pad_edge=False, expand=True)
+    grid.add_column("ID", width=SHORT_ID + 1, no_wrap=True)
+    grid.add_column("TASK", ratio=3, no_wrap=True)
+    grid.add_column("STATUS", width=9, no_wrap=True)
+    grid.add_column("LAST STEP", ratio=4, no_wrap=True)
+    grid.add_column("TURN", justify="right")
+    grid.add_column("TIME", justify="right", min_width=8, no_wrap=True)
+    grid.add_column("COST", justify="right", no_wrap=True)
+    for row in rows:
+        grid.add_row(
+            Text("…" + row.id[-SHORT_ID:], "dim"),
+            Text(visible(row.title)),
+            Text(row.status, STATUS_STYLES.get(row.status, "")),
+            Text(visible(row.step), "dim"),
+            str(row.turn or ""),
+            words.seconds(row.elapsed()),
+            words.cost(row.cost),
+        )
+    return grid
+
+
+def _totals(rows: Sequence[Row], totals: Totals, hidden: int) -> str:
+    """`37/60 finished, 2 not succeeded, 21 running, 2 queued, $0.1200`."""
+    parts = [f"{totals.ended}/{totals.seen} finished"]
+    if totals.failed:
+        parts.append(f"{totals.failed} failed")
+    statuses = Counter(row.status for row in rows)
+    parts += [f"{statuses[status]} {status}" for status in ("running", "waiting", "queued") if statuses[status]]
+    known = totals.cost_known and all(row.cost is not None for row in rows)
+    spent = words.cost(totals.cost + sum(row.cost or 0 for row in rows))
+    parts.append(spent if known else f"{spent} and what has no known price")
+    if hidden:
+        parts.append(f"{hidden} more not shown")
+    return ", ".join(parts)
