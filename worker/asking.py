@@ -29,7 +29,7 @@ class Asking:
         ``counted``: the turn is one of the limit's. ``aloud``: people see the words as they come. Raises
         ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``. The caller spends the reply's usage.
         """
-        allowance = self.meter.output_allowance(self.bound.of(prompt), prompt.max_output_tokens)
+        allowance = self.meter.output_allowance(await self.bound.counted(prompt), prompt.max_output_tokens)
         async with aclosing(self.model.reply(replace(prompt, max_output_tokens=allowance))) as parts:
             async for part in parts:
                 match part:

@@ -12,6 +12,7 @@ from shared import tokens
 from shared.delegation import Limits, TerminationReason, Usage
 from shared.errors import DeputizeError
 from worker.models.base import Call, Price, Prompt
+from worker.threads import to_the_end
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
@@ -221,6 +222,7 @@ class PromptBound:
     """
 
     FACTOR = 2.0
+    FEW_BYTES = 10_000
 
     def __init__(self, limits: Limits, as_sent: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> None:
         self._asked = limits.max_tokens is not None or limits.max_cost_usd is not None
@@ -236,6 +238,14 @@ class PromptBound:
         if not self._sent:
             new += prompt.system + "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in prompt.tools)
         return self._billed + self.estimate(new)
+
+    async def counted(self, prompt: Prompt) -> int:
+        """``of``, off the event loop where there may be much to count."""
+        if not self._asked:
+            return 0
+        if self._sent and sum(map(len, prompt.messages[self._sent :])) <= self.FEW_BYTES:
+            return self.of(prompt)
+        return await to_the_end(self.of, prompt)
 
     def learn(self, usage: Usage, sent: int) -> None:
         """Takes what one call was billed: from now on that covers the first ``sent`` messages."""

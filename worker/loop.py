@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from shared.delegation import TerminationReason
-from shared.errors import ContextFull, ErrorType, Fenced, ToolError
+from shared.errors import ENDINGS, ContextFull, ErrorType, Fenced, ToolError
 from shared.events import TurnStarted
 from shared.log import log
 from worker.asking import Asking
@@ -186,9 +186,9 @@ class Loop:
                 result = await tool.run(context, params)
         except ToolError as error:
             result = ToolResult.failed(error)
-        except Fenced:
+        except (Fenced, *ENDINGS):
             raise
-        except Exception as error:  # noqa: BLE001 - the one broad except: the run goes on, the traceback is kept
+        except BaseException as error:  # noqa: BLE001 - the one broad except: the run goes on, the traceback is kept
             log.exception("tool %s failed", tool.name)
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from shared import log as logs
 from shared.connection import AWAY
 from shared.delegation import Progress, TerminationReason, ToolAgentResult
-from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
+from shared.errors import ENDINGS, Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
 from shared.log import log
 from shared.runs import Claim
@@ -104,9 +104,9 @@ class Run:
             return Ending(TerminationReason.WORKER_LOST, self._trouble(str(error), "worker_lost"))
         except (ModelUnavailable, Misconfigured) as error:
             return Ending(TerminationReason.MODEL_UNAVAILABLE, self._trouble(str(error), "model_unavailable"))
-        except (Fenced, asyncio.CancelledError):
+        except (Fenced, *ENDINGS):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a result that says so
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets a result that says so
             log.exception("the run failed inside")
             return Ending(TerminationReason.ERROR, self._trouble(f"internal error: {error!r}", "error"))
 

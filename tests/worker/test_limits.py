@@ -7,6 +7,7 @@ import time
 import pytest
 
 from shared.delegation import Limits, TerminationReason, Usage
+from tests.lag import lag_probe
 from worker.limits import LimitReached, Meter, PromptBound, Repetition
 from worker.models.base import Call, Price, Prompt
 
@@ -181,6 +182,26 @@ def test_the_prompt_bound_is_what_was_billed_and_a_bound_of_what_is_new() -> Non
 
 def test_nothing_is_counted_where_no_limit_asks_for_it() -> None:
     assert PromptBound(Limits()).of(Prompt("system", (), [b"word " * 1000], 0)) == 0
+
+
+@pytest.mark.requirement("P-07")
+async def test_what_is_billed_already_is_not_counted_again_off_the_loop_either() -> None:
+    bound = PromptBound(Limits(max_tokens=10_000))
+    bound.learn(Usage(input_tokens=500, output_tokens=20), sent=1)
+    long = b"word " * 10_000
+    assert 10_000 < await bound.counted(Prompt("system", (), [b"a", long], 0)) < 30_000
+    assert await bound.counted(Prompt("system", (), [b"a"], 0)) == 520
+    assert await PromptBound(Limits()).counted(Prompt("system", (), [long], 0)) == 0
+
+
+@pytest.mark.requirement("P-07")
+@pytest.mark.parametrize("piece", [" ", "\n", "\u3000", "a", "\u0301", "😀", " \n", "/"])
+async def test_no_text_stops_the_counting_of_its_tokens(piece: str) -> None:
+    text = (piece * 1_100_000)[:1_100_000]
+    async with lag_probe() as lag:
+        most = await PromptBound(Limits(max_tokens=10_000)).counted(Prompt("", (), [text.encode()], 0))
+    assert 0 < most <= 2 * len(text.encode()) + 100
+    assert lag.longest < 1
 
 
 @pytest.mark.requirement("P-20")
