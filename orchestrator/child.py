@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.logs import keep_last_log, last_line
 from shared.errors import Misconfigured
 from shared.log import log
 
@@ -21,6 +22,10 @@ FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 5.0
 HEALTHY_SECONDS = 30.0
 """Who lived that long starts with the first delay again."""
+EARLY_ENDS = 3
+"""A program that ends so often before the stack was ready for the first time will not do better."""
+KILLED_SECONDS = 5.0
+"""How long a killed program may take to be gone. The kernel ends it with its parent in any case."""
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)  # loaded here, because between fork and exec there is no time for it
@@ -35,6 +40,7 @@ class Program:
     environment: Mapping[str, str]
     stop_seconds: float = 5.0
     pass_fds: Sequence[int] = ()
+    umask: int = 0o077
 
 
 class Child:
@@ -45,11 +51,16 @@ class Child:
         self._home = home
         self._log = home / "logs" / f"{program.name}.log"
         self._process: asyncio.subprocess.Process | None = None
+        self.settled = False
+        """Whether the stack was ready once: from then on the program is started again as often as it takes."""
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
 
     async def keep(self) -> None:
-        """Returns after ``stop``. Raises Misconfigured when the program says that another start will not help."""
+        """Returns after ``stop``.
+
+        Raises Misconfigured when another start will not help, and OSError when there is none to be had.
+        """
         try:
             await self._keep()
         finally:
@@ -57,17 +68,21 @@ class Child:
 
     async def _keep(self) -> None:
         keep_last_log(self._log)
-        delay = FIRST_DELAY_SECONDS
+        delay, ends = FIRST_DELAY_SECONDS, 0
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run()
             if self._stopping.is_set():
                 return
+            ends += 1
+            why = last_line(self._log) or "it said nothing"
             if code == EXIT_MISCONFIGURED:
-                raise Misconfigured(f"{last_line(self._log)} (from {self._log})")
+                raise Misconfigured(f"{why} (from {self._log})")
+            if not self.settled and ends >= EARLY_ENDS:
+                raise Misconfigured(f"{self.program.name} does not start (exit {code}): {why} (from {self._log})")
             if time.monotonic() - started > HEALTHY_SECONDS:
                 delay = FIRST_DELAY_SECONDS
-            log.warning("%s ended with %s; again in %.2f s", self.program.name, code, delay)
+            log.warning("%s ended with %s (%s); again in %.2f s", self.program.name, code, why, delay)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
             delay = min(2 * delay, LONGEST_DELAY_SECONDS)
@@ -85,6 +100,7 @@ class Child:
                 # Ctrl-C in the keeper's terminal is the keeper's to handle: it stops Redis last.
                 process_group=0,
                 pass_fds=self.program.pass_fds,
+                umask=self.program.umask,
                 preexec_fn=_die_with(os.getpid()),
             )
         if self._stopping.is_set():  # it was asked for while this one was being started
@@ -100,7 +116,8 @@ class Child:
         except TimeoutError:
             log.warning("%s did not stop within %.0f s", self.program.name, self.program.stop_seconds)
             self.kill()
-            await self._ended.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), KILLED_SECONDS)
 
     def kill(self) -> None:
         self._stopping.set()
@@ -127,18 +144,3 @@ def _die_with(parent: int) -> Callable[[], None]:
                 os._exit(1)
 
     return set_signal
-
-
-def keep_last_log(log_file: Path) -> None:
-    """A start begins a new file; the one before stays beside it."""
-    with suppress(FileNotFoundError):
-        log_file.replace(log_file.with_suffix(".log.1"))
-
-
-def last_line(log_file: Path) -> str:
-    """What a program said last, for whoever waits for it in vain."""
-    try:
-        lines = log_file.read_text("utf-8", errors="replace").split("\n")
-    except OSError:
-        lines = []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

@@ -21,6 +21,7 @@ from shared.errors import (
     KeyReused,
     Misconfigured,
     NotFound,
+    OutOfSpace,
     Refused,
     TooLarge,
     Unauthorized,
@@ -37,6 +38,8 @@ SILENCE_SECONDS = 45.0
 """Three keepalives that did not come: the connection is dead, whatever the socket says."""
 PATIENCE_SECONDS = 60.0
 """How long a broken stream is mended before the caller hears of it."""
+FULL_SECONDS = 5.0
+"""A full disk is seldom emptied while somebody waits."""
 MAX_WAIT_SECONDS = 60.0
 MENDING = "start one with `deputize up` or set DEPUTIZE_URL"
 
@@ -219,7 +222,7 @@ class Client:
                 f"{self.url} answered {answer.status_code} and is no service of ours; {MENDING}"
             ) from None
         if answer.status_code >= 500:
-            raise Unavailable(detail)
+            raise (OutOfSpace if answer.status_code == 507 else Unavailable)(detail)
         known = KeyReused if kind.endswith(":key-reused") else KINDS.get(answer.status_code, Refused)
         raise known(detail, errors)
 
@@ -245,7 +248,8 @@ class _Pauses:
 
     def check(self, error: Unavailable) -> None:
         self._since = self._since or time.monotonic()
-        if time.monotonic() + self._delay - self._since > self._patience:
+        patience = min(self._patience, FULL_SECONDS) if isinstance(error, OutOfSpace) else self._patience
+        if time.monotonic() + self._delay - self._since > patience:
             raise error from None
 
     async def next(self) -> None:

@@ -14,11 +14,12 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from orchestrator.dispatch import Dispatcher
+from orchestrator.home import is_full, no_space
 from shared import bus
 from shared.catalog import MCP, Catalog, ToolCard, WorkerCard
 from shared.connection import AWAY, connect
 from shared.delegation import Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
-from shared.errors import Invalid, TooLarge, Unavailable
+from shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
 from shared.queue import Ticket
@@ -69,7 +70,7 @@ class Delegations:
         return (await self._accept(requests))[0] if requests else []
 
     async def _accept(self, requests: Sequence[DelegationRequest]) -> tuple[list[Delegation], list[bool]]:
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
             for request in requests:
                 self._check(request, tools)
@@ -111,7 +112,7 @@ class Delegations:
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """The delegation, at once or when it is finished, but after ``wait`` seconds at the latest."""
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             found = await self.store.get(id)
             if found.status.finished or wait <= 0:
                 return found
@@ -133,14 +134,14 @@ class Delegations:
         cursor: str | None = None,
     ) -> Page:
         """Newest first, filtered; ``cursor`` is what the page before named."""
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self.store.list(
                 status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor
             )
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Every event after ``after``, then the live ones; ends after ``run_finished``."""
-        async with _redis_guard(), aclosing(bus.follow(self._bus, self.store, id, after)) as events:
+        async with _redis_guard(self._settings), aclosing(bus.follow(self._bus, self.store, id, after)) as events:
             async for envelope in events:
                 yield envelope
 
@@ -151,7 +152,7 @@ class Delegations:
                 yield envelope
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self.store.events(id, after)
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
@@ -161,33 +162,33 @@ class Delegations:
 
     async def patch(self, id: str) -> str:
         """The unified diff of what the run changed in its workspace."""
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self.store.patch(id)
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         """What the run made to hand over, in its latest version or that one; there once the run has ended."""
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self.store.artifact(id, name, version)
 
     async def cancel(self, id: str) -> Delegation:
         """Asks for the end; idempotent. A queued delegation is cancelled when this returns."""
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             await self.store.cancel(id)
             return await self.store.get(id)
 
     async def prune(self, older_than: float | None = None) -> int:
         """Removes what ended that many seconds ago, as a setting says where none are given; gives the number."""
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self.store.prune(
                 self._settings.workspace_retention_seconds if older_than is None else older_than
             )
 
     async def workers(self) -> list[WorkerCard]:
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self._catalog.workers()
 
     async def tools(self) -> list[ToolCard]:
-        async with _redis_guard():
+        async with _redis_guard(self._settings):
             return await self._catalog.tools()
 
     async def ready(self) -> Readiness:
@@ -212,13 +213,19 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
 
 
 @asynccontextmanager
-async def _redis_guard() -> AsyncGenerator[None]:
+async def _redis_guard(settings: Settings) -> AsyncGenerator[None]:
     try:
         yield
-    except AWAY as error:
-        raise Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment") from error
-    except RedisError as error:
-        raise Unavailable(f"Redis refused a command ({error}); see the service's log") from error
+    except (*AWAY, RedisError) as error:
+        if settings.local and is_full(settings.home):
+            raise OutOfSpace(no_space(settings.home)) from error
+        raise _away(error) from error
+
+
+def _away(error: Exception) -> Unavailable:
+    if isinstance(error, AWAY):
+        return Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment")
+    return Unavailable(f"Redis refused a command ({error}); see the service's log")
 
 
 def _check_version(request: DelegationRequest) -> None:

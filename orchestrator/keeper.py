@@ -8,21 +8,43 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import json
 import os
 import secrets
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.child import EXIT_MISCONFIGURED, Child, Program, python
+from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, Program, python
 from orchestrator.flower import Flower
+from orchestrator.home import (
+    INFO,
+    KEEPER_LOCK,
+    USERS_LOCK,
+    StackInfo,
+    is_full,
+    no_space,
+    opened,
+    prepare_home,
+    read_info,
+    sign,
+    try_lock,
+    unusable,
+    write_info,
+)
 from orchestrator.listening import listen, url_of
+from orchestrator.readiness import until_ready
 from orchestrator.redis_server import prepare
-from orchestrator.stack import StackInfo, Wanted, read_info, try_lock, until_ready, write_info
+from orchestrator.stack import Wanted
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
+from shared.process_memory import keep_memory_private
 from shared.settings import Settings
 from shared.visible import visible
 
@@ -30,14 +52,16 @@ UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
 CLEANUP_SECONDS = 12.0
 """What a worker may need for cleaning up when its ``shutdown_seconds`` are over."""
+PRIVATE_UMASK = 0o077
 
 Say = Callable[[StackInfo], None]
+Until = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Keeper:
     """One stack. Its addresses are known before anything is started, so everything starts at the same time."""
 
-    def __init__(self, settings: Settings, wanted: Wanted, port: int, token: str = "") -> None:
+    def __init__(self, settings: Settings, wanted: Wanted, port: int) -> None:
         self._home = home = settings.home
         (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis: Child | None = None
@@ -48,56 +72,112 @@ class Keeper:
             self._redis = Child(Program("redis", embedded.command, environment={}), home)
         self._listening = listen(settings.host, port)
         flower = Flower() if wanted.flower else None
+        # Whoever uses this stack finds the token in stack.json, which only its user can read.
+        token = settings.token.get_secret_value() if settings.token else secrets.token_urlsafe(32)
         self.info = StackInfo(
             pid=os.getpid(),
             url=url_of(self._listening),
-            token=settings.token.get_secret_value() if settings.token else token,
+            token="" if settings.no_token else token,
             redis_url=redis_url,
             flower_url=flower.url if flower else None,
             workers=wanted.workers,
         )
-        said: dict[str, Any] = {"redis_url": redis_url, "local": self._redis is not None}
-        if wanted.concurrency is not None:
-            said["concurrency"] = wanted.concurrency
-        environment = settings.model_copy(update=said).child_environment()
-        if self.info.token:
-            environment["DEPUTIZE_TOKEN"] = self.info.token
-        programs = [self._api(environment), *_workers(wanted.workers, environment, settings.shutdown_seconds)]
+        environment = self._environment(settings, wanted)
+        self._worker_environment = environment | settings.endpoint_variables()
+        self._worker_stop_seconds = settings.shutdown_seconds + CLEANUP_SECONDS
+        programs = [self._api(environment), *(self._worker(n) for n in range(1, wanted.workers + 1))]
         if flower:
             programs.append(flower.program(environment, home))
         self._others = [Child(program, home) for program in programs]
+        self._keeping: set[asyncio.Task[None]] = set()
+        self._ended: list[asyncio.Task[None]] = []
+        """In the order of their ends: the first one that failed is the cause of what the others say."""
+        self.ready = asyncio.Event()
+        """The stack was ready for work once."""
+
+    def _environment(self, settings: Settings, wanted: Wanted) -> dict[str, str]:
+        said: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None}
+        if wanted.concurrency is not None:
+            said["concurrency"] = wanted.concurrency
+        environment = settings.model_copy(update=said).child_environment()
+        return environment | ({"DEPUTIZE_TOKEN": self.info.token} if self.info.token else {})
 
     def _api(self, environment: Mapping[str, str]) -> Program:
         socket = self._listening.fileno()
         return Program("api", python("orchestrator.serve", "--fd", str(socket)), environment, pass_fds=[socket])
 
-    async def run(self, until: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Keeps everything alive ``until`` something, or a signal to stop. Raises Misconfigured."""
-        asked = asyncio.Event()
+    def _worker(self, number: int) -> Program:
+        command = python("worker", "--name", str(number))
+        return Program(
+            f"worker-{number}",
+            command,
+            self._worker_environment,
+            self._worker_stop_seconds,
+            # What it writes for a run, that run's commands read as another user; the home keeps everybody else out.
+            umask=0o022,
+        )
+
+    async def run(self, until: Until) -> None:
+        """Keeps everything alive ``until`` something, or a signal to stop. Raises Misconfigured and OSError."""
+        asked, failed = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._asked_to_stop, asked)
-        children = [self._redis, *self._others] if self._redis else self._others
-        keeping = [asyncio.create_task(child.keep(), name=child.program.name) for child in children]
-        ending = [asyncio.create_task(until()), asyncio.create_task(asked.wait())]
-        write_info(self._home, self.info)
+        loop.add_signal_handler(signal.SIGUSR1, self._add_worker, failed)
+        waiting = [asyncio.create_task(wait) for wait in (until(), asked.wait(), failed.wait(), self._settle())]
         try:
-            done, _ = await asyncio.wait([*keeping, *ending], return_when=asyncio.FIRST_COMPLETED)
+            for child in [self._redis, *self._others] if self._redis else self._others:
+                self._keep(child, failed)
+            write_info(self._home, self.info)
+            await asyncio.wait(waiting[:3], return_when=asyncio.FIRST_COMPLETED)
             log.info("the stack stops")
         finally:
-            await self._stop()
-            for task in ending:
-                task.cancel()
-        await asyncio.gather(*keeping, return_exceptions=True)
-        for task in done:
-            task.result()
+            with _at_most(self._longest_stop()):
+                await self._stop()
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*self._keeping, *waiting, return_exceptions=True)
+        for ended in [*self._ended, *waiting]:
+            if not ended.cancelled():
+                ended.result()
+
+    def _keep(self, child: Child, failed: asyncio.Event) -> None:
+        task = asyncio.create_task(child.keep(), name=child.program.name)
+        self._keeping.add(task)
+        task.add_done_callback(self._ended.append)
+        task.add_done_callback(lambda _: failed.set())
+
+    async def _settle(self) -> None:
+        await until_ready(self.info)
+        for child in [self._redis, *self._others] if self._redis else self._others:
+            child.settled = True
+        self.ready.set()
+
+    def _add_worker(self, failed: asyncio.Event) -> None:
+        """For a stack that was started to be read only, and now has work to do."""
+        if self.info.workers:
+            return
+        self.info = replace(self.info, workers=1)
+        child = Child(self._worker(1), self._home)
+        self._others.append(child)
+        self._keep(child, failed)
+        try:
+            write_info(self._home, self.info)
+        except OSError as error:
+            log.error("%s", unusable(self._home, error))
+            failed.set()
 
     async def _stop(self) -> None:
         """Redis last: whoever stops has something left to write."""
-        self._home.joinpath("stack.json").unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that became read-only must not keep anything alive
+            self._home.joinpath(INFO).unlink(missing_ok=True)
         await asyncio.gather(*(child.stop() for child in self._others))
         if self._redis:
             await self._redis.stop()
+
+    def _longest_stop(self) -> float:
+        children = [*self._others, self._redis] if self._redis else self._others
+        return sum(child.program.stop_seconds + KILLED_SECONDS for child in children)
 
     def _asked_to_stop(self, asked: asyncio.Event) -> None:
         if asked.is_set():  # a second time: no more waiting, leases bring the work back
@@ -106,12 +186,16 @@ class Keeper:
         asked.set()
 
 
-def _workers(count: int, environment: Mapping[str, str], shutdown_seconds: float) -> list[Program]:
-    stop_seconds = shutdown_seconds + CLEANUP_SECONDS
-    return [
-        Program(f"worker-{n}", python("worker", "--name", str(n)), environment, stop_seconds)
-        for n in range(1, count + 1)
-    ]
+@contextmanager
+def _at_most(seconds: float) -> Generator[None]:
+    """Ends this process when the block takes longer; the kernel ends its children with it."""
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
@@ -121,19 +205,34 @@ def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
         keeper = Keeper(settings, wanted, settings.port)
 
         async def announce() -> None:
-            await until_ready(keeper.info)
+            await keeper.ready.wait()
             say(keeper.info)
             await asyncio.Event().wait()
 
         await keeper.run(announce)
 
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (settings.home / "keeper.lock").open("ab") as lock:
-        if not try_lock(lock, fcntl.LOCK_EX):
-            there = read_info(settings.home)
-            where = f" at {there.url}" if there else ""
-            raise Misconfigured(f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME")
-        asyncio.run(work())
+    keep_memory_private()
+    os.umask(PRIVATE_UMASK)
+    prepare_home(settings.home)
+    try:
+        with opened(settings.home / KEEPER_LOCK, "ab") as lock:
+            if not try_lock(lock, fcntl.LOCK_EX):
+                there = read_info(settings.home)
+                where = f" at {there.url}" if there else ""
+                raise Misconfigured(
+                    f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME"
+                )
+            sign(lock.fileno())
+            asyncio.run(work())
+    except (OSError, DeputizeError) as error:
+        raise _explained(settings.home, error) from None
+
+
+def _explained(home: Path, error: OSError | DeputizeError) -> DeputizeError:
+    """A full disk is behind whatever fails while there is one."""
+    if isinstance(error, DeputizeError):
+        return Misconfigured(f"{no_space(home)} ({error})") if is_full(home) else error
+    return unusable(home, error)
 
 
 async def until_unused(users: IO[bytes]) -> None:
@@ -151,27 +250,48 @@ async def until_unused(users: IO[bytes]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    keep_memory_private()
+    options = _parse(arguments)
+    # Not for the children: a worker that hangs must not look like a keeper.
+    os.set_inheritable(options.lock_fd, False)
+    os.set_inheritable(options.word_fd, False)
+    os.umask(PRIVATE_UMASK)
+    sign(options.lock_fd)
+    try:
+        # The model's key comes this way, because an environment can be read before it is made private.
+        settings = Settings.load(model_endpoint=json.load(sys.stdin))
+        set_up(settings.log_level)
+        try:
+            _run(settings, options)
+        except (OSError, DeputizeError) as error:
+            raise _explained(settings.home, error) from None
+    except DeputizeError as error:
+        with suppress(OSError):  # nobody waits any more
+            os.write(options.word_fd, f"{error}"[:4000].encode())
+        with suppress(OSError):  # no space left for it
+            print(f"keeper: {visible(str(error))}", file=sys.stderr, flush=True)  # noqa: T201 - the last word of this process
+        return EXIT_MISCONFIGURED
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.keeper", description="The stack of this machine.")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--flower", action="store_true")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--lock-fd", type=int, required=True, help="keeper.lock, held by whoever started this")
-    options = parser.parse_args(arguments)
-    # Not for the children: a worker that hangs must not look like a keeper.
-    os.set_inheritable(options.lock_fd, False)
-    try:
-        settings = Settings.load()
-        set_up(settings.log_level)
-        with (settings.home / "users.lock").open("ab") as users:
-            wanted = Wanted(options.workers, options.concurrency, options.flower)
-            # Its users find the token in stack.json; nobody else was told that there is an API at all.
-            keeper = Keeper(settings, wanted, options.port, token=secrets.token_urlsafe(32))
-            asyncio.run(keeper.run(lambda: until_unused(users)))
-    except DeputizeError as error:
-        print(f"keeper: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - the last word of this process
-        return EXIT_MISCONFIGURED
-    return 0
+    parser.add_argument("--word-fd", type=int, required=True, help="a pipe for its last word")
+    return parser.parse_args(arguments)
+
+
+def _run(settings: Settings, options: argparse.Namespace) -> None:
+    async def work() -> None:
+        wanted = Wanted(options.workers, options.concurrency, options.flower)
+        await Keeper(settings, wanted, options.port).run(lambda: until_unused(users))
+
+    with opened(settings.home / USERS_LOCK, "ab") as users:
+        asyncio.run(work())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from shared.errors import Invalid, Refused, Unauthorized, Unavailable
+from shared.errors import Invalid, OutOfSpace, Refused, Unauthorized, Unavailable
 from shared.wire import Wire
 
 MEDIA_TYPE = "application/problem+json"
@@ -63,8 +63,9 @@ async def _refused(_: Request, error: Refused) -> Response:
 
 
 async def _unavailable(_: Request, error: Unavailable) -> Response:
+    status = HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, OutOfSpace) else HTTPStatus.SERVICE_UNAVAILABLE
     return answer(
-        Problem(type=name_of(Unavailable), title="Service unavailable", status=503, detail=str(error)),
+        Problem(type=name_of(type(error)), title=status.phrase.capitalize(), status=status, detail=str(error)),
         {"Retry-After": str(RETRY_AFTER_SECONDS)},
     )
 

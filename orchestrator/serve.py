@@ -15,6 +15,7 @@ from orchestrator.delegations import open_service
 from orchestrator.listening import listen, url_of
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
+from shared.process_memory import keep_memory_private
 from shared.settings import Settings
 from shared.visible import visible
 
@@ -41,6 +42,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    keep_memory_private()
     parser = argparse.ArgumentParser(prog="python -m orchestrator.serve", description="The API.")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, help="0 takes a free one; the log says which")

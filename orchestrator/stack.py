@@ -11,41 +11,50 @@ import asyncio
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
-from orchestrator.child import keep_last_log, last_line
+from orchestrator.home import (
+    INFO,
+    KEEPER_LOCK,
+    USERS_LOCK,
+    StackInfo,
+    holder,
+    is_full,
+    no_space,
+    opened,
+    prepare_home,
+    read_info,
+    try_lock,
+    unusable,
+)
+from orchestrator.logs import keep_last_log, last_line
+from orchestrator.readiness import TICK_SECONDS, Progress, Stage, stage_of
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 
-READY_SECONDS = 15.0
-TICK_SECONDS = 0.03
-ANSWER_SECONDS = 2.0
+STALLED_SECONDS = 60.0
+"""A start that gets no further for so long is given up."""
+QUIET_SECONDS = 3.0
+"""A start that takes no longer needs no words."""
+FULL_SECONDS = 5.0
+"""On a full disk no start succeeds, but somebody may be about to make room."""
+ASK_SECONDS = 1.0
 
-
-@dataclass(frozen=True)
-class StackInfo:
-    """What a running stack says of itself in ``stack.json``, which only its user can read."""
-
-    pid: int
-    url: str
-    token: str
-    """Empty where the API asks for none."""
-    redis_url: str
-    flower_url: str | None
-    workers: int
+Tell = Callable[[str], None]
+"""Hears what a start that takes its time is doing."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a stack is to be made of."""
+    """What a stack is to be made of. Without workers it can be read; the first user with work to do adds one."""
 
     workers: int = 1
     concurrency: int | None = None
@@ -58,123 +67,151 @@ class Wanted:
 
 
 def running(settings: Settings) -> StackInfo | None:
-    """The stack that lives in this home now, started or starting; None when there is none."""
-    with suppress(FileNotFoundError), _opened(settings.home / "keeper.lock", "rb") as lock:
-        if not try_lock(lock, fcntl.LOCK_SH):
-            return read_info(settings.home)
+    """The stack that lives in this home now, started or starting; None when there is none. Raises Misconfigured."""
+    try:
+        with suppress(FileNotFoundError), opened(settings.home / KEEPER_LOCK, "rb") as lock:
+            if not try_lock(lock, fcntl.LOCK_SH):
+                return read_info(settings.home)
+    except OSError as error:
+        raise unusable(settings.home, error) from None
     return None
 
 
 @asynccontextmanager
 async def stack_in_use(
-    settings: Settings, *, workers: int = 1, concurrency: int | None = None, wait: float = READY_SECONDS
+    settings: Settings,
+    *,
+    workers: int = 1,
+    concurrency: int | None = None,
+    wait: float = STALLED_SECONDS,
+    tell: Tell | None = None,
 ) -> AsyncGenerator[StackInfo]:
     """A stack that is ready for work and stays for the block. What it is made of, its first user says.
 
-    Raises Misconfigured when it cannot start here, Unavailable when it is not ready within ``wait`` seconds.
+    It is waited for as long as its start makes progress. With 0 workers it need not be able to work, only to answer.
+    Raises Misconfigured when it cannot start here, Unavailable when nothing happens for ``wait`` seconds.
     """
     home = settings.home
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    deadline = time.monotonic() + wait
-    with _opened(home / "users.lock", "ab") as users:
-        # A keeper on its way out holds this one alone; after it, a new keeper is to be started.
-        while not try_lock(users, fcntl.LOCK_SH):
-            await _pause(home, deadline)
-        yield await _ready(settings, Wanted(workers, concurrency), deadline)
+    prepare_home(home)
+    waiting = _Waiting(home, wait, tell)
+    async with AsyncExitStack() as held:
+        try:
+            users = held.enter_context(opened(home / USERS_LOCK, "ab"))
+            # A keeper on its way out holds this one alone; after it, a new keeper is to be started.
+            while not try_lock(users, fcntl.LOCK_SH):
+                await waiting.pause(Stage("waiting for the last stack to stop", "keeper.log"))
+            info = await _ready(settings, Wanted(workers, concurrency), waiting)
+        except OSError as error:
+            raise unusable(home, error) from None
+        yield info
 
 
-async def _ready(settings: Settings, wanted: Wanted, deadline: float) -> StackInfo:
+async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> StackInfo:
     home = settings.home
-    started: subprocess.Popen[bytes] | None = None
+    started: _Started | None = None
     while True:
-        if started is not None and started.poll() is not None:
-            raise Misconfigured(f"this machine's stack did not start: {last_line(_log(home))}")
+        if started is not None and started.ended:
+            raise Misconfigured(f"this machine's stack did not start: {started.last_word()}")
         # Nobody holds the lock: there is no keeper, or the last one was killed. Several users may see that;
         # one gets the lock, hands it to the keeper it starts, and the others find it held.
-        with _opened(home / "keeper.lock", "ab") as lock:
+        with opened(home / KEEPER_LOCK, "ab") as lock:
             if try_lock(lock, fcntl.LOCK_EX):
-                started = _start_keeper(settings, wanted, lock)
+                started = _Started(settings, wanted, lock)
         info = read_info(home)
-        if info is not None and await _is_ready(info):
+        stage = await stage_of(info)
+        if info is not None and info.workers == 0 < wanted.workers:
+            waiting.ask_for_workers(info)
+            stage = Stage("starting the worker", "worker-1.log")
+        if info is not None and stage is None:
             return info
-        await _pause(home, deadline)
+        await waiting.pause(stage)
 
 
-def _start_keeper(settings: Settings, wanted: Wanted, lock: IO[bytes]) -> subprocess.Popen[bytes]:
-    (home := settings.home).joinpath("logs").mkdir(mode=0o700, exist_ok=True)
-    home.joinpath("stack.json").unlink(missing_ok=True)  # of a keeper that was killed
-    keep_last_log(_log(home))
+class _Waiting:
+    """The patience of one user: as long as something happens, and not a word while it goes quickly."""
+
+    def __init__(self, home: Path, stalled: float, tell: Tell | None) -> None:
+        self._home = home
+        self._stalled = stalled
+        self._tell = tell
+        self._progress = Progress(home)
+        self._began = time.monotonic()
+        self._asked = 0.0
+        self._said = ""
+
+    async def pause(self, stage: Stage | None) -> None:
+        """Raises Unavailable that says what is awaited, and of whom."""
+        waited = time.monotonic() - self._began
+        if stage is not None:
+            if waited > FULL_SECONDS and is_full(self._home):
+                raise Unavailable(no_space(self._home))
+            if self._progress.look(stage) > self._stalled:
+                raise Unavailable(self._given_up(stage))
+            if self._tell and waited > QUIET_SECONDS and stage.waits_for != self._said:
+                self._said = stage.waits_for
+                self._tell(stage.said(self._home))
+        await asyncio.sleep(TICK_SECONDS)
+
+    def _given_up(self, stage: Stage) -> str:
+        pid = holder(self._home)
+        who = f"; process {pid} holds {self._home / KEEPER_LOCK}" if pid else ""
+        logs = f"see {self._home / 'logs'}"
+        return f"this machine's stack gets no further while {stage.said(self._home)}{who} ({logs})"
+
+    def ask_for_workers(self, info: StackInfo) -> None:
+        # Only a process that is known to be the keeper: the description may be that of one that was killed.
+        if time.monotonic() - self._asked > ASK_SECONDS and holder(self._home) == info.pid:
+            self._asked = time.monotonic()
+            with suppress(ProcessLookupError):
+                os.kill(info.pid, signal.SIGUSR1)
+
+
+class _Started:
+    """A keeper that this process has started."""
+
+    def __init__(self, settings: Settings, wanted: Wanted, lock: IO[bytes]) -> None:
+        # A pipe for its last word: a full disk takes no line of a log.
+        self._word, word = os.pipe()
+        self._log = settings.home / "logs" / "keeper.log"
+        try:
+            self._log.parent.mkdir(mode=0o700, exist_ok=True)
+            settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a keeper that was killed
+            keep_last_log(self._log)
+            self._process = _start(settings, wanted, lock, self._log, word)
+        finally:
+            os.close(word)
+
+    def __del__(self) -> None:
+        os.close(self._word)
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def last_word(self) -> str:
+        os.set_blocking(self._word, False)
+        with suppress(BlockingIOError):
+            if said := os.read(self._word, 4096).decode("utf-8", "replace").strip():
+                return said
+        return last_line(self._log) or f"it said nothing and ended with {self._process.returncode}"
+
+
+def _start(settings: Settings, wanted: Wanted, lock: IO[bytes], log: Path, word: int) -> subprocess.Popen[bytes]:
     # The address that was asked for, else a free port: nobody asks for the default one by saying nothing.
     port = settings.port if "port" in settings.model_fields_set else 0
-    arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno())]
-    with _log(home).open("ab") as output:
-        return subprocess.Popen(
+    arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--word-fd", str(word)]
+    with opened(log, "ab") as output:
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrator.keeper", *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             env=settings.child_environment(),
-            cwd=home,
-            pass_fds=[lock.fileno()],
+            cwd=settings.home,
+            pass_fds=[lock.fileno(), word],
             start_new_session=True,  # it outlives its first user, and that one's terminal
         )
-
-
-async def until_ready(info: StackInfo) -> None:
-    while not await _is_ready(info):  # noqa: ASYNC110 - another process becomes ready, no event tells
-        await asyncio.sleep(TICK_SECONDS)
-
-
-async def _is_ready(info: StackInfo) -> bool:
-    """Asks ``/readyz``: Redis answers and a worker is there. By hand, because an HTTP library would load longer."""
-    address = urlsplit(info.url)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(address.hostname, address.port)
-            with closing(writer):
-                writer.write(f"GET /readyz HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
-                status = await reader.readline()
-    except (OSError, TimeoutError):
-        return False
-    return b" 200 " in status
-
-
-async def _pause(home: Path, deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise Unavailable(f"this machine's stack is not ready in time; {last_line(_log(home))} (see {home / 'logs'})")
-    await asyncio.sleep(TICK_SECONDS)
-
-
-def _log(home: Path) -> Path:
-    return home / "logs" / "keeper.log"
-
-
-def try_lock(file: IO[bytes], how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@contextmanager
-def _opened(path: Path, mode: str) -> Generator[IO[bytes]]:
-    """A file whose lock is gone with the block. Not inherited by programs that are started meanwhile."""
-    with open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        yield file
-
-
-def read_info(home: Path) -> StackInfo | None:
-    try:
-        return StackInfo(**json.loads((home / "stack.json").read_text("utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-
-
-def write_info(home: Path, info: StackInfo) -> None:
-    """All of it or nothing, and never readable for others: it holds the token."""
-    new = home / "stack.json.new"
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(asdict(info), file)
-    new.replace(home / "stack.json")
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as endpoint:
+        endpoint.write(json.dumps(settings.endpoint_variables()).encode())
+    return process

@@ -8,6 +8,7 @@
     │   ├── Conflict             the same idempotency key with another body (HTTP 422), or already decided (409)
     │   └── Unauthorized         no or wrong token (HTTP 401, exit code 3)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
+    │   └── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
     ├── ToolError                the model reads it as the tool's result and can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or does not let us in
@@ -76,6 +77,10 @@ class Unauthorized(Refused):
 
 class Unavailable(DeputizeError):
     """A part of the service is away for now; trying again later is right."""
+
+
+class OutOfSpace(Unavailable):
+    """The disk of this machine's stack is full: nothing goes on until there is room again."""
 
 
 class Misconfigured(DeputizeError):

@@ -18,6 +18,7 @@ from celery import Celery
 from kombu.transport import redis as kombu_redis
 
 from shared.errors import Misconfigured, Unavailable
+from shared.process_memory import keep_memory_private
 from shared.settings import Settings
 
 TASK = "deputize.run"
@@ -208,6 +209,7 @@ class SafeChannel(kombu_redis.Channel):
 
 @cache
 def _app_of_this_process() -> Celery:
+    keep_memory_private()  # Flower's password, and the way to Redis
     settings = Settings.load()
     if settings.redis_url is None:
         raise Misconfigured("DEPUTIZE_REDIS_URL is not set; `deputize up --flower` runs Flower on the embedded Redis")

@@ -43,6 +43,8 @@ class Settings(BaseModel):
     home: Path = Path("~/.local/state/deputize")
     url: str | None = None
     token: SecretStr | None = None
+    no_token: bool = False
+    """Every user and program of this machine is trusted: the API asks for no token, and listens on loopback only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
     context_tokens: int | None = Field(default=None, ge=1000)
@@ -142,12 +144,17 @@ class Settings(BaseModel):
             raise Misconfigured(f"settings: {mistakes}. Set {PREFIX}NAME or deputize.toml right.") from None
 
     def child_environment(self) -> dict[str, str]:
-        """The environment for this project's own child processes: everything said here, said again."""
-        passed = dict(os.environ)
+        """The environment for this project's own child processes: everything said here but the model's endpoint."""
+        keys = {name for known in MODEL_VARIABLES for name in (known, f"{known}_FILE")}
+        passed = {name: text for name, text in os.environ.items() if name not in keys}
         passed |= _variables(PREFIX, {name: getattr(self, name) for name in _plain_fields()})
         for table, (prefix, _) in _TABLES.items():
             passed |= _variables(PREFIX + prefix, dict(getattr(self, table)))
         return passed
+
+    def endpoint_variables(self) -> dict[str, str]:
+        """The model endpoint's variables, for a worker and for nobody else."""
+        return {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
 
 
 def environment() -> Mapping[str, str]:

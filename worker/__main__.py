@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ import redis
 
 from shared import log
 from shared.errors import DeputizeError, Misconfigured, Unavailable
+from shared.process_memory import keep_memory_private
 from shared.queue import create_app
 from shared.settings import Settings
 from shared.visible import visible
@@ -21,7 +21,6 @@ from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 
 REDIS_SECONDS = 5.0
-PR_SET_DUMPABLE = 4
 
 
 def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN) -> int:
@@ -49,12 +48,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
     parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")
     return parser.parse_args(arguments)
-
-
-def keep_memory_private() -> None:
-    """Other processes of this user, a sandboxed command above all, may not read this one's memory (keys)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def reach(redis_url: str) -> None:

@@ -17,7 +17,7 @@ from orchestrator.cli.reach import stack_here
 from shared.errors import DeputizeError, Misconfigured
 
 if TYPE_CHECKING:
-    from orchestrator.stack import StackInfo
+    from orchestrator.home import StackInfo
     from shared.catalog import WorkerCard
     from shared.settings import Settings
 

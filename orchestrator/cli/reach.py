@@ -6,25 +6,24 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator.cli import output
-from shared.errors import Invalid, Misconfigured, NotFound, Unavailable
+from shared.errors import Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
-    from orchestrator.stack import StackInfo
+    from orchestrator.home import StackInfo
     from shared.settings import Settings
 
 ID_PREFIX = "dlg_"
 ID_LENGTH = 30
 ID_PART = re.compile(r"[0-9a-z]+")
 NEWEST = "@last"
-START_SECONDS = 60.0
-"""For a busy machine; an idle one takes a few seconds."""
 SEARCHED = 5000
 """A short id is looked for among that many of the newest delegations."""
 
@@ -45,13 +44,11 @@ def load_settings(ctx: click.Context, **override: Any) -> Settings:
 
 def stack_here(settings: Settings) -> StackInfo | None:
     """The stack that runs on this machine. Raises Misconfigured where its home cannot be one."""
+    from orchestrator.home import prepare_home
     from orchestrator.stack import running
 
-    try:
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return running(settings)
-    except OSError as error:
-        raise Misconfigured(f"{settings.home} cannot be used ({error.strerror}); set DEPUTIZE_HOME") from None
+    prepare_home(settings.home)
+    return running(settings)
 
 
 @asynccontextmanager
@@ -74,7 +71,7 @@ async def reach(
         if there is None:
             output.line("no service runs here; starting one for this command", err=True)
         async with (
-            stack_in_use(settings, workers=workers, wait=START_SECONDS) as stack,
+            stack_in_use(settings, workers=workers, tell=partial(output.line, err=True)) as stack,
             Client(stack.url, stack.token) as client,
         ):
             yield Service(client, own=there is None)

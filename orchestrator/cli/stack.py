@@ -15,7 +15,7 @@ from orchestrator.cli.exits import Exit
 from orchestrator.cli.reach import load_settings, stack_here
 
 if TYPE_CHECKING:
-    from orchestrator.stack import StackInfo
+    from orchestrator.home import StackInfo
     from shared.settings import Settings
 
 UNUSED_SECONDS = 2.0
@@ -68,7 +68,7 @@ def _model(settings: Settings) -> str:
 
 def _let_stop(settings: Settings) -> None:
     """Waits for a stack that nobody uses any more: `up` right after an interrupted `run` shall not trip over it."""
-    from orchestrator.stack import read_info, try_lock
+    from orchestrator.home import read_info, try_lock
 
     began = time.monotonic()
     with (settings.home / "keeper.lock").open("ab") as lock:
@@ -108,4 +108,4 @@ def worker(ctx: click.Context, **given: Any) -> None:
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     # The front never imports the worker: this process becomes one.
     command = [sys.executable, "-P", "-m", "worker", *options]
-    os.execve(sys.executable, command, settings.child_environment())  # noqa: S606 - no shell is wanted
+    os.execve(sys.executable, command, settings.child_environment() | settings.endpoint_variables())  # noqa: S606 - no shell is wanted

@@ -7,6 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 
 from orchestrator.problems import refusal
+from orchestrator.readiness import NO_WORKER
 from orchestrator.wiring import Service
 from shared.errors import Unavailable
 from shared.wire import Wire
@@ -36,5 +37,5 @@ async def readyz(service: Service) -> Ready:
     if ready.redis is not None:
         raise Unavailable(ready.redis)
     if not ready.workers:
-        raise Unavailable("no worker is alive; start one with `deputize worker` or `deputize up`")
+        raise Unavailable(f"{NO_WORKER}; start one with `deputize worker` or `deputize up`")
     return Ready(workers=ready.workers)

@@ -13,7 +13,17 @@ from orchestrator.client import Client
 from orchestrator.delegations import open_service
 from orchestrator.listening import free_port
 from shared.delegation import Delegation, DelegationRequest, Status, Step, StepStatus
-from shared.errors import Invalid, KeyReused, Misconfigured, NotFound, Refused, TooLarge, Unauthorized, Unavailable
+from shared.errors import (
+    Invalid,
+    KeyReused,
+    Misconfigured,
+    NotFound,
+    OutOfSpace,
+    Refused,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
 from shared.events import Envelope, Heartbeat, ProgressMade, StepCompleted
 from shared.ids import new_id
 from shared.wire import Wire, now
@@ -268,3 +278,13 @@ async def test_an_event_of_a_newer_service_is_passed_over(client: Client, servic
     got: list[Envelope] = []
     await collected(client, id, got)
     assert [envelope.seq for envelope in got] == [1, 3]
+
+
+async def test_a_full_disk_is_told_at_once_and_a_follower_waits_only_a_moment_for_room(service: FakeService) -> None:
+    async with served(service) as url, Client(url, patience=0.2) as client:
+        one = await client.create(TASK)
+        service.away = OutOfSpace("no space left at /home/x")
+        with pytest.raises(OutOfSpace, match="no space left at /home/x"):
+            await client.get(one.id)
+        with pytest.raises(OutOfSpace):
+            await collected(client, one.id, [])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import asdict
 
@@ -27,12 +28,16 @@ def keep(settings: Settings, workers: int) -> None:
     run_foreground(settings, Wanted(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True))
 
 
+def _key() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name == "ANTHROPIC_API_KEY"}
+
+
 def main() -> None:
     home, *said = sys.argv[1:]
     given = dict(pair.split("=", 1) for pair in said)
     workers, foreground = int(given.pop("workers", "1")), given.pop("foreground", "")
     try:
-        settings = Settings.load(environ={}, home=home, **({"model": "scripted"} | given))
+        settings = Settings.load(environ=_key(), home=home, **({"model": "scripted"} | given))
         if foreground:
             keep(settings, workers)
         else:

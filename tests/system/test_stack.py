@@ -30,13 +30,14 @@ ROOT = Path(__file__).parents[2]
 class User:
     """A process that uses the stack of ``home``; ``stack`` is what it was told."""
 
-    def __init__(self, home: Path, *said: str, before: tuple[str, ...] = ()) -> None:
+    def __init__(self, home: Path, *said: str, before: tuple[str, ...] = (), **variables: str) -> None:
         self.home = home
         self.process = subprocess.Popen(
             [*before, sys.executable, "-m", "tests.system.stack_user", str(home), *said],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env=os.environ | variables,
         )
 
     @property

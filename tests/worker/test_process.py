@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
 MEMORY = """
 import ctypes
-from worker.__main__ import keep_memory_private
+from shared.process_memory import keep_memory_private
 keep_memory_private()
 print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
 """

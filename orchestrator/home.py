@@ -1,0 +1,134 @@
+"""The home of this machine's stack: a private directory, its locks, and the description of what runs in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import struct
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from shared.errors import Misconfigured
+
+KEEPER_LOCK = "keeper.lock"
+USERS_LOCK = "users.lock"
+INFO = "stack.json"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+RESERVE_BYTES = 64 * 1024
+"""With less than this the disk counts as full: what is written next may not fit."""
+_FLOCK = "hhqqi0q"
+"""Linux: struct flock."""
+
+
+@dataclass(frozen=True)
+class StackInfo:
+    """What a running stack says of itself in ``stack.json``, which only its user can read."""
+
+    pid: int
+    url: str
+    token: str
+    """Empty where the API asks for none."""
+    redis_url: str
+    flower_url: str | None
+    workers: int
+
+
+def prepare_home(home: Path) -> None:
+    """Makes the directory, or makes one that was used before private. Raises Misconfigured where it cannot be used."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = home.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & stat.S_ISVTX or not found.st_mode & 0o077:
+            return
+        # Only what is plainly a home of ours: somebody may have named a directory that others need.
+        names = {entry.name for entry in home.iterdir()}
+        if not names or names & {KEEPER_LOCK, USERS_LOCK}:
+            home.chmod(0o700)
+    except OSError as error:
+        raise unusable(home, error) from None
+
+
+def unusable(home: Path, error: OSError) -> Misconfigured:
+    """What an error of the file system means for whoever wants to use this home."""
+    if error.errno in FULL:
+        return Misconfigured(no_space(home))
+    what = f"{error.filename}: " if error.filename and str(error.filename) != str(home) else ""
+    return Misconfigured(f"{home} cannot be used ({what}{error.strerror or error}); set DEPUTIZE_HOME")
+
+
+def no_space(home: Path) -> str:
+    return f"no space left at {home}; free some, or set DEPUTIZE_HOME to another place"
+
+
+def is_full(home: Path) -> bool:
+    """Whether nothing more can be written here."""
+    try:
+        space = os.statvfs(home)
+    except OSError:
+        return False
+    return space.f_bavail * space.f_frsize < RESERVE_BYTES
+
+
+@contextmanager
+def opened(path: Path, mode: str) -> Generator[IO[bytes]]:
+    """A file whose lock is gone with the block. Not inherited by programs that are started meanwhile."""
+    with open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        yield file
+
+
+def try_lock(file: IO[bytes], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def sign(lock_fd: int) -> None:
+    """Makes the kernel name this process as the holder of a lock.
+
+    The lock itself cannot tell: it was taken by whoever started this process. A file would need room on the disk.
+    """
+    with suppress(OSError):
+        fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def holder(home: Path) -> int | None:
+    """The process that signed the keeper's lock; None where none did or the system does not tell."""
+    if sys.platform != "linux":
+        return None
+    asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with opened(home / KEEPER_LOCK, "rb") as lock:
+            kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+
+
+def read_info(home: Path) -> StackInfo | None:
+    """What the stack says of itself; None where nothing whole is said. Raises OSError where it cannot be read."""
+    try:
+        return StackInfo(**json.loads((home / INFO).read_text("utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def write_info(home: Path, info: StackInfo) -> None:
+    """All of it or nothing, and never readable for others: it holds the token."""
+    new = home / f"{INFO}.new"
+    new.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(asdict(info), file)
+        new.replace(home / INFO)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,113 @@
+"""Whether a stack is ready for work, what it still waits for, and whether it gets on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from orchestrator.home import StackInfo, holder
+from orchestrator.logs import last_line
+
+TICK_SECONDS = 0.03
+ANSWER_SECONDS = 2.0
+CPU_SECONDS = 3.0
+"""So much computing is progress, too; a stack that only waits for something needs longer for it than a stall may last.
+"""
+NO_WORKER = "no worker is alive"
+"""How ``/readyz`` begins its answer where only workers are missing."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a start: what is awaited, and whose log says more."""
+
+    waits_for: str
+    log: str
+
+    def said(self, home: Path) -> str:
+        line = last_line(home / "logs" / self.log)
+        return f"{self.waits_for} ({self.log}: {line})" if line else self.waits_for
+
+
+KEEPER = Stage("starting the stack's parent process", "keeper.log")
+REDIS = Stage("starting Redis", "redis.log")
+API = Stage("starting the API", "api.log")
+WORKER = Stage("starting the worker", "worker-1.log")
+
+
+async def stage_of(info: StackInfo | None) -> Stage | None:
+    """What the stack waits for; None when it is ready. Asks ``/readyz``: does Redis answer, is a worker there?"""
+    if info is None:
+        return KEEPER
+    status, detail = await _ask(info)
+    if status == 200 or (info.workers == 0 and detail.startswith(NO_WORKER)):
+        return None
+    if status == 0:
+        return API
+    return WORKER if detail.startswith(NO_WORKER) else REDIS
+
+
+async def until_ready(info: StackInfo) -> None:
+    while await stage_of(info) is not None:  # noqa: ASYNC110 - another process becomes ready, no event tells
+        await asyncio.sleep(TICK_SECONDS)
+
+
+async def _ask(info: StackInfo) -> tuple[int, str]:
+    """The status and the problem's detail, 0 where nobody answers. By hand: an HTTP library would load longer."""
+    address = urlsplit(info.url)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            with closing(writer):
+                writer.write(f"GET /readyz HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
+                answer = await reader.read(-1)
+    except (OSError, TimeoutError):
+        return 0, ""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    with suppress(ValueError, IndexError, KeyError, TypeError):
+        return int(head.split()[1]), str(json.loads(body).get("detail", ""))
+    return 0, ""
+
+
+class Progress:
+    """Since when a start stands still: no new stage, no new line in a log, next to no computing."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._seen: tuple[Stage | None, int] = (None, -1)
+        self._cpu = 0.0
+        self._since = time.monotonic()
+
+    def look(self, stage: Stage) -> float:
+        """How many seconds nothing has happened."""
+        seen, cpu = (stage, _written(self._home / "logs")), _computed(holder(self._home))
+        if seen != self._seen or cpu - self._cpu > CPU_SECONDS:
+            self._seen, self._cpu, self._since = seen, cpu, time.monotonic()
+        return time.monotonic() - self._since
+
+
+def _written(logs: Path) -> int:
+    """Bytes in all logs."""
+    try:
+        return sum(entry.stat().st_size for entry in logs.iterdir())
+    except OSError:
+        return 0
+
+
+def _computed(keeper: int | None) -> float:
+    """Seconds of CPU that the keeper and its children have used; 0 where the system does not tell."""
+    if keeper is None:
+        return 0.0
+    ticks = 0
+    with suppress(OSError, ValueError, IndexError):
+        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+        for pid in [str(keeper), *children]:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,131 @@
+"""What whoever wants this machine's stack is told when there is none to be had, without one being started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from orchestrator.home import StackInfo, holder, prepare_home, write_info
+from orchestrator.readiness import API, KEEPER, WORKER, Progress, Stage, stage_of
+from orchestrator.stack import running, stack_in_use
+from shared.errors import Misconfigured, Unavailable
+from shared.settings import Settings
+from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.serving import served
+from tests.waiting import until
+
+HOLDER = """
+import fcntl, sys
+from orchestrator.home import sign
+lock = open(sys.argv[1], "ab")
+fcntl.flock(lock, fcntl.LOCK_EX)
+sign(lock.fileno())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def settings(home: Path) -> Settings:
+    return Settings.load(environ={}, home=home, model="scripted")
+
+
+def info(url: str, workers: int = 1) -> StackInfo:
+    return StackInfo(os.getpid(), url, "", "redis://nowhere", None, workers)
+
+
+@contextmanager
+def held(home: Path) -> Iterator[int]:
+    """A process that holds the keeper's lock and does nothing more."""
+    with Popen([sys.executable, "-c", HOLDER, str(home / "keeper.lock")], stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"held\n"
+        yield process.pid
+        process.communicate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+async def test_a_start_that_stands_still_is_given_up_and_names_who_holds_the_lock(tmp_path: Path) -> None:
+    with held(tmp_path) as pid:
+        assert holder(tmp_path) == pid
+        with pytest.raises(Unavailable, match=rf"gets no further.* process {pid} holds {tmp_path}/keeper.lock"):
+            async with stack_in_use(settings(tmp_path), wait=0.3):
+                pass
+    assert holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("broken", ["keeper.lock", "users.lock", "stack.json", "logs"])
+async def test_a_home_that_cannot_be_used_is_named_with_the_cause(tmp_path: Path, broken: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    if broken == "logs":
+        (home / broken).touch()
+    else:
+        (home / broken).mkdir()
+    with pytest.raises(Misconfigured, match=rf"{home} cannot be used .*{broken}.*; set DEPUTIZE_HOME"):
+        async with stack_in_use(settings(home), wait=5):
+            pass
+
+
+async def test_a_home_below_a_file_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Misconfigured, match="cannot be used"):
+        async with stack_in_use(settings(tmp_path / "file" / "home")):
+            pass
+    with pytest.raises(Misconfigured, match="cannot be used"):
+        running(settings(tmp_path / "file" / "home"))
+
+
+def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    used, named, empty = (tmp_path / name for name in ("used", "named", "empty"))
+    for folder in (used, named, empty):
+        folder.mkdir(mode=0o755)
+    (used / "keeper.lock").touch()
+    (named / "letters").touch()  # a directory that somebody needs for other things
+    for folder in (used, named, empty):
+        prepare_home(folder)
+    assert [folder.stat().st_mode & 0o777 for folder in (used, named, empty)] == [0o700, 0o755, 0o700]
+
+
+async def test_what_a_start_waits_for_is_known_from_outside() -> None:
+    service = FakeService()
+    assert await stage_of(None) == KEEPER
+    async with served(service) as url:
+        assert await stage_of(info(url)) == WORKER
+        assert await stage_of(info(url, workers=0)) is None  # one that is only read needs none
+        service.fleet.append(worker_card())
+        assert await stage_of(info(url)) is None
+    assert await stage_of(info(url)) == API
+
+
+def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    stage, progress = Stage("starting Redis", "redis.log"), Progress(tmp_path)
+    first = progress.look(stage)
+    still = progress.look(stage)
+    assert still > first
+    (tmp_path / "logs" / "redis.log").write_text("Loading the data\n")
+    assert progress.look(stage) < still
+    assert stage.said(tmp_path) == "starting Redis (redis.log: Loading the data)"
+
+
+async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> None:
+    said: list[str] = []
+    write_info(tmp_path, info("http://127.0.0.1:9"))
+    with held(tmp_path):
+        waiting = asyncio.create_task(_use(settings(tmp_path), said))
+        await until(lambda: said)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert said == ["starting the API"]
+
+
+async def _use(settings: Settings, said: list[str]) -> None:
+    async with stack_in_use(settings, tell=said.append):
+        pass

@@ -1,0 +1,105 @@
+"""The stack of a machine whose disk is full, whose programs do not stop, or which strangers use, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import kept
+from tests.system.test_stack import ROOT, User, child, family, gone, ready
+from tests.waiting import until_sync
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+FULL_THEN_FREE = """
+set -e
+mount -t tmpfs -o size=400k,mode=700 tmpfs "$1"
+for size in 500 384; do
+  rm -rf "$1"/*
+  head -c ${size}k /dev/zero > "$1/fill" 2> /dev/null || true
+  "$0" -m tests.system.stack_user "$1/home" < /dev/null
+done
+rm "$1/fill"
+mount -o remount,size=100m "$1"
+"$0" -m tests.system.stack_user "$1/home" < /dev/null
+flock "$1/home/keeper.lock" true
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
+def test_a_full_disk_is_said_and_forgotten_as_soon_as_there_is_room(folder: Path) -> None:
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", FULL_THEN_FREE, sys.executable, str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    nothing_fits, redis_does_not, there_is_room = map(json.loads, ended.stdout.splitlines())
+    for said in (nothing_fits, redis_does_not):
+        assert said["error"] == "Misconfigured"
+        assert f"no space left at {folder}/home" in said["message"]
+    assert there_is_room["url"].startswith("http://")
+    assert ended.returncode == 0, ended.stderr  # the last keeper let go of its lock
+
+
+def test_a_keeper_whose_redis_does_not_stop_stops_all_the_same(folder: Path) -> None:
+    user = User(folder / "home")
+    keeper = user.stack["pid"]
+    members = family(keeper)
+    os.kill(child(keeper, "valkey-server"), signal.SIGSTOP)
+    os.kill(keeper, signal.SIGTERM)
+    os.kill(keeper, signal.SIGTERM)
+    gone(members, timeout=60)
+    user.leave()
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("setpriv"), reason="a promise of Linux")
+def test_no_other_process_of_the_same_user_reads_the_environment_of_ours(folder: Path) -> None:
+    """Root may read everything, so without its capabilities: then its rights are those of any user."""
+    before: tuple[str, ...] = ()
+    if os.geteuid() == 0:
+        before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
+    user = User(folder / "home", "sandbox=no", before=before, ANTHROPIC_API_KEY="sk-nobody-reads-this")
+    keeper = user.stack["pid"]
+    members = family(keeper)
+    ours = [keeper, child(keeper, "orchestrator.serve"), child(keeper, "-m worker")]
+    paths = [f"/proc/{pid}/environ" for pid in [user.process.pid, *ours]]
+    read = subprocess.run([*before, "cat", *paths], capture_output=True)
+    assert read.stdout.count(b"sk-nobody-reads-this") == 1  # of a process that does nothing against it
+    assert read.stderr.count(b"Permission denied") == len(ours)
+    if os.geteuid() == 0:
+        holders = {pid for pid in members if b"sk-nobody" in Path(f"/proc/{pid}/environ").read_bytes()}
+        assert holders == {pid for pid, command in members.items() if "-m worker" in command}
+    user.leave()
+    gone(members, timeout=20)
+
+
+def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path) -> None:
+    reader = User(folder / "home", "workers=0")
+    keeper = reader.stack["pid"]
+    assert reader.stack["workers"] == 0
+    assert not child(keeper, "-m worker")
+    worker = User(folder / "home")
+    assert worker.stack["pid"] == keeper
+    assert worker.stack["workers"] == 1
+    members = family(keeper)
+    kept.update(members)
+    until_sync(lambda: ready(worker.stack), 45)
+    reader.leave()
+    worker.leave()
+    gone(members, timeout=20)
