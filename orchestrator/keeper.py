@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # The model's key comes this way, because an environment can be read before it is made private.
         settings = Settings.load(model_endpoint=json.load(sys.stdin))
-        set_up(settings.log_level)
+        set_up(settings.log_level, settings.secrets)
         try:
             _run(settings, options)
         except (OSError, DeputizeError) as error:

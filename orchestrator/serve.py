@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = Settings.load(host=options.host, port=options.port)
-        set_up(settings.log_level)
+        set_up(settings.log_level, settings.secrets)
         serve(settings, None if options.fd is None else socket.socket(fileno=options.fd))
     except DeputizeError as error:
         print(f"serve: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - the last word of this process

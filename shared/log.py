@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
+from shared.masking import SecretMask
 from shared.visible import visible_json
 
 log = logging.getLogger("deputize")
 
 delegation: ContextVar[str] = ContextVar("delegation", default="")
 """The delegation this task works for; every log line of it carries the id."""
+
+_mask = SecretMask()
 
 _OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -31,11 +35,20 @@ class _Lines(logging.Formatter):
         line |= {key: value for key, value in record.__dict__.items() if key not in _OWN}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return visible_json(json.dumps(line, ensure_ascii=False, default=str))
+        return visible_json(_mask.json(json.dumps(line, ensure_ascii=False, default=str)))
 
 
-def set_up(level: str = "INFO") -> None:
-    """Sends every log line of the process to stderr as JSON. ``level`` is a name of the logging module."""
+def hide(secrets: Iterable[str]) -> None:
+    """Masks these values from now on in every log line of this process."""
+    _mask.add(secrets)
+
+
+def set_up(level: str = "INFO", secrets: Iterable[str] = ()) -> None:
+    """Sends every log line of the process to stderr as JSON, with the ``secrets`` masked.
+
+    ``level`` is a name of the logging module.
+    """
+    hide(secrets)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
@@ -28,6 +30,7 @@ MODEL_VARIABLES = (
 """The SDK's own variables. Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
 _TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {"caps": ("CAP_", Limits), "tools": ("TOOLS_", ToolSettings)}
 """Settings that are tables of their own: the prefix of their variables, and what is in them."""
+_SCHEME = re.compile(r"^(Bearer|Basic|Token|ApiKey)\s+", re.IGNORECASE)
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 
 
@@ -110,6 +113,15 @@ class Settings(BaseModel):
         return self.workspace_root or self.home / "workspaces"
 
     @property
+    def secrets(self) -> list[str]:
+        """Values that must not leave the process: they are masked in events, results and logs."""
+        given = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
+        own = [secret.get_secret_value() for secret in (self.token, self.tools.search_key) if secret]
+        keys = [given[name] for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") if name in given]
+        in_urls = [*_credentials(given.get("ANTHROPIC_BASE_URL")), *_credentials(self.redis_url)]
+        return [*keys, *header_values(given.get("ANTHROPIC_CUSTOM_HEADERS", "")), *own, *in_urls]
+
+    @property
     def has_model_endpoint(self) -> bool:
         return any(name in self.model_endpoint for name in MODEL_VARIABLES[:3])
 
@@ -163,6 +175,18 @@ def environment() -> Mapping[str, str]:
     Whoever asks takes those that are named, and hands on no others (P-17).
     """
     return os.environ
+
+
+def header_values(lines: str) -> list[str]:
+    """Returns the values of headers written as ``Name: value``, one per line, without a scheme such as ``Bearer``."""
+    return [_SCHEME.sub("", line.partition(":")[2].strip()) for line in lines.splitlines()]
+
+
+def _credentials(url: str | None) -> list[str]:
+    """The user and the password in a URL, as written there and as sent. The rest of it is no secret."""
+    userinfo, at, _ = (urlsplit(url).netloc if url else "").rpartition("@")
+    parts = [part for part in (userinfo, *userinfo.partition(":")[::2]) if part] if at else []
+    return list(dict.fromkeys([*parts, *map(unquote, parts)]))
 
 
 def _plain_fields() -> set[str]:

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
     keep_memory_private()
     try:
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
-        log.set_up(settings.log_level)
+        log.set_up(settings.log_level, settings.secrets)
         if settings.redis_url is None:
             raise Misconfigured("a worker needs DEPUTIZE_REDIS_URL; `deputize up` starts workers with a Redis")
         reach(settings.redis_url)

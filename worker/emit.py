@@ -14,12 +14,12 @@ from shared.connection import Pipe
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, Envelope, Event, TextDelta, ThinkingDelta
 from shared.keys import channel
+from shared.masking import SecretMask
 from shared.runs import RECORD, Claim
 from shared.wire import now
 from shared.writing import Writing
 from worker.output import clip
 
-MIN_SECRET = 8
 FRAME_SECONDS = 0.05
 """Text deltas are gathered into at most one frame in this time."""
 
@@ -30,8 +30,7 @@ class Emitter:
     def __init__(self, pipe: Pipe, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
         self._pipe = pipe
         self._claim = claim
-        self._secrets: list[str] = []
-        self.hide(secrets)
+        self._mask = SecretMask(secrets)
         self._on_fenced = on_fenced
         self._seq = claim.seq
         self._length = len(claim.history)
@@ -49,8 +48,8 @@ class Emitter:
         self._retention = 0
 
     def hide(self, secrets: Sequence[str]) -> None:
-        """From now on none of these values is said; what is shorter than MIN_SECRET characters could be any word."""
-        self._secrets += [secret for secret in secrets if len(secret) >= MIN_SECRET]
+        """Masks these values from now on as well."""
+        self._mask.add(secrets)
 
     def emit(self, event: Event) -> None:
         """Publishes an event; a durable one is kept and numbered."""
@@ -68,8 +67,9 @@ class Emitter:
             self._send_delta()
         if self._delta is None:
             self._delta = (kind, turn, [])
-            self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._send_delta)
         self._delta[2].append(text)
+        if self._frame is None:
+            self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._send_frame)
 
     def keep(self, entry: bytes) -> None:
         """Adds a message to the kept history."""
@@ -152,12 +152,29 @@ class Emitter:
             self._on_fenced()
 
     def _send_delta(self) -> None:
+        """Publishes all live text that has come, before something else is said."""
+        if (delta := self._taken_delta()) is not None:
+            kind, turn, text = delta
+            self._publish(kind(turn=turn, text=text))
+
+    def _send_frame(self) -> None:
+        """Publishes live text in between; an end that may be the beginning of a secret waits for what follows."""
+        if (delta := self._taken_delta()) is None:
+            return
+        kind, turn, text = delta
+        if ready := text[: len(text) - self._mask.open_end(text)]:
+            self._publish(kind(turn=turn, text=ready))
+        if len(ready) < len(text):
+            self._delta = (kind, turn, [text[len(ready) :]])
+
+    def _taken_delta(self) -> tuple[type[TextDelta | ThinkingDelta], int, str] | None:
         if self._frame is not None:
             self._frame.cancel()
             self._frame = None
-        if self._delta is not None:
-            (kind, turn, texts), self._delta = self._delta, None
-            self._publish(kind(turn=turn, text="".join(texts)))
+        if self._delta is None:
+            return None
+        (kind, turn, texts), self._delta = self._delta, None
+        return kind, turn, "".join(texts)
 
     def _publish(self, event: Event) -> None:
         """A transient frame, after everything durable that was said before it."""
@@ -169,17 +186,18 @@ class Emitter:
         envelope = Envelope.model_construct(
             delegation_id=self._claim.id, seq=seq, at=now(), attempt=self._claim.attempt, event=event
         )
-        text = envelope.to_json()
+        text = self._mask.json(envelope.to_json())
         if len(text) > MAX_EVENT_BYTES // 4 and len(text.encode()) > MAX_EVENT_BYTES:
-            text = _bounded(envelope.to_dict())
-        return self.masked(text)
+            return _bounded(json.loads(text))
+        return text
 
     def masked(self, text: str) -> str:
-        """The text with every known secret value replaced."""
-        for secret in self._secrets:
-            if secret in text:
-                text = text.replace(secret, "***")
-        return text
+        """Returns the text with every known secret value replaced."""
+        return self._mask.text(text)
+
+    def masked_json(self, text: str) -> str:
+        """Returns JSON text with every known secret value in its strings replaced."""
+        return self._mask.json(text)
 
 
 def _bounded(event: dict[str, Any]) -> str:

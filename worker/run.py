@@ -60,7 +60,7 @@ class Run:
         self.services = services
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
-        self.emit = Emitter(services.pipe, claim, services.secrets, lambda: stop.set(Stop.FENCED))
+        self.emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(Stop.FENCED))
         self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
         self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
         self.children = Children(claim, services, self.emit, Waiting(services.waiting, self.emit))
@@ -282,7 +282,7 @@ class Run:
         """Result, ``run_finished`` and the lease's release in one write; after it nothing of the run is written."""
         fields = {
             "status": result.status.value,
-            "result": self.emit.masked(result.to_json()),
+            "result": self.emit.masked_json(result.to_json()),
             "finished": now().isoformat(),
             "progress": self._progress().to_json(),
         }

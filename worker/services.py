@@ -70,13 +70,6 @@ class Services:
     started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
-    @property
-    def secrets(self) -> list[str]:
-        """Values that must not leave the process: masked in events and results (design §5)."""
-        own = (self.settings.token, self.settings.tools.search_key)
-        known = [*self.settings.model_endpoint.values(), *(secret for secret in own if secret)]
-        return [secret.get_secret_value() for secret in known]
-
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe)

@@ -42,7 +42,7 @@ class StepLog:
         )
         if not announced:
             self.emit.emit(StepStarted(step=step))
-        self.say(f"turn {self.turn} · step {len(self.ended) + 1} · {title}")
+        self.say(self.emit.masked(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
         return step
 
     def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:
@@ -73,7 +73,8 @@ class StepLog:
 
     @property
     def last_tool(self) -> str | None:
-        return self.ended[-1].tool_name if self.ended else None
+        """The tool of the step that ended last; a name that the model made up may hold a secret."""
+        return self.emit.masked(self.ended[-1].tool_name or "") or None if self.ended else None
 
     def details(self) -> str:
         """The execution log: one line a step (S002-060)."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shared.catalog import ToolCard
 from shared.log import log
+from shared.masking import SecretMask
 from worker.files import Files
 from worker.registry import cards
 from worker.sandbox.base import NoSandbox
@@ -52,7 +53,9 @@ async def _look(services: Services) -> list[ToolCard]:
         problem = services.sandbox_problem
         sandbox = NoSandbox(problem) if problem else opened.enter_context(Bubblewrap(folder))
         files = opened.enter_context(Files(folder, MOUNT, owner()))
-        place = Place("", None, files, sandbox, _warn, validators=services.validators)
+        mask = SecretMask(services.settings.secrets)
+        place = Place("", None, files, sandbox, _warn, mask.add, validators=services.validators)
         for source in services.sources:
             found += await opened.enter_async_context(source.open(place))
-        return await asyncio.to_thread(cards, found)
+        announced = await asyncio.to_thread(cards, found)
+        return [ToolCard.model_validate_json(mask.json(card.to_json())) for card in announced]

@@ -40,7 +40,7 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
     from orchestrator.stack import Wanted
     from shared.log import set_up
 
-    set_up("WARNING")
+    set_up("WARNING", settings.secrets)
     _let_stop(settings)
 
     def say(info: StackInfo) -> None:
@@ -90,7 +90,7 @@ def serve(ctx: click.Context, host: str | None, port: int | None) -> Exit:
     from orchestrator import serve as api
     from shared.log import set_up
 
-    set_up(settings.log_level)
+    set_up(settings.log_level, settings.secrets)
     api.serve(settings)
     return Exit.SUCCEEDED
 

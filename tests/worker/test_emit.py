@@ -121,6 +121,36 @@ async def test_a_secret_value_never_leaves_in_an_event(voice: Voice) -> None:
     assert frame["text"] == "the key is ***"
 
 
+@pytest.mark.requirement("P-17")
+async def test_a_secret_that_arrives_in_two_frames_leaves_in_none(voice: Voice) -> None:
+    voice.emitter.delta(TextDelta, 1, f"the key is {SECRET[:9]}")
+    assert (await voice.next_frame())["text"] == "the key is "
+    voice.emitter.delta(TextDelta, 1, f"{SECRET[9:]}, is it not?")
+    assert (await voice.next_frame())["text"] == "***, is it not?"
+
+
+async def test_what_only_looks_like_the_beginning_of_a_secret_is_said_at_the_turns_end(voice: Voice) -> None:
+    voice.emitter.delta(TextDelta, 1, f"keys begin with {SECRET[:3]}")
+    assert (await voice.next_frame())["text"] == "keys begin with "
+    voice.emitter.emit(replied("words"))
+    assert [(await voice.next_frame())["text"] for _ in range(2)] == [SECRET[:3], "words"]
+
+
+@pytest.mark.requirement("P-17")
+async def test_a_secret_with_quotes_leaves_in_no_event_and_the_event_stays_json(voice: Voice) -> None:
+    voice.emitter.hide(['pa"ss\\word', "another-secret"])
+    voice.emitter.emit(replied('it is pa"ss\\word', command="echo another-secret"))
+    frame = await voice.next_frame()
+    assert (frame["text"], frame["toolCalls"][0]["arguments"]) == ("it is ***", {"command": "echo ***"})
+
+
+@pytest.mark.requirement("P-17")
+async def test_a_secret_where_an_event_is_cut_leaves_no_piece(voice: Voice) -> None:
+    voice.emitter.emit(replied("x" * 31_990 + SECRET * 5000))
+    frame = await voice.next_frame()
+    assert SECRET[:6] not in json.dumps(frame)
+
+
 async def test_after_the_lease_is_lost_nothing_more_is_said(voice: Voice) -> None:
     await voice.store.redis.hset(record_key(voice.claim.id), "fence", "2:other")
     voice.emitter.emit(TurnStarted(turn=1))

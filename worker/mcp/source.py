@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.catalog import MCP
 from shared.errors import Misconfigured
-from shared.log import log
+from shared.log import hide, log
 from shared.settings import Settings, environment
 from worker.mcp.config import Config, Server, find_config_file
 from worker.mcp.names import prefix
@@ -68,7 +68,9 @@ class McpServers:
                 place.miss(prefix(name))
                 place.warn(problem)
         wanted = [server for server in config.servers if place.wants(prefix(server.name))]
-        place.hide([secret for server in wanted for secret in server.secrets])
+        secrets = [secret for server in wanted for secret in server.secrets]
+        hide(secrets)  # a server's own words may come to the log, and they may quote what it was given
+        place.hide(secrets)
         tools = await self._served(wanted, place, opened) if wanted else ()
         if not tools:
             place.warn("No available MCP tools found")

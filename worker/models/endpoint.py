@@ -19,6 +19,8 @@ import anthropic
 import httpx2
 from pydantic import SecretStr
 
+from shared.masking import SecretMask
+from shared.settings import header_values
 from worker.models.retry import Patience
 from worker.trust import trust_store
 
@@ -29,8 +31,6 @@ MAX_CONNECTIONS = 100_000
 IDLE_SECONDS = 30.0
 """How long an idle connection is kept: longer than most tools take between two turns."""
 UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-MIN_SECRET = 6
-"""Shorter values are no secrets, and masking them would only garble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,8 @@ class Access:
 
     def masked(self, text: str) -> str:
         """The text without any secret of ours; endpoints like to quote what they refuse."""
-        headers = _header_lines(_plain(self.headers) or "").values()
-        for secret in (_plain(self.api_key), _plain(self.auth_token), *headers):
-            if secret and len(secret) >= MIN_SECRET:
-                text = text.replace(secret, "***")
-        return text
+        keys = (_plain(self.api_key), _plain(self.auth_token), *header_values(_plain(self.headers) or ""))
+        return SecretMask(filter(None, keys)).text(text)
 
 
 @dataclass(frozen=True, slots=True)

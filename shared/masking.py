@@ -1,0 +1,165 @@
+"""Masking of known secret values, in whatever form and wherever a cut has left a piece of one."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+MASK = "***"
+MIN_SECRET = 8
+"""Characters. What is shorter could be any word, and masking it would only garble."""
+PIECE = 16
+"""So many characters of one secret in a row are masked, too: something has cut it."""
+ENCODED_START = 4
+"""So many characters at a text's end may be the beginning of an encoded secret."""
+CUT_MARKS = ("…", "...", "\n[…")
+"""What stands where a text was cut; the beginning of a secret before it is masked even when it is short."""
+
+
+class SecretMask:
+    """Replaces secret values by ``***``: as they are, escaped for JSON, URLs, HTML and Python, in base64 and in hex.
+
+    A piece of at least PIECE characters counts as the secret, and so does its beginning where a text ends or was
+    cut, and its end where a text begins: cutting and masking may then happen in either order.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._values: dict[str, _Value] = {}
+        self._forms: list[str] = []
+        self._signs: list[str] = []
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Masks these values as well; those shorter than MIN_SECRET characters are left alone."""
+        new = {secret: _Value.of(secret) for secret in secrets if len(secret) >= MIN_SECRET}
+        if not new.keys() - self._values.keys():
+            return
+        self._values |= new
+        encoded = {form for value in self._values for form in _forms(value)}
+        self._forms = sorted(encoded, key=len, reverse=True)  # the longest first: one secret may be a part of another
+        grams = {gram for value in self._values for gram in _Value.of(_escaped(value)).grams.values()}
+        self._signs = sorted(grams | {_escaped(form) for form in encoded - self._values.keys()})
+
+    def text(self, text: str) -> str:
+        """Returns the text without any secret."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        for value in self._values.values():
+            text = value.removed(text)
+        return text
+
+    def json(self, text: str) -> str:
+        """Returns JSON text without any secret in its strings and keys; it stays valid JSON."""
+        if not any(sign in text for sign in self._signs):
+            return text
+        return json.dumps(_mapped(json.loads(text), self.text), ensure_ascii=False)
+
+    def open_end(self, text: str) -> int:
+        """Returns how many characters at the text's end may be the beginning of a secret that goes on after it."""
+        longest = 0
+        for form in self._forms:
+            # An encoded secret begins with characters that any word may end with, so it must show more of itself.
+            least = 1 if form in self._values else ENCODED_START
+            at = text.find(form[:least], max(0, len(text) - len(form) + 1))
+            while at >= 0 and not form.startswith(text[at:]):
+                at = text.find(form[:least], at + 1)
+            if at >= 0:
+                longest = max(longest, len(text) - at)
+        return longest
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One secret, and the short parts by which a piece of it is found: each piece contains one of them whole."""
+
+    secret: str
+    piece: int
+    grams: dict[int, str]
+    """Part by its position in the secret."""
+
+    @classmethod
+    def of(cls, secret: str) -> _Value:
+        piece = min(PIECE, max(6, len(secret) * 2 // 3))
+        size = piece // 2
+        starts = {*range(0, len(secret) - size + 1, size), len(secret) - size}
+        return cls(secret, piece, {start: secret[start : start + size] for start in sorted(starts)})
+
+    def removed(self, text: str) -> str:
+        """The text with every piece of the secret masked."""
+        spans = sorted({span for start, gram in self.grams.items() for span in self._found(text, start, gram)})
+        kept, done = list[str](), 0
+        for begin, end in spans:
+            if begin >= done:
+                kept += [text[done:begin], MASK]
+            done = max(done, end)
+        return "".join([*kept, text[done:]]) if spans else text
+
+    def _found(self, text: str, start: int, gram: str) -> Iterator[tuple[int, int]]:
+        at = text.find(gram)
+        while at >= 0:
+            begin, end = self._grown(text, at, start, len(gram))
+            first = start - (at - begin)
+            if self._counts(text, begin, end, first):
+                yield begin, end
+            at = text.find(gram, end)
+
+    def _grown(self, text: str, at: int, start: int, size: int) -> tuple[int, int]:
+        """From where to where text and secret agree around this place."""
+        begin, first = at, start
+        while begin and first and text[begin - 1] == self.secret[first - 1]:
+            begin, first = begin - 1, first - 1
+        end, last = at + size, start + size
+        while end < len(text) and last < len(self.secret) and text[end] == self.secret[last]:
+            end, last = end + 1, last + 1
+        return begin, end
+
+    def _counts(self, text: str, begin: int, end: int, first: int) -> bool:
+        length = end - begin
+        if length >= self.piece:
+            return True
+        if length < min(self.piece, MIN_SECRET):
+            return False
+        cut_after = first == 0 and (end == len(text) or text.startswith(CUT_MARKS, end))
+        cut_before = first + length == len(self.secret) and (begin == 0 or text.endswith("…]\n", 0, begin))
+        return cut_after or cut_before
+
+
+def _forms(secret: str) -> set[str]:
+    """The secret as it is, and as common encodings write it."""
+    raw = secret.encode("utf-8", "surrogateescape")
+    escaped = {_escaped(secret), json.dumps(secret)[1:-1], html.escape(secret), repr(secret)[1:-1]}
+    in_urls = {quote(raw, safe=""), quote(raw), quote_plus(raw)}
+    encoded = {raw.hex(), raw.hex().upper(), *_base64(raw)}
+    return {secret, *escaped, *map(_escaped, escaped), *in_urls, *encoded}
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    """The characters that base64 has for these bytes wherever in a longer text they stand."""
+    for before in range(3):
+        padded = bytes(before) + raw
+        first, last = -(-before * 8 // 6), len(padded) * 8 // 6
+        yield base64.b64encode(padded).decode()[first:last]
+        yield base64.urlsafe_b64encode(padded).decode()[first:last]
+
+
+def _escaped(text: str) -> str:
+    """As JSON writes it inside a string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {change(key): _mapped(part, change) for key, part in value.items()}
+        case list():
+            return [_mapped(part, change) for part in value]
+        case _:
+            return value

@@ -1,0 +1,123 @@
+"""No secret of a worker leaves it, through none of the doors that a run has."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from shared import log
+from shared.delegation import DelegationRequest
+from shared.keys import artifacts_key, channel, record_key
+from shared.settings import Settings
+from tests.running import call, open_bench, say, script
+from worker.progress import ProgressEvents
+from worker.task import carry_out
+
+SECRETS = {
+    "the model's key": "sk-ant-api03-of-the-model-0123456789",
+    "the model's token": "oauth-of-the-model-abcdefgh",
+    "one header": "value-of-the-first-header",
+    "another header": 'quoted "value" of a header',
+    "the password in the url": "pw-in-the-base-url",
+    "the service token": "token-of-the-service-xyz",
+    "the search key": "brave-key-of-the-search",
+}
+SETTINGS = {
+    "token": SECRETS["the service token"],
+    "tools": {"search_provider": "brave", "search_key": SECRETS["the search key"]},
+    "model_endpoint": {
+        "ANTHROPIC_API_KEY": SECRETS["the model's key"],
+        "ANTHROPIC_AUTH_TOKEN": SECRETS["the model's token"],
+        "ANTHROPIC_BASE_URL": f"https://user:{SECRETS['the password in the url']}@models.test/v1",
+        "ANTHROPIC_CUSTOM_HEADERS": f"X-One: Bearer {SECRETS['one header']}\nX-Two: {SECRETS['another header']}",
+    },
+}
+
+
+@pytest.mark.requirement("P-17")
+async def test_no_secret_is_in_anything_that_a_run_publishes_or_keeps_for_others(
+    redis_url: str, tmp_path: Path
+) -> None:
+    everything = "\n".join(SECRETS.values())
+    model = script(
+        tmp_path,
+        [say(f"I know {everything}"), call("write_file", path="keys.txt", content=everything)],
+        [call("write_file", path=f"{SECRETS['the search key']}.txt", content="x")],
+        [call("create_artifact", name="keys", content=everything)],
+        [call("bash", command=f"echo '{everything}'; exit 3")],
+        [call(SECRETS["the model's token"], argument=everything)],
+        [say(f"Done with {everything}.")],
+    )
+    async with open_bench(redis_url, tmp_path / "home", **SETTINGS) as bench:
+        request = DelegationRequest(task="do it", model=model, tools=["write_file", "create_artifact", "bash"])
+        id = await bench.accept(request)
+        async with bench.bus.listen(channel(id)) as inbox:
+            await carry_out(bench.services, id)
+            frames = [await inbox.get() for _ in range(inbox.qsize())]
+        record = await bench.store.redis.hgetall(record_key(id))
+        artifacts = await bench.store.redis.hgetall(artifacts_key(id))
+        events = [event.to_json() for event in await bench.events(id)]
+    public = {"patch": record["patch"], "result": record["result"], "progress": record["progress"]}
+    public |= {f"event {at}": event for at, event in enumerate(events)} | {"frames": " ".join(map(str, frames))}
+    public |= {f"artifact {name}": text for name, text in artifacts.items()}
+    escaped = {what: json.dumps(secret)[1:-1] for what, secret in SECRETS.items()}
+    leaks = [
+        f"{what} in {door}"
+        for door, text in public.items()
+        for what, secret in SECRETS.items()
+        if secret in text or escaped[what] in text
+    ]
+    assert leaks == []
+    assert "***" in public["patch"]
+    assert "***.txt" in public["result"]
+    assert "text_delta" in public["frames"]
+    assert "***" in " ".join(artifacts.values())
+
+
+async def test_the_address_of_the_model_is_no_secret() -> None:
+    secrets = Settings.load(environ={}, **SETTINGS).secrets
+    assert "pw-in-the-base-url" in secrets
+    assert [secret for secret in secrets if "models.test" in secret] == []
+
+
+def test_the_password_of_redis_is_a_secret_and_its_address_is_not() -> None:
+    settings = Settings(redis_url="redis://:p%40ss-word@host:6379/0")
+    assert {"p%40ss-word", "p@ss-word"} <= {*settings.secrets}
+    assert [secret for secret in settings.secrets if "host" in secret] == []
+
+
+async def test_no_secret_is_in_what_flower_shows(redis_url: str, tmp_path: Path) -> None:
+    class Heard(ProgressEvents):
+        def say(self, id: str, text: str) -> None:
+            titles.append(text)
+
+    titles: list[str] = []
+    secret = SECRETS["the model's key"]
+    async with open_bench(redis_url, tmp_path / "home", **SETTINGS) as bench:
+        with Celery() as app:
+            bench.services.progress = Heard(app, "worker-1")
+        command = f"echo {'x' * 60} {secret} {secret}"
+        await bench.run(model=script(tmp_path, [call("bash", command=command)], [say("done")]))
+    assert titles
+    assert [title for title in titles if secret[:8] in title] == []
+
+
+def test_no_secret_is_in_a_log_line(capfd: pytest.CaptureFixture[str]) -> None:
+    settings = Settings.load(environ={}, **SETTINGS)
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        log.set_up("INFO", settings.secrets)
+        log.hide(["hidden-for-one-run"])
+        try:
+            raise ValueError(SECRETS["another header"])
+        except ValueError:
+            log.log.exception("it quoted %s", SECRETS["the model's key"], extra={"said": "hidden-for-one-run"})
+    finally:
+        logging.basicConfig(level=level, handlers=handlers, force=True)
+    line = json.loads(capfd.readouterr().err)
+    assert (line["message"], line["said"]) == ("it quoted ***", "***")
+    assert SECRETS["another header"] not in line["traceback"]
