@@ -100,9 +100,9 @@ async def test_no_secret_is_in_what_flower_shows(redis_url: str, tmp_path: Path)
     async with open_bench(redis_url, tmp_path / "home", **SETTINGS) as bench:
         with Celery() as app:
             bench.services.progress = Heard(app, "worker-1")
-        command = f"echo {'x' * 60} {secret} {secret}"
-        await bench.run(model=script(tmp_path, [call("bash", command=command)], [say("done")]))
-    assert titles
+        commands = [call("bash", command=f"echo {'x' * width} {secret}") for width in (1, 40, 60, 80)]
+        await bench.run(model=script(tmp_path, commands, [say("done")]))
+    assert len([title for title in titles if "echo x" in title]) == 4
     assert [title for title in titles if secret[:8] in title] == []
 
 
