@@ -6,7 +6,6 @@ can write nothing (P-16). All scripts bear being sent twice. Keys of one delegat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from shared.artifacts import kept_artifact
+from shared.claim import Claim, KeptRun
 from shared.connection import Pipe, Script
 from shared.delegation import Delegation, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, KeyReused, NotFound
@@ -54,26 +54,6 @@ WRITING = (CLAIM, RECORD, RENEW, RELEASE)
 class Accepted:
     id: str
     replayed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A run that is ours: what was asked, and how far earlier attempts came."""
-
-    id: str
-    fence: str
-    attempt: int
-    seq: int
-    request: DelegationRequest
-    limits: Limits
-    history: list[bytes]
-    ledger: dict[str, str]
-    """What earlier attempts wrote of the calls of the turn they left open, by call id."""
-    checkpoint: dict[str, Any]
-    depth: int = 0
-    """How many delegations this one is nested in."""
-    tools: str | None = None
-    """What the first attempt kept of its kit (``worker/frozen.py``); None where it did not come so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,27 +121,12 @@ class RunStore:
         verdict, *rest = await asked
         if verdict != "claimed":
             return None
-        fence, attempt, seq, request, limits, checkpoint, depth = rest
-        history: list[str] = []
-        ledger: dict[str, str] = {}
-        tools: str | None = None
-        if int(attempt) > 1:
+        kept: KeptRun = [], {}, None
+        if int(rest[1]) > 1:
             history = await self.redis.lrange(history_key(id), 0, -1)
             ledger = await self.redis.hgetall(ledger_key(id))
-            tools = await self.redis.hget(record_key(id), "tools")
-        return Claim(
-            id=id,
-            fence=fence,
-            attempt=int(attempt),
-            seq=int(seq),
-            request=DelegationRequest.model_validate_json(request),
-            limits=Limits.model_validate_json(limits),
-            history=[entry.encode() for entry in history],
-            ledger=ledger,
-            checkpoint=json.loads(checkpoint or "{}"),
-            depth=int(depth or 0),
-            tools=tools,
-        )
+            kept = history, ledger, await self.redis.hget(record_key(id), "tools")
+        return Claim.of(id, rest, kept)
 
     async def get(self, id: str) -> Delegation:
         """Raises ``NotFound`` for an id that never was, or whose retention is over."""
@@ -247,7 +212,11 @@ class RunStore:
         return await kept_artifact(self.redis, id, name, version)
 
     async def cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
-        """Ends a queued delegation, or asks its worker to stop; its children first. Idempotent. Raises ``NotFound``."""
+        """Ends a delegation that never ran, or asks its worker to stop; its children first. Idempotent.
+
+        One that waits for another attempt is ended by the worker that takes it, with what it did so far in the result.
+        Raises ``NotFound``.
+        """
         for child in await self.redis.smembers(children_key(id)):
             with suppress(NotFound):
                 await self.cancel(child)

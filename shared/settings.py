@@ -79,7 +79,10 @@ class Settings(BaseModel):
     loop_detection: bool = True
     """Whether a run that repeats itself is stopped (P-20)."""
     max_attempts: int = Field(default=3, ge=1)
-    """After so many attempts a delegation whose worker died ends as ``worker_lost``."""
+    """After so many workers lost in a row, with no turn completed in between, a delegation ends as ``worker_lost``.
+
+    A worker that is stopped in good order is not lost.
+    """
     local: bool = False
     """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
     sandbox: bool = True

@@ -44,7 +44,8 @@ class Emitter:
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
         self._frame: asyncio.TimerHandle | None = None
         self._fenced = False
-        self._left = False
+        self.left = False
+        """Whether the run was handed over: nothing more is said."""
         self._retention = 0
 
     def hide(self, secrets: Sequence[str]) -> None:
@@ -112,7 +113,7 @@ class Emitter:
         a crash, and settles them.
         """
         self._flush()
-        self._left = True
+        self.left = True
 
     def close(self) -> None:
         for handle in (self._flushing, self._frame):
@@ -128,7 +129,7 @@ class Emitter:
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
-        if self._fenced or self._left:
+        if self._fenced or self.left:
             return
         if not (self._events or self._entries or self._ledger or self._fields or self._retention):
             return
@@ -179,7 +180,7 @@ class Emitter:
     def _publish(self, event: Event) -> None:
         """A transient frame, after everything durable that was said before it."""
         self._flush()
-        if not (self._fenced or self._left):
+        if not (self._fenced or self.left):
             self._pipe.publish(channel(self._claim.id), self._encode(event, None))
 
     def _encode(self, event: Event, seq: int | None) -> str:

@@ -19,10 +19,11 @@ from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 
 
 class Ledger:
-    """One run's ledger; ``kept`` is what earlier attempts wrote of the turn they left open."""
+    """One run's ledger; ``kept`` is what earlier attempts wrote of the turn they left open, ``interruption`` why."""
 
-    def __init__(self, emit: Emitter, kept: Mapping[str, str]) -> None:
+    def __init__(self, emit: Emitter, kept: Mapping[str, str], interruption: str = "the worker was lost") -> None:
         self._emit = emit
+        self._interruption = interruption
         self._kept: dict[str, dict[str, Any]] = {call: json.loads(state) for call, state in kept.items()}
 
     def known(self, call: str) -> bool:
@@ -43,7 +44,13 @@ class Ledger:
         self._emit.mark(call, to_json(state).decode())
 
     def clear(self) -> None:
-        """The turn is answered."""
+        """The turn is answered.
+
+        That is progress, so workers lost before it no longer count; but not where an earlier attempt had begun its
+        calls: what kills its worker in every turn would otherwise never be given up.
+        """
+        if not self._kept:
+            self._emit.set({"lost": "0"})
         self._kept.clear()
         self._emit.mark("", "")
 
@@ -56,7 +63,7 @@ class Ledger:
         return ToolResult(content=state["content"], error=state["error"], error_type=kind)
 
     async def settle(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
-        """Of a call that was under way when its worker was lost: its answer, or None where it is to be executed.
+        """Of a call that was under way when the attempt before ended: its answer, or None where it is to be executed.
 
         What nobody can know is told to the model as such, and never silently repeated.
         """
@@ -64,5 +71,5 @@ class Ledger:
             return None
         found = await tool.probe(context, params, self._kept[call]["facts"])
         if found is None:
-            return in_doubt("the worker was lost while this call was under way")
+            return in_doubt(f"{self._interruption} while this call was under way")
         return found or None

@@ -10,8 +10,8 @@ from typing import Any
 
 from shared import tokens
 from shared.delegation import Limits, TerminationReason, Usage
-from shared.errors import DeputizeError
-from worker.models.base import Call, Price, Prompt
+from shared.errors import DeputizeError, Refused
+from worker.models.base import Call, Model, Price, Prompt
 from worker.threads import to_the_end
 
 SUMMARY_SHARE = 0.1
@@ -27,6 +27,13 @@ class LimitReached(DeputizeError):
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
         super().__init__(f"{limit} {value} reached")
         self.reason = reason
+
+
+def check_price(limits: Limits, model: Model) -> None:
+    """Raises ``Refused`` for a bound on money where the model's price is not known: it could not be held."""
+    if limits.max_cost_usd is not None and model.price() is None:
+        detail = f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
+        raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
 
 
 @dataclass(slots=True)

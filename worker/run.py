@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from pydantic_core import to_json
 
 from shared import log as logs
-from shared.connection import AWAY
 from shared.delegation import Progress, TerminationReason, ToolAgentResult
 from shared.errors import ENDINGS, Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
-from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted, StepCompleted
+from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted
 from shared.log import log
 from shared.runs import Claim
 from shared.wire import now
 from worker.asking import Asking
+from worker.attempts import files_left, given_up, interrupted_because, recall_steps, resumed_because, settle_steps
 from worker.children import Children
 from worker.compaction import Window
 from worker.emit import Emitter
@@ -27,7 +27,7 @@ from worker.equipment import Equipment, equipped
 from worker.history import History
 from worker.lease import Stop, StopSignal
 from worker.ledger import Ledger
-from worker.limits import LimitReached, Meter, PromptBound, Repetition
+from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_price
 from worker.loop import Loop
 from worker.models.base import Model
 from worker.models.xml_calls import XmlCalls
@@ -66,6 +66,7 @@ class Run:
         self.children = Children(claim, services, self.emit, Waiting(services.waiting, self.emit))
         self.troubles: list[str] = []
         self.reaped: list[str] = []
+        self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
         self.loop: Loop | None = None
 
@@ -75,8 +76,10 @@ class Run:
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
             ending = await self._work()
+            if self.loop is None and self.claim.attempt > 1:
+                await settle_steps(self.steps, self.services.store, self.claim)
             await self._end_children()
-            left = await left_in(self.workspace)
+            left = await self._left()
             result = self._result(ending, left)
             await self._finish(result, left)
             return result
@@ -90,9 +93,10 @@ class Run:
                 self.workspace.close()
 
     async def _work(self) -> Ending:
-        if self.claim.attempt > self.services.settings.max_attempts:
-            lost = f"{self.claim.attempt - 1} workers in a row were lost while they carried this out; it is given up"
-            return Ending(TerminationReason.WORKER_LOST, self._trouble(lost, "worker_lost"))
+        if self.claim.cancelled:
+            return Ending(TerminationReason.CANCELLED, "Cancelled while it waited for another worker.")
+        if self.given_up:
+            return Ending(TerminationReason.WORKER_LOST, self._trouble(given_up(self.claim), "worker_lost"))
         try:
             async with self._parts() as loop:
                 self.loop = loop
@@ -106,7 +110,9 @@ class Run:
             return Ending(TerminationReason.MODEL_UNAVAILABLE, self._trouble(str(error), "model_unavailable"))
         except (Fenced, *ENDINGS):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets a result that says so
+        except BaseException as error:  # whatever it is, the caller gets a result that says so
+            if self.emit.left:
+                raise asyncio.CancelledError from error  # handed over: a cleanup that fails is no result
             log.exception("the run failed inside")
             return Ending(TerminationReason.ERROR, self._trouble(f"internal error: {error!r}", "error"))
 
@@ -116,11 +122,7 @@ class Run:
         request, services = self.claim.request, self.services
         model = await services.model(request.model)
         self.meter = Meter.restored(self.claim.limits, model.price(), self.claim.checkpoint)
-        if self.claim.limits.max_cost_usd is not None and model.price() is None:
-            detail = (
-                f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
-            )
-            raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
+        check_price(self.claim.limits, model)
         self.workspace = await services.workspace(self.claim)
         history = History(self.claim.history, self.emit.keep)
         if not history.messages:
@@ -150,7 +152,7 @@ class Run:
             meter=self.meter,
             emit=self.emit,
             steps=self.steps,
-            ledger=Ledger(self.emit, self.claim.ledger),
+            ledger=Ledger(self.emit, self.claim.ledger, interrupted_because(self.claim)),
             repetition=Repetition(equipment.polled) if settings.loop_detection else None,
             after_effects=workspace.note_changes,
             checkpoint=self._checkpoint,
@@ -170,15 +172,9 @@ class Run:
                 worker=self.services.name, model=loop.asking.model.name, tools=list(loop.kit), limits=claim.limits
             )
         else:
-            try:
-                kept = await self.services.store.events(claim.id)
-            except AWAY as error:
-                raise Fenced from error  # the lease lapses, and the next attempt begins where this one did
             self.steps.turn = self.meter.turns
-            self.steps.ended += [e.event.step for e in kept if isinstance(e.event, StepCompleted)]
-            event = RunResumed(
-                worker=self.services.name, from_turn=self.meter.turns, reason="the attempt before lost its worker"
-            )
+            await recall_steps(self.steps, self.services.store, claim)
+            event = RunResumed(worker=self.services.name, from_turn=self.meter.turns, reason=resumed_because(claim))
         self.emit.emit(event)
 
     async def _watch(self, loop: Loop) -> Ending:
@@ -229,6 +225,17 @@ class Run:
             raise _CancelledError
         raise TimeoutError
 
+    async def _left(self) -> Left:
+        """The facts about the files, whatever the reason of the end. Where they cannot be had, the errors say so."""
+        try:
+            self.workspace = self.workspace or await files_left(self.services, self.claim)
+            return await left_in(self.workspace)
+        except OSError as error:
+            log.warning("the files of this run cannot be read", exc_info=error)
+            why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"
+            self._trouble(f"which files changed is not known to {self.services.name}: {why}", "workspace")
+            return Left()
+
     async def _end_children(self) -> None:
         for id in await self.children.end(self.meter):
             self._trouble(f"subagent {id} was told to stop, but did not say yet what it used", "subagent")
@@ -269,10 +276,10 @@ class Run:
             files_modified=[change.path for change in left.changes],
             file_changes=list(left.changes),
             errors=[*self.troubles, *self.steps.errors()],
-            tool_call_count=self.meter.tool_calls,
+            tool_call_count=self.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
             turn_count=self.meter.turns,
             execution_time_ms=round(self.meter.elapsed * 1000),
-            attempts=self.claim.attempt,
+            attempts=self.claim.attempt - self.given_up,
             usage=self.meter.usage,
             artifacts=list(left.artifacts),
             reaped=self.reaped,

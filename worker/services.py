@@ -95,7 +95,7 @@ class Services:
 
         Raises ``WorkspaceLost`` where calls were answered and their files are on another machine.
         """
-        if len(claim.history) > 2 and not (self.settings.workspaces / claim.id).exists():
+        if claim.touched_files and not (self.settings.workspaces / claim.id).exists():
             raise WorkspaceLost(
                 f"the files of attempt {claim.attempt - 1} are not on this machine ({self.name}). Put "
                 "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, and hand the task over again"

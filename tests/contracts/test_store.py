@@ -18,7 +18,7 @@ from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
 from shared.keys import INDEX, PRUNE, artifacts_key, children_key, keys_of, record_key
-from shared.runs import PAGE, RECORD, RENEW, WRITING, Claim, RunStore
+from shared.runs import PAGE, RECORD, RELEASE, RENEW, WRITING, Claim, RunStore
 from shared.wire import now
 from shared.writing import Writing
 from tests.waiting import until
@@ -237,6 +237,35 @@ async def test_what_lapsed_is_fenced_off_and_queued_again(store: RunStore, pipe:
     again = await store.claim(claim.id, "token", "worker-2", LEASE)
     assert again is not None
     assert again.fence == "2:token"
+
+
+async def test_a_lapsed_lease_counts_as_a_lost_worker_and_a_hand_over_does_not(store: RunStore, pipe: Pipe) -> None:
+    claim = await claimed(store)
+    found = list[tuple[int, int, bool]]()
+    for ends in ("handed over", "lapsed", "handed over", "lapsed"):
+        if ends == "lapsed":
+            await store.redis.zadd("deputize:leases", {claim.id: 1})
+            await store.reap(30)
+        else:
+            assert (
+                await pipe.script(RELEASE, [record_key(claim.id), "deputize:leases"], [claim.id, claim.fence, 0]) == 1
+            )
+        again = await store.claim(claim.id, f"after {len(found)}", "worker-1", LEASE)
+        assert again is not None
+        found.append((again.attempt, again.lost, again.handed_over))
+        claim = again
+    assert found == [(2, 0, True), (3, 1, False), (4, 1, True), (5, 2, False)]
+
+
+async def test_cancelling_between_two_attempts_leaves_the_end_to_the_next_one(store: RunStore, pipe: Pipe) -> None:
+    claim = await claimed(store)
+    await pipe.script(RELEASE, [record_key(claim.id), "deputize:leases"], [claim.id, claim.fence, 30_000])
+    assert await store.reap(30) == []
+    assert [await store.cancel(claim.id) for _ in range(2)] == ["asked", "asked"]
+    assert [one.kind for one in await store.reap(30)] == ["unclaimed"]
+    again = await store.claim(claim.id, "next", "worker-1", LEASE)
+    assert again is not None
+    assert again.cancelled
 
 
 async def test_the_next_attempt_finds_history_and_checkpoint(store: RunStore, pipe: Pipe) -> None:

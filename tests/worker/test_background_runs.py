@@ -141,7 +141,7 @@ async def test_the_next_attempt_knows_that_the_shells_are_lost(bench: Bench, tmp
     await carry_out(bench.services, id)
     _, blocked, lost, again = await answers(bench, id)
     assert "outcome unknown" in blocked
-    assert "ended when its worker was lost" in lost
+    assert "ended when the run was interrupted" in lost
     assert "start it again with bash" in lost
     assert again.startswith("Command started in background.")
     result = await bench.result(id)

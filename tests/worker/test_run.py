@@ -371,10 +371,10 @@ async def test_a_ticket_for_a_finished_delegation_is_dropped(bench: Bench, tmp_p
 
 async def test_a_delegation_that_kills_its_workers_is_given_up(bench: Bench, tmp_path: Path) -> None:
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
-    await bench.store.redis.hset(record_key(id), "attempt", bench.settings.max_attempts)
+    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
     await carry_out(bench.services, id)
     result = await bench.result(id)
-    assert (result.status, result.termination_reason, result.attempts) == ("failed", "worker_lost", 4)
+    assert (result.status, result.termination_reason, result.attempts) == ("failed", "worker_lost", 0)
 
 
 async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ class BackgroundShellManager:
             return shell
         if (mark := self._mark(bash_id)) and mark.exists():
             why = (
-                f"background shell {bash_id} ended when its worker was lost, and its unread output with it. "
+                f"background shell {bash_id} ended when the run was interrupted, and its unread output with it. "
                 "Look at the workspace, then start it again with bash and run_in_background true."
             )
         elif status := self._removed.get(bash_id):

@@ -90,7 +90,7 @@ class WritesArtifact(ArtifactTool[A]):
         version, content = await to_the_end(artifacts.read, params.name, facts["version"])
         if _print(content) != facts["content"]:
             return None
-        said = f"Version {version} of artifact {params.name} was written, before its worker was lost."
+        said = f"Version {version} of artifact {params.name} was written, before the run was interrupted."
         return ToolResult(said, self.title(params), metadata={"name": params.name, "version": version})
 
     async def run(self, ctx: ToolContext, params: A) -> ToolResult:

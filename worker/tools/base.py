@@ -246,7 +246,7 @@ class Tool(ABC, Generic[P]):
         return {}
 
     async def probe(self, ctx: ToolContext, params: P, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
-        """Of a call that was under way when its worker was lost: its result where it happened, False where it did
+        """Of a call that was under way when its attempt ended: its result where it happened, False where it did
         not, None where nobody can know. Only asked of tools that are not pure. What is idempotent is done again."""
         return False if self.effect is Effect.IDEMPOTENT else None
 

@@ -108,7 +108,7 @@ def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | No
     code = ctx.sandbox.outcome(ctx.call_id)
     if code is None or code is False:
         return code
-    said = f"the command ran to its end with exit code {code}, but its worker was lost and its output with it"
+    said = f"the command ran to its end with exit code {code}, but the run was interrupted and its output lost"
     failure = ToolError(ErrorType.EXECUTION_FAILED, said)
     return ToolResult.failed(failure) if code else ToolResult(f"[{said}]", title)
 

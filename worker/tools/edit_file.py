@@ -70,7 +70,7 @@ class EditFile(Tool[EditFileParams]):
             return False
         now = fingerprint(await to_the_end(ctx.files.read, params.path))
         if now == facts["after"]:
-            return ToolResult(f"Successfully edited {params.path}, before its worker was lost.", self.title(params))
+            return ToolResult(f"Successfully edited {params.path}, before the run was interrupted.", self.title(params))
         return False if now == facts["before"] else None
 
     async def run(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:

@@ -205,7 +205,7 @@ async def test_after_a_crash_the_version_says_whether_it_was_written(bare_desk: 
     await found.run(context, params)
     done = await found.probe(context, params, facts)
     assert done
-    assert "was written, before its worker was lost" in done.content
+    assert "was written, before the run was interrupted" in done.content
     await bare_desk.call("rewrite_artifact", name="a", content="later")
     assert await found.probe(context, params, facts)
     bare_desk.write(f".deputize/artifacts/a/{facts['version']}", "somebody else's")

@@ -275,7 +275,7 @@ async def test_a_shell_of_a_lost_worker_is_known_as_such(tmp_path: Path) -> None
     ):
         for tool in ("bash_output", "bash_kill"):
             said = (await desk.call(tool, bash_id=ids[0])).for_model
-            assert said.startswith(f"Error: background shell {ids[0]} ended when its worker was lost")
+            assert said.startswith(f"Error: background shell {ids[0]} ended when the run was interrupted")
             assert "start it again" in said
         assert f"there is no background shell '{ids[1]}'" in (await output(desk, ids[1])).for_model
 

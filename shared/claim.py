@@ -1,0 +1,66 @@
+"""A claimed run: what its attempt gets to know when ``claim.lua`` has given it the fence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.delegation import DelegationRequest, Limits
+
+KeptRun = tuple[list[str], dict[str, str], str | None]
+"""What earlier attempts wrote: history, ledger, kit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that is ours: what was asked, and how far earlier attempts came."""
+
+    id: str
+    fence: str
+    attempt: int
+    seq: int
+    request: DelegationRequest
+    limits: Limits
+    history: list[bytes]
+    ledger: dict[str, str]
+    """What earlier attempts wrote of the calls of the turn they left open, by call id."""
+    checkpoint: dict[str, Any]
+    depth: int = 0
+    """How many delegations this one is nested in."""
+    lost: int = 0
+    """How many workers were lost in a row, without a turn completed in between."""
+    handed_over: bool = False
+    """Whether the attempt before was given back by a worker that was stopped, and not lost."""
+    cancelled: bool = False
+    """Whether its end was asked for while it waited for this attempt."""
+    tools: str | None = None
+    """What the first attempt kept of its kit (``worker/frozen.py``); None where it did not come so far."""
+
+    @property
+    def touched_files(self) -> bool:
+        """Whether an earlier attempt answered calls, so that the files it worked on matter."""
+        return len(self.history) > 2
+
+    @classmethod
+    def of(cls, id: str, said: Sequence[Any], kept: KeptRun) -> Claim:
+        """What the claim script answered after its verdict, and what earlier attempts kept."""
+        fence, attempt, seq, request, limits, checkpoint, depth, lost, ended, cancel = said
+        history, ledger, tools = kept
+        return cls(
+            id=id,
+            fence=fence,
+            attempt=int(attempt),
+            seq=int(seq),
+            request=DelegationRequest.model_validate_json(request),
+            limits=Limits.model_validate_json(limits),
+            history=[entry.encode() for entry in history],
+            ledger=ledger,
+            checkpoint=json.loads(checkpoint or "{}"),
+            depth=int(depth or 0),
+            lost=int(lost or 0),
+            handed_over=ended == "handed_over",
+            cancelled=bool(cancel),
+            tools=tools,
+        )

@@ -1,0 +1,63 @@
+"""What a run finds of its earlier attempts: how the last one ended, the steps they made and the files they left."""
+
+from __future__ import annotations
+
+from shared.connection import AWAY
+from shared.delegation import Step
+from shared.errors import Fenced
+from shared.events import StepCompleted, StepStarted
+from shared.runs import Claim, RunStore
+from worker.services import Services
+from worker.steps import StepLog, in_doubt
+from worker.workspace import Workspace
+
+
+def resumed_because(claim: Claim) -> str:
+    """Why there is another attempt, for ``run_resumed``."""
+    if claim.handed_over:
+        return "the attempt before was handed over: its worker was stopped"
+    return "the attempt before lost its worker"
+
+
+def interrupted_because(claim: Claim) -> str:
+    """Why a call of the attempt before has no answer, for the model."""
+    return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
+
+
+def given_up(claim: Claim) -> str:
+    return f"{claim.lost} workers in a row were lost while they carried this out; it is given up"
+
+
+async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:
+    """Notes the ended steps of earlier attempts; gives those that never ended.
+
+    Raises ``Fenced`` while Redis is away: the lease will lapse, and the next attempt begins where this one did.
+    """
+    try:
+        kept = [envelope.event for envelope in await store.events(claim.id)]
+    except AWAY as error:
+        raise Fenced from error
+    steps.ended = [event.step for event in kept if isinstance(event, StepCompleted)]
+    ended = {step.id for step in steps.ended}
+    return [event.step for event in kept if isinstance(event, StepStarted) and event.step.id not in ended]
+
+
+async def settle_steps(steps: StepLog, store: RunStore, claim: Claim) -> None:
+    """For an attempt that ends before it began to work: no step of the earlier ones stays open."""
+    for step in await recall_steps(steps, store, claim):
+        steps.end(step, in_doubt(f"{interrupted_because(claim)} while this call was under way"))
+
+
+async def files_left(services: Services, claim: Claim) -> Workspace | None:
+    """The files that earlier attempts worked on, for an attempt that ends before it opened them itself.
+
+    None where nothing can have changed. Raises ``OSError`` where something may have, and its files are out of reach.
+    """
+    if claim.attempt == 1:
+        return None
+    try:
+        return await Workspace.open(claim.id, services.settings.workspaces)
+    except FileNotFoundError:
+        if claim.touched_files:
+            raise
+        return None
