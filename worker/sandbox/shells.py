@@ -21,6 +21,7 @@ from shared.errors import ErrorType, ToolError
 from shared.log import log
 from shared.wire import now
 from worker.output import clip
+from worker.sandbox.hidden import Hidden
 from worker.sandbox.kept import Kept
 from worker.sandbox.process import Process, Sink
 from worker.sandbox.unread import Unread, half_character
@@ -60,7 +61,8 @@ class ShellStatus(StrEnum):
 class News:
     """One look at a shell: what is new, and how it stood at that moment.
 
-    Of ``lines`` new lines, ``text`` has the ``shown`` ones. ``exit_code`` is None while it runs.
+    Of ``lines`` lines, ``text`` has the ``shown`` ones; the first ``earlier`` of the lines are not new, but were hidden
+    by a filter before. ``exit_code`` is None while it runs.
     """
 
     text: str
@@ -69,6 +71,8 @@ class News:
     lost_bytes: int
     status: ShellStatus
     exit_code: int | None
+    earlier: int = 0
+    lost_lines: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +87,8 @@ class BackgroundShell:
     """Hears what the command prints."""
     guard_said: Kept = field(default_factory=lambda: Kept(64 * 1024))
     """Hears the sandbox's own standard error."""
+    hidden: Hidden = field(default_factory=Hidden)
+    """What filters kept from being shown."""
     killed: bool = False
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -113,8 +119,9 @@ class BackgroundShell:
     async def read(self, pattern: str | None = None) -> News:
         """What is new since the last time (S000-075); with a pattern only the lines that match (S000-077).
 
-        Whatever is not shown then counts as read, too; but a line that is not whole yet waits for its end. Raises
-        ToolError for a wrong pattern, or one that takes too long; then nothing counts as read.
+        What a pattern hides stays readable: for the next look with another pattern, or with none. A line that is not
+        whole yet waits for its end. Raises ToolError for a wrong pattern, or one that takes too long; then nothing
+        counts as read.
         """
         async with self._reading:
             wanted = None if pattern is None else await to_the_end(LineFilter, pattern)
@@ -123,9 +130,11 @@ class BackgroundShell:
             end = len(data)
             if status is ShellStatus.RUNNING:
                 end = data.rfind(b"\n") + 1 if wanted else end - half_character(data)
-            lines = data[:end].decode("utf-8", "replace").removesuffix("\n").split("\n") if end else []
+            new = data[:end].decode("utf-8", "replace").removesuffix("\n").split("\n") if end else []
+            earlier = self.hidden.lines if pattern is None or pattern != self.hidden.pattern else []
+            lines = [*earlier, *new]
             try:
-                shown = await to_the_end(wanted.matching, lines) if wanted else lines
+                fits = await to_the_end(wanted.judged, lines) if wanted else [True] * len(lines)
             except BaseException:
                 self.unread.put_back(data)
                 self.unread.news.set()
@@ -133,8 +142,25 @@ class BackgroundShell:
             self.unread.put_back(data[end:])
             if status is not ShellStatus.RUNNING:
                 self.unread.news.set()  # nothing more is to be waited for
-            lost, self.unread.lost = self.unread.lost, 0
-            return News("\n".join(shown), len(lines), len(shown), lost, status, exit_code)
+            return self._news(lines, fits, pattern, len(earlier), (status, exit_code))
+
+    def _news(
+        self,
+        lines: list[str],
+        fits: list[bool],
+        pattern: str | None,
+        earlier: int,
+        state: tuple[ShellStatus, int | None],
+    ) -> News:
+        shown = [line for line, fit in zip(lines, fits, strict=True) if fit]
+        hidden = [line for line, fit in zip(lines, fits, strict=True) if not fit]
+        kept = [] if pattern is None or pattern != self.hidden.pattern else self.hidden.lines
+        self.hidden.replace([*kept, *hidden], pattern)
+        lost, self.unread.lost = self.unread.lost, 0
+        lost_lines = 0
+        if pattern is None:
+            lost_lines, self.hidden.lost = self.hidden.lost, 0
+        return News("\n".join(shown), len(lines), len(shown), lost, *state, earlier, lost_lines)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
         """SIGTERM to all of it, and SIGKILL after ``grace`` seconds (S000-081); afterwards all of it is dead.

@@ -34,7 +34,13 @@ def new(shell: BackgroundShell, news: News) -> str:
     """What is new of a background shell, and its status (S000-076)."""
     parts = [news.text] if news.shown else ["(no line matches the filter)" if news.lines else "(no new output)"]
     if news.shown < news.lines:
-        parts.append(f"[{news.shown} of {news.lines} new lines match the filter; the others are not shown again]")
+        unread = "without a filter you get the others"
+        parts.append(f"[{news.shown} of {news.lines} unread lines match the filter; {unread}]")
+    elif news.earlier:
+        first = f"the first {news.earlier} lines" if news.earlier > 1 else "the first line"
+        parts.append(f"[{first} had been hidden by a filter before]")
+    if news.lost_lines:
+        parts.append(f"[{news.lost_lines} older lines that a filter hid were too many and are lost]")
     if news.lost_bytes:
         parts.append(_lost(news.lost_bytes))
     if news.status is ShellStatus.ERROR:

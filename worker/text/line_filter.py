@@ -30,9 +30,13 @@ class LineFilter:
 
     def matching(self, lines: Sequence[str], seconds: float = SECONDS) -> list[str]:
         """The lines in which the pattern is found. Raises ToolError(TIMEOUT) when the time is over."""
+        return [line for line, fits in zip(lines, self.judged(lines, seconds), strict=True) if fits]
+
+    def judged(self, lines: Sequence[str], seconds: float = SECONDS) -> list[bool]:
+        """Of each line whether the pattern is found in it. Raises ToolError(TIMEOUT) when the time is over."""
         deadline = time.monotonic() + seconds
         try:
-            return [line for line in lines if self._found(line.removesuffix("\r"), deadline - time.monotonic())]
+            return [self._found(line.removesuffix("\r"), deadline - time.monotonic()) for line in lines]
         except TimeoutError:
             raise ToolError(
                 ErrorType.TIMEOUT,

@@ -6,7 +6,6 @@ A tool does not register itself, ask permission, cut its output or publish event
 from __future__ import annotations
 
 import difflib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from enum import StrEnum
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import ValidationError
 
 from shared.delegation import StepType
 from shared.errors import ErrorType, ToolError
@@ -25,6 +24,7 @@ from worker.files import Files
 from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool
+from worker.tools.params import Params
 
 if TYPE_CHECKING:
     from worker.children import Children
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _MAX_SAID = 2000
 _MAX_NAME = 100
 """Characters of what the model wrote wrongly that are worth repeating to it."""
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Kind(StrEnum):
@@ -65,33 +64,6 @@ class Effect(StrEnum):
     PURE = "pure"
     IDEMPOTENT = "idempotent"
     EFFECTFUL = "effectful"
-
-
-class Params(BaseModel):
-    """The arguments of a tool. Unknown ones are refused with the list of the known ones (C27).
-
-    ``other_names`` are accepted for a parameter but never announced (C03); null means: not given.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-    other_names: ClassVar[Mapping[str, str]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_name_each(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        for other, name in cls.other_names.items():
-            if other not in arguments:
-                continue
-            value = arguments.pop(other)
-            if arguments.setdefault(name, value) != value:
-                raise ValueError(f"{name} and {other} are the same parameter but differ; give only {name}")
-        for name, value in arguments.items():
-            if isinstance(value, str) and _HALF_CHARACTER.search(value):
-                raise ValueError(f"{name} holds half of a surrogate pair, which is no character; send the whole one")
-        return arguments
 
 
 P = TypeVar("P", bound=Params)

@@ -17,7 +17,7 @@ class BashOutputParams(Params):
     filter: str | None = Field(
         default=None,
         max_length=1000,
-        description="A regular expression: show only lines that match it. The others count as read, too.",
+        description="A regular expression: show only lines that match it. The others stay unread.",
     )
 
 
@@ -27,7 +27,8 @@ class BashOutput(Tool[BashOutputParams]):
     The shell is one that bash started with run_in_background, running or ended; its standard error stands among its
     output, in the order of writing. Status is running, completed (exit code 0), failed (another one), terminated (by
     bash_kill) or error (it could not be started). Where nothing is new this waits a few seconds for it.
-    With a filter, the last line of a running shell is shown only once it is whole.
+    With a filter, the last line of a running shell is shown only once it is whole; what the filter hides is shown by
+    the next call without one.
     """
 
     name = "bash_output"
@@ -45,7 +46,8 @@ class BashOutput(Tool[BashOutputParams]):
 
     async def run(self, ctx: ToolContext, params: BashOutputParams) -> ToolResult:
         shell = ctx.sandbox.shells.lookup(params.bash_id)
-        await shell.wait_for_news(WAIT_SECONDS)
+        if params.filter is not None or not shell.hidden:
+            await shell.wait_for_news(WAIT_SECONDS)
         news = await shell.read(params.filter)
         facts = command_output.facts(
             news.exit_code, news.text, bash_id=shell.bash_id, status=news.status, startedAt=shell.start_time.isoformat()

@@ -25,6 +25,13 @@ class Todo(Params):
     description: str = Field(min_length=1, max_length=500, description="What is to be done, in one line.")
     status: TodoStatus = Field(description="How it stands.")
 
+    @field_validator("description")
+    @classmethod
+    def _says_something(cls, description: str) -> str:
+        if not any(character.isprintable() and not character.isspace() for character in description):
+            raise ValueError("it is blank; say what is to be done")
+        return description
+
 
 class WriteTodosParams(Params):
     todos: list[Todo] = Field(

@@ -13,6 +13,7 @@ from shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
 from tests.worker.sandboxes import DAEMON, anyone_alive, sandbox_over
+from worker.sandbox.hidden import Hidden
 from worker.sandbox.shells import MAX_SHELLS, BackgroundShell
 from worker.sandbox.tree import command_line
 from worker.tools.base import Effect, Kind, ToolResult
@@ -164,16 +165,28 @@ async def test_a_look_at_a_silent_shell_ends(desk: Toolbench) -> None:
 
 
 @pytest.mark.requirement("S000-077", "S000-074")
-async def test_a_filter_shows_only_lines_that_match_and_uses_up_the_others(desk: Toolbench) -> None:
+async def test_a_filter_shows_only_lines_that_match_and_the_others_stay_readable(desk: Toolbench) -> None:
     id = await start(desk, f"seq 1 12; {WAIT_FOR_GO}; echo 100")
     await until(lambda: not shell_of(desk, id).unread.empty)
     result = await output(desk, id, filter="^1.$")
     assert result.content == (
-        "10\n11\n12\n[3 of 12 new lines match the filter; the others are not shown again]\n"
+        "10\n11\n12\n[3 of 12 unread lines match the filter; without a filter you get the others]\n"
         f"[bash_id: {id}, status: running]"
     )
+    assert (await output(desk, id, filter="^[12]$")).content.startswith("1\n2\n[2 of 9 unread lines match")
     desk.write("go")
-    assert (await all_output(desk, id)).startswith("100\n")
+    await has_ended(desk, id)
+    assert (await output(desk, id, filter="^[12]$")).content.startswith("(no line matches the filter)\n[0 of 1 unread")
+    assert (await output(desk, id)).content.startswith(
+        "3\n4\n5\n6\n7\n8\n9\n100\n[the first 8 lines had been hidden by a filter before]\n[bash_id"
+    )
+    assert (await output(desk, id)).content.startswith("(no new output)\n")
+
+
+def test_of_hidden_lines_the_last_are_kept_and_the_others_counted() -> None:
+    hidden = Hidden()
+    hidden.replace([f"{number:0999}" for number in range(2000)], "x")
+    assert (len(hidden), hidden.lines[-1], hidden.lost) == (1048, f"{1999:0999}", 952)
 
 
 @pytest.mark.requirement("S000-077")
@@ -181,7 +194,7 @@ async def test_where_no_line_matches_that_is_said(desk: Toolbench) -> None:
     id = await start(desk, "seq 1 12")
     await has_ended(desk, id)
     assert (await output(desk, id, filter="x")).content == (
-        "(no line matches the filter)\n[0 of 12 new lines match the filter; the others are not shown again]\n"
+        "(no line matches the filter)\n[0 of 12 unread lines match the filter; without a filter you get the others]\n"
         f"[bash_id: {id}, status: completed, exit code: 0]"
     )
 
@@ -242,7 +255,7 @@ async def test_two_looks_at_once_share_the_news_and_lose_none(desk: Toolbench) -
     await has_ended(desk, id)
     shell = shell_of(desk, id)
     news = await asyncio.gather(shell.read("7"), shell.read(), shell.read())
-    assert [(each.lines, each.shown > 0) for each in news] == [(50_000, True), (0, False), (0, False)]
+    assert [(each.lines, each.shown) for each in news] == [(50_000, 17_195), (32_805, 32_805), (0, 0)]
 
 
 @pytest.mark.requirement("S000-079")

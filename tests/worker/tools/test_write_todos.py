@@ -58,6 +58,8 @@ async def test_the_next_list_replaces_the_one_before(bare_desk: Toolbench) -> No
         ),
         ([{"description": "a", "status": "done"}], "todos/0/status: Input should be 'pending', 'in_progress'"),
         ([{"description": "", "status": "pending"}], "todos/0/description: "),
+        ([{"description": " \n\t", "status": "pending"}], "todos/0/description: "),
+        ([{"description": "\u200b \u00a0", "status": "pending"}], "todos/0/description: "),
         ([{"status": "pending"}], "todos/0/description: Field required"),
         (["read"], "todos/0: "),
         ([{"description": "a", "status": "pending"}] * 101, "todos: List should have at most 100 items"),

@@ -1,0 +1,52 @@
+"""What models write for a value, and what the tools take it for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.errors import ErrorType, ToolError
+from tests.toolbench import EVERYTHING
+
+TODO = {"description": "a", "status": "pending"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "name", "value"),
+    [
+        ("grep", {"pattern": "x", "ignore_case": "true"}, "ignore_case", True),
+        ("grep", {"pattern": "x", "context": "3"}, "context", 3),
+        ("grep", {"pattern": "x", "max_results": 10.0}, "max_results", 10),
+        ("grep", {"pattern": "x", "type": None}, "type", None),
+        ("read_many_files", {"paths": "a.py"}, "paths", ["a.py"]),
+        ("read_many_files", {"paths": '["a.py", "b.py"]'}, "paths", ["a.py", "b.py"]),
+        ("read_many_files", {"paths": "[slug].tsx"}, "paths", ["[slug].tsx"]),
+        ("call_subagent", {"task": "x", "tools": "grep"}, "tools", ["grep"]),
+    ],
+)
+def test_what_can_mean_only_one_thing_is_taken_for_it(tool: str, given: dict[str, Any], name: str, value: Any) -> None:
+    assert getattr(EVERYTHING[tool].parse(given), name) == value
+
+
+def test_a_list_may_come_as_json() -> None:
+    params = EVERYTHING["write_todos"].parse({"todos": json.dumps([TODO])})
+    assert params.model_dump() == {"todos": [TODO]}
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("grep", {"pattern": ["x"]}),
+        ("grep", {"pattern": 42}),
+        ("grep", {"pattern": "x", "context": "three"}),
+        ("read_many_files", {"paths": 5}),
+        ("write_todos", {"todos": "read the tests"}),
+        ("write_todos", {"todos": "[" * 10_000}),
+    ],
+)
+def test_all_else_is_refused(tool: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ToolError) as caught:
+        EVERYTHING[tool].parse(given)
+    assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS

@@ -1,0 +1,56 @@
+"""The arguments of a tool, as models write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from worker.strict_json import parsed
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+
+class Params(BaseModel):
+    """The arguments of a tool. Unknown ones are refused with the list of the known ones (C27).
+
+    ``other_names`` are accepted for a parameter but never announced (C03); null means: not given. A list may come
+    as JSON in a text, and a list of texts as its only entry.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    other_names: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name_each(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        for other, name in cls.other_names.items():
+            if other not in arguments:
+                continue
+            value = arguments.pop(other)
+            if arguments.setdefault(name, value) != value:
+                raise ValueError(f"{name} and {other} are the same parameter but differ; give only {name}")
+        for name, value in arguments.items():
+            if isinstance(value, str) and _HALF_CHARACTER.search(value):
+                raise ValueError(f"{name} holds half of a surrogate pair, which is no character; send the whole one")
+            if isinstance(value, str) and name in cls.model_fields:
+                arguments[name] = _as_list(value, cls.model_fields[name].annotation)
+        return arguments
+
+
+def _as_list(value: str, annotation: Any) -> Any:
+    """The list that a text stands for where one is expected: as JSON, or as the only entry of a list of texts."""
+    choices = (annotation,) if get_origin(annotation) is list else get_args(annotation)
+    entries = [get_args(each) for each in choices if get_origin(each) is list]
+    if not entries or str in choices:
+        return value
+    if value.lstrip().startswith("["):
+        with suppress(ValueError):
+            return parsed(value)
+    return [value] if entries == [(str,)] else value
