@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 
@@ -11,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
-from worker.text.fuzzy import ALIKE, nearly
+from worker.text.fuzzy import nearly
+from worker.text.likeness import ALIKE, fixed_in, is_little
 from worker.text.merging import Merge, lines_of
 from worker.text.not_found import no_such_text
 from worker.text.replacement import WORDING, replace
@@ -48,7 +48,9 @@ def test_what_was_taken_for_the_old_text_is_said_line_by_line() -> None:
         "Successfully edited a.py: 1 place, line 3. old_string is not in the file: lines 3-7, 98 % alike, were taken "
         "for it. What new_string keeps of it stays as the file has it. These lines differed: "
         "line 3 of the file was 'def total(prices):', not 'def total(price):'; "
-        "line 5 of the file was 'result = sum(prices)', not 'result = sum(price)'."
+        "line 5 of the file was 'result = sum(prices)', not 'result = sum(price)'.\n"
+        'The lines are now:\n     3|def total(prices):\n     4|    """The sum of all prices."""\n'
+        "     5|    result = 2 * sum(prices)\n     6|\n     7|    return result"
     )
 
 
@@ -57,7 +59,7 @@ def test_of_many_lines_that_differ_a_few_are_shown() -> None:
     done = replace(TextFile(file), file.replace("quick", "quik"), "gone\n", every=False)
     assert done is not None
     said = done.report("a.txt")
-    assert said.endswith("not 'the quik brown fox number 4 jumps'; and 95 more.")
+    assert "not 'the quik brown fox number 4 jumps'; and 95 more." in said
     assert len(said) < 1000
 
 
@@ -67,8 +69,10 @@ def test_of_many_lines_that_differ_a_few_are_shown() -> None:
         # in lines that new_string leaves as they were, the file's wording stays
         (("    return result", "    return round(result)"), ("    return result", "    return round(result)")),
         # in lines that it changes, the words it leaves as they were
-        (("total(price)", "total(price, tax)"), ("total(prices)", "total(prices, tax)")),
+        # where both changes touch, the model's line counts
+        (("total(price)", "total(price, tax)"), ("total(prices)", "total(price, tax)")),
         (("sum(price)", "sum(price) * tax"), ("sum(prices)", "sum(prices) * tax")),
+        (("def total(price)", "async def total(price)"), ("def total(prices)", "async def total(prices)")),
         # what both change is as new_string says
         (("sum(price)", "sum(goods)"), ("sum(prices)", "sum(goods)")),
         # new lines come as they are, below the right one
@@ -131,7 +135,6 @@ def test_lines_of_both_kinds_of_ends_keep_their_own() -> None:
         # little text
         (SOURCE, "def total(price):\n    result = sum(price)\n    return result\n"),
         ("a = sum(price_of_one)\nb = sum(price_of_one)\n", "a = sum(pric_of_one)\nb = sum(pric_of_one)\n"),
-        ("a = 1 # one\nb = 2 # two\nc = 3 # three\n", "a = 1 # one\nb = 2 # two\nc = 3 # thre\n"),
         # a line more or less
         (SOURCE, QUOTED.replace("    result =", "    prices = list(prices)\n    result =")),
         (SOURCE, QUOTED.replace('    """The sum of all prices."""\n', "")),
@@ -154,9 +157,9 @@ def test_what_differs_in_more_is_not_found(file: str, old: str) -> None:
     assert replace(TextFile(file), old, "new\n", every=False) is None
 
 
-def test_a_new_text_that_cannot_be_indented_the_same_way_is_not_guessed() -> None:
+def test_a_new_text_that_would_stand_left_of_the_margin_is_not_guessed() -> None:
     deeper = "".join(f"    {line}\n" for line in QUOTED.splitlines())
-    assert replace(TextFile(SOURCE), deeper, "  total = 0\n", every=False) is None
+    assert replace(TextFile(SOURCE), deeper, "  if total:\ntotal = 0\n", every=False) is None
 
 
 def test_all_places_are_never_found_by_likeness() -> None:
@@ -219,7 +222,7 @@ def oracle(file: Sequence[str], old: Sequence[str]) -> list[tuple[int, float]]:
         same = [2 * common(mine, theirs) for mine, theirs in pairs]
         if (
             all(each >= 0.75 * size for each, size in zip(same, sizes, strict=True))
-            and all(re.findall(r"\d+|\\", mine) == re.findall(r"\d+|\\", theirs) for mine, theirs in pairs)
+            and all(fixed_in(mine) == fixed_in(theirs) for mine, theirs in pairs)
             and pairs[0][0][0] == pairs[0][1][0]
             and pairs[-1][0][-1] == pairs[-1][1][-1]
             and sum(same) >= 0.85 * sum(sizes)
@@ -251,7 +254,9 @@ def test_the_place_is_the_one_that_the_oracle_finds(quote: tuple[list[str], list
     plain = [line.strip().replace("“", '"').replace("”", '"') for line in file if line.strip()]
     wanted = [line.replace("“", '"').replace("”", '"') for line in old]
     numbers = [number for number, line in enumerate(file) if line.strip()]
-    places = oracle(plain, wanted) if len(wanted) >= 3 and sum(map(len, wanted)) >= 40 else []
+    if is_little(wanted):
+        return
+    places = oracle(plain, wanted)
     best = max((score for _, score in places), default=0.0)
     near = [first for first, score in places if score >= min(ALIKE, best - 0.05) - 1e-9]
     try:
@@ -285,7 +290,7 @@ def versions(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def merged(old: str, found: str, new: str) -> str | None:
-    return Merge(lines_of(old), lines_of(found), lines_of(new), lambda indent: indent, "\n").text()
+    return Merge(lines_of(old), lines_of(found), lines_of(new), "\n").text()
 
 
 @settings(deadline=None, derandomize=True)

@@ -1,14 +1,14 @@
 """The last resort: the one place of a file whose lines are nearly those of the old text (C01).
 
 Whole lines are compared, each with the one in its place: no first and last line can carry a wrong middle. Blank lines
-do not count, indentation has to differ constantly. Numbers and backslashes have to be the same: another number is
-another place, another backslash a mistake that the new text has, too. A second place that is nearly as much alike is
-a refusal, and so is more work than a fixed amount; none of it depends on the clock.
+do not count, indentation has to differ constantly. Numbers, operators and backslashes have to be the same: another
+number is another place, another backslash a mistake that the new text has, too. A second place that is nearly as much
+alike is a refusal, and so is more work than a fixed amount; none of it depends on the clock. Of one line, a part may be
+meant (``fragments``).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -17,29 +17,27 @@ from rapidfuzz import process
 from rapidfuzz.distance import Indel
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip
-from worker.text.folding import LOOK_ALIKES, Folded
-from worker.text.indentation import rule_of
-from worker.text.merging import Line, Merge, lines_of
-from worker.text.spans import Span, line_end
+from worker.text.folding import BLANK_RUNS, LOOK_ALIKES, Folded
+from worker.text.fragments import fragments, is_certain
+from worker.text.indentation import shift_between
+from worker.text.likeness import ALIKE, MARGIN, MIN_CHARS, are_opposites, fixed_in, is_little, is_slip
+from worker.text.merging import Line, lines_of
+from worker.text.report import differences, listed
+from worker.text.rewriting import rewritten
+from worker.text.spans import Span
 from worker.text.textfile import TextFile
 
-ALIKE = 0.9
-"""Of all characters of both sides, the share that is the same."""
 _LINE_ALIKE = 0.75
 """The least for each single line."""
-_MARGIN = 0.05
-"""How much better than any other place the best one must be."""
-_MIN_LINES, _MIN_CHARS = 3, 40
 _MAX_LINE_CHARS = 2000
 _MAX_FILE_CHARS = 4 * 1024 * 1024
 _MAX_WORK = 60_000
 """Pairs of ordinary lines compared, about 0.6 µs each, before the search is given up."""
 _WORK_CHARS = 32_000
 """Characters of one line times those of the other that cost as much again."""
-_SHOWN, _SHOWN_CHARS = 5, 160
-_FIXED = re.compile(r"\d+|\\")
+_SHOWN = 5
 _BLANK = " \t\r"
+_FOLDS = (LOOK_ALIKES, BLANK_RUNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,7 @@ class Nearly:
 
     span: Span
     remark: str
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +73,50 @@ class _Filled:
 
 
 def nearly(file: TextFile, old: str, new: str) -> Nearly | None:
-    """The one place that is at least ``ALIKE``, or None. Raises ToolError(EDIT_AMBIGUOUS) where there are two."""
+    """The one place that is at least ``ALIKE``, or None. Raises ToolError: EDIT_AMBIGUOUS where there are two,
+    EDIT_NOT_FOUND where the change would lose what the file has otherwise."""
     quoted = lines_of(old.replace("\r\n", "\n"))
     wanted = _comparable("\n".join(line.text for line in quoted[1:]))
     if not _is_distinct(wanted) or len(file.text) > _MAX_FILE_CHARS:
         return None
     filled = _Filled(file.text)
     place = _best(_Search(wanted, filled.texts).places(), filled)
-    return place and _replaced(file, filled, place, quoted, lines_of(new.replace("\r\n", "\n")))
+    if place is None:
+        return _in_a_line(file, old, new)
+    found = filled.texts[place.first :][: len(wanted)]
+    if are_opposites(wanted, found) or (is_little(wanted) and not is_slip(wanted, found)):
+        return None
+    start, end = _stretch(file, filled, place, quoted)
+    if shift_between(quoted, lines_of(file.text[start:end])) is None:
+        return None
+    return _replaced(file, Span(start, end, old), new, place.percent)
+
+
+def _in_a_line(file: TextFile, old: str, new: str) -> Nearly | None:
+    """The same for a part of a line."""
+    folded, wanted = Folded(file.text, *_FOLDS), Folded(old, *_FOLDS).text
+    found = fragments(folded.text, wanted)
+    if not found or not is_certain(folded.text, wanted, found[0]):
+        return None
+    near = [each for each in found if each[2] >= min(ALIKE, found[0][2] - MARGIN)]
+    if len(near) > 1:
+        number = [(folded.text.count("\n", 0, start) + 1, score) for start, _, score in near]
+        raise _ambiguous([(line, min(99, int(score * 100))) for line, score in sorted(number)])
+    start, end, score = found[0]
+    if folded.splits(start) or folded.splits(end):
+        return None
+    return _replaced(file, Span(folded.origin(start), folded.origin(end), old), new, min(99, int(score * 100)))
 
 
 def _is_distinct(wanted: Sequence[str]) -> bool:
     """Little text is soon like some other, and endless lines take endless time."""
     sizes = [len(line) for line in wanted]
-    return len(sizes) >= _MIN_LINES and sum(sizes) >= _MIN_CHARS and max(sizes) <= _MAX_LINE_CHARS
+    return bool(sizes) and sum(sizes) >= MIN_CHARS and max(sizes) <= _MAX_LINE_CHARS
 
 
 def _comparable(text: str) -> list[str]:
-    plain = text if text.isascii() else Folded(text, LOOK_ALIKES).text
-    return [line.strip(_BLANK) for line in plain.split("\n")]
+    folds = _FOLDS[1:] if text.isascii() else _FOLDS
+    return [line.strip(_BLANK) for line in Folded(text, *folds).text.split("\n")]
 
 
 class _Search:
@@ -118,7 +142,7 @@ class _Search:
             if first < 0 or end > len(texts):
                 continue
             size = length + lengths[end] - lengths[first]
-            lost = self._lost(first, int(size * (1 - ALIKE + _MARGIN)))
+            lost = self._lost(first, int(size * (1 - ALIKE + MARGIN)))
             if self._work > _MAX_WORK:
                 return []
             # a place that begins or ends otherwise may be a part of a line, and would take the rest of it along
@@ -145,7 +169,7 @@ class _Search:
 
     def _fixed_in(self, line: str) -> list[str]:
         if line not in self._fixed:
-            self._fixed[line] = _FIXED.findall(line)
+            self._fixed[line] = fixed_in(line)
         return self._fixed[line]
 
 
@@ -154,35 +178,37 @@ def _best(places: Sequence[_Place], filled: _Filled) -> _Place | None:
     best = max(places, key=lambda place: place.score, default=None)
     if best is None or best.score < ALIKE:
         return None
-    near = [place for place in places if place.score >= min(ALIKE, best.score - _MARGIN)]
+    near = [place for place in places if place.score >= min(ALIKE, best.score - MARGIN)]
     if len(near) == 1:
         return best
-    lines = [f"line {filled.numbers[place.first] + 1} ({place.percent} % alike)" for place in near[:_SHOWN]]
+    raise _ambiguous([(filled.numbers[place.first] + 1, place.percent) for place in near])
+
+
+def _ambiguous(near: Sequence[tuple[int, int]]) -> ToolError:
+    lines = [f"line {number} ({percent} % alike)" for number, percent in near[:_SHOWN]]
     more = ", …" if len(near) > _SHOWN else ""
-    raise ToolError(
+    return ToolError(
         ErrorType.EDIT_AMBIGUOUS,
         f"old_string is not in the file, and {len(near)} places are nearly like it: {', '.join(lines)}{more}. "
         "Nothing was changed. Read the file and copy old_string exactly from the place that is meant.",
     )
 
 
-def _replaced(
-    file: TextFile, filled: _Filled, place: _Place, old: Sequence[Line], new: Sequence[Line]
-) -> Nearly | None:
-    start, end = _stretch(file, filled, place, old)
-    found = lines_of(file.text[start:end])
-    pairs = list(zip(old[1:], found[1:], strict=True))
-    rule = rule_of([(mine.indent, theirs.indent) for mine, theirs in pairs])
-    if rule is None:
+def _replaced(file: TextFile, place: Span, new: str, percent: int) -> Nearly | None:
+    """``place`` has the old text."""
+    done = rewritten(file, (place.start, place.end), place.text, new)
+    if done is None:
         return None
-    text = Merge(old, found, new, rule, line_end(file, start, end)).text()
-    numbers = filled.numbers[place.first :][: len(pairs)]
-    differing = [
-        (number + 1, theirs.text, mine.text)
-        for number, (mine, theirs) in zip(numbers, pairs, strict=True)
-        if mine.text != theirs.text
-    ]
-    return None if text is None else Nearly(Span(start, end, text), _remark(place, numbers, differing))
+    quoted, found = (lines_of(text) for text in (place.text, file.text[place.start : place.end]))
+    first, last, said = differences(file.text, place.start, quoted, found)
+    lines = f"lines {first}-{last}" if last > first else f"line {first}"
+    differed = f"These lines differed: {listed(said)}." if said else "Only blank lines differed."
+    return Nearly(
+        Span(place.start, place.end, done.text),
+        f"old_string is not in the file: {lines}, {percent} % alike, were taken for it. "
+        f"What new_string keeps of it stays as the file has it. {differed}",
+        done.moved,
+    )
 
 
 def _stretch(file: TextFile, filled: _Filled, place: _Place, old: Sequence[Line]) -> tuple[int, int]:
@@ -195,19 +221,3 @@ def _stretch(file: TextFile, filled: _Filled, place: _Place, old: Sequence[Line]
     if not old[-1].breaks:
         return start, filled.starts[last] + len(filled.raw[last].rstrip(_BLANK))
     return start, min(len(file.text), filled.starts[min(after, last + old[-1].breaks)])
-
-
-def _remark(place: _Place, numbers: Sequence[int], differing: Sequence[tuple[int, str, str]]) -> str:
-    """What was taken for the old text, line by line where it differs: the model has to see what it really replaced."""
-    said = (
-        f"old_string is not in the file: lines {numbers[0] + 1}-{numbers[-1] + 1}, {place.percent} % alike, were "
-        "taken for it. What new_string keeps of it stays as the file has it."
-    )
-    if not differing:
-        return f"{said} Only blank lines differed."
-    shown = [
-        f"line {number} of the file was {clip(theirs, _SHOWN_CHARS)!r}, not {clip(mine, _SHOWN_CHARS)!r}"
-        for number, theirs, mine in differing[:_SHOWN]
-    ]
-    more = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
-    return f"{said} These lines differed: {'; '.join(shown)}{more}."

@@ -2,21 +2,22 @@
 
 Tolerance never chooses: what differs must be one of the folds or a constant indentation, and there must be one place.
 Only then the wording may differ, and but a little (``fuzzy``). Every part of the old text that the new text keeps is
-kept as the file has it, and what was overlooked is always said.
+kept as the file has it, and what was overlooked is always said, together with what was written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
 
 from rapidfuzz.distance import Indel
 
 from shared.errors import ErrorType, ToolError
-from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Fold, Folded
+from worker.text.folding import Fold, Folded
 from worker.text.fuzzy import nearly
-from worker.text.indentation import MAX_PLACES, indented
+from worker.text.report import Replacement, seams, written
+from worker.text.rewriting import Rewritten, rewritten
+from worker.text.searches import MAX_PLACES, TOLERANCES, Place, Tolerance
 from worker.text.spans import Span, line_end, line_numbers, spliced, with_line_ends
 from worker.text.textfile import TextFile
 
@@ -26,100 +27,92 @@ WORDING = "wording"
 """What is said to be tolerated where the lines are only nearly the same."""
 
 
-class _Search(Protocol):
-    """One way to find the old text. ``every`` leaves out places that overlap another one."""
-
-    def __call__(self, file: TextFile, old: str, new: str, *, every: bool) -> list[Span]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """The whole new text, the line of each place, and what had to be overlooked to find it (None: nothing).
-
-    ``remark`` says more of it where that is not all there is to say.
-    """
-
-    text: str
-    lines: tuple[int, ...]
-    tolerated: str | None = None
-    remark: str = ""
-
-    def report(self, path: str) -> str:
-        """What was changed where, and what had to be overlooked to find it."""
-        count = len(self.lines)
-        lines = ", ".join(map(str, self.lines[:20])) + (", …" if count > 20 else "")
-        places = f"1 place, line {lines}" if count == 1 else f"{count} places, lines {lines}"
-        said = f"Successfully edited {path}: {places}."
-        if self.remark:
-            said += f" {self.remark}"
-        elif self.tolerated:
-            said += f" old_string did not match exactly: differences in {self.tolerated} were overlooked."
-        return said
-
-
 def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement | None:
-    """The replacement, or None where the old text is nowhere. Raises ToolError(EDIT_AMBIGUOUS).
+    """The replacement, or None where the old text is nowhere.
 
-    ``every`` replaces all places that are the same but for line ends. Where anything else has to be overlooked there
-    must be one place all the same, and the wording must not differ.
+    ``every`` replaces all places that are the same. Those that only a tolerant search finds must be the same among
+    themselves, and their wording must not differ. Raises ToolError: EDIT_AMBIGUOUS where there is more than one way to
+    read it, EDIT_NOT_FOUND where the change would lose what the file has otherwise.
     """
-    for name, search in _SEARCHES:
-        sure = every and name in (None, LINE_ENDS.name)
-        spans = search(file, old, new, every=sure)
-        if len(spans) > 1 and not sure:
-            raise _ambiguous(file.text, spans, name)
-        if spans:
-            return Replacement(spliced(file.text, spans), line_numbers(file.text, spans), name)
-    if not every and (found := nearly(file, old, new)):
-        spans = [found.span]
-        return Replacement(spliced(file.text, spans), line_numbers(file.text, spans), WORDING, found.remark)
-    return None
+    for tolerance in TOLERANCES:
+        if places := tolerance.places(file.text, old, every=every):
+            if every and not tolerance.is_literal and len(places) < MAX_PLACES:
+                places = tolerance.places(file.text, old, every=False)
+            _refuse_choice(file.text, places, tolerance, every=every)
+            return _replacement(file, places, old, new, tolerance)
+    found = None if every else nearly(file, old, new)
+    if found is None:
+        return None
+    spans = [found.span]
+    lines, shown = line_numbers(file.text, spans), written(file.text, spans)
+    return Replacement(spliced(file.text, spans), lines, WORDING, found.remark, moved=found.moved, written=shown)
 
 
 def find(file: TextFile, text: str) -> tuple[int, ...]:
     """The lines where the text begins, found the same way but for its wording; empty where it is nowhere."""
-    for _, search in _SEARCHES:
-        if text and (spans := search(file, text, text, every=False)):
-            return line_numbers(file.text, spans)
+    for tolerance in TOLERANCES:
+        if text and (places := tolerance.places(file.text, text, every=False)):
+            return line_numbers(file.text, [Span(start, end, "") for start, end in places])
     return ()
 
 
-def _exactly(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
-    if old.startswith("\n") and "\r\n" in file.text:
-        return []  # it would match the second half of a CRLF
-    return [
-        Span(at, at + len(old), with_line_ends(new, line_end(file, at, at + len(old))))
-        for at in _places(file.text, old, every=every)
-    ]
+def _replacement(
+    file: TextFile, places: Sequence[Place], old: str, new: str, tolerance: Tolerance
+) -> Replacement | None:
+    rewritten = [_rewritten(file, place, old, new, tolerance) for place in places]
+    done = [each for each in rewritten if each]
+    if len(done) < len(places):
+        return None
+    spans = [Span(start, end, each.text) for (start, end), each in zip(places, done, strict=True)]
+    shown = written(file.text, spans) if tolerance.shows else ""
+    if tolerance.name is None and len(spans) == 1:
+        shown = seams(file.text, spans[0], old)
+    return Replacement(
+        spliced(file.text, spans),
+        line_numbers(file.text, spans),
+        tolerance.name,
+        moved=any(each.moved for each in done),
+        written=shown,
+    )
 
 
-def _folding(fold: Fold) -> _Search:
-    def search(file: TextFile, old: str, new: str, *, every: bool) -> list[Span]:
-        wanted = Folded(old, fold).text
-        if not wanted.strip() and (fold is not LINE_ENDS or not wanted):
-            return []
-        folded = Folded(file.text, fold)
-        cut_short = old[-1:] in (" ", "\t") and fold is not LINE_ENDS
-        return [
-            _woven(file, folded, at, wanted, new.replace("\r\n", "\n"))
-            for at in _places(folded.text, wanted, every=every)
-            if not cut_short or folded.text[at + len(wanted) :][:1] in ("", "\n")
-        ]
-
-    return search
-
-
-def _woven(file: TextFile, folded: Folded, at: int, old: str, new: str) -> Span:
-    """The new text, in which all that it shares with the old one stays as it stands in the file."""
-    start, end = folded.origin(at), folded.origin(at + len(old))
+def _rewritten(file: TextFile, place: Place, old: str, new: str, tolerance: Tolerance) -> Rewritten | None:
+    """What comes into one place; None where it cannot be indented as it has to be."""
+    start, end = place
     style = line_end(file, start, end)
+    if tolerance.name is None:
+        return Rewritten(with_line_ends(new, style))
+    if not tolerance.shows:
+        return Rewritten(_woven(file.text[start:end], old, new.replace("\r\n", "\n"), style, tolerance.folds))
+    return rewritten(file, place, old, new)
+
+
+def _refuse_choice(text: str, places: Sequence[Place], tolerance: Tolerance, *, every: bool) -> None:
+    """Raises ToolError(EDIT_AMBIGUOUS) where there is more than one way to read what was asked for."""
+    apart = all(end <= start for (_, end), (start, _) in pairwise(places))
+    same = apart and len({text[start:end] for start, end in places}) == 1
+    if len(places) == 1 or (every and (same or tolerance.is_literal)):
+        return
+    lines = line_numbers(text, [Span(start, end, "") for start, end in places])
+    shown = ", ".join(map(str, lines[:20])) + (", …" if len(lines) > 20 else "")
+    count = f"{len(places)}{' or more' * (len(places) == MAX_PLACES)}"
+    but = "" if tolerance.name is None else f" (not exactly, but apart from {tolerance.name})"
+    everywhere = ", or set replace_all=true to replace all of them" if same or tolerance.is_literal else ""
+    raise ToolError(
+        ErrorType.EDIT_AMBIGUOUS,
+        f"old_string occurs {count} times{but}, on lines {shown}. "
+        f"Nothing was changed. Add lines around it until it is unique{everywhere}.",
+    )
+
+
+def _woven(found: str, old: str, new: str, style: str, folds: Sequence[Fold]) -> str:
+    """The new text, in which all that it shares with the old one stays as it stands in the file."""
+    folded = Folded(found, *folds)
     parts = [
-        file.text[folded.origin(at + first) : folded.origin(at + last)]
-        if same
-        else with_line_ends(new[new_first:new_last], style)
-        for same, first, last, new_first, new_last in _shared(old, new)
+        found[folded.origin(first) : folded.origin(last)] if same else with_line_ends(new[new_first:new_last], style)
+        for same, first, last, new_first, new_last in _shared(Folded(old, *folds).text, new)
     ]
-    return Span(start, end, "".join(parts))
+    return "".join(parts)
 
 
 def _shared(old: str, new: str) -> list[tuple[bool, int, int, int, int]]:
@@ -141,35 +134,3 @@ def _shared(old: str, new: str) -> list[tuple[bool, int, int, int, int]]:
 def _common(first: str, second: str) -> int:
     length = min(len(first), len(second))
     return next((at for at in range(length) if first[at] != second[at]), length)
-
-
-_SEARCHES: tuple[tuple[str | None, _Search], ...] = (
-    (None, _exactly),
-    (LINE_ENDS.name, _folding(LINE_ENDS)),
-    (TRAILING_BLANKS.name, _folding(TRAILING_BLANKS)),
-    ("indentation", indented),
-    (LOOK_ALIKES.name, _folding(LOOK_ALIKES)),
-)
-
-
-def _places(text: str, wanted: str, *, every: bool) -> list[int]:
-    """Where the text stands. Unless ``every`` is replaced, places may overlap: "aa" stands twice in "aaa"."""
-    places: list[int] = []
-    at = text.find(wanted)
-    while at >= 0 and (every or len(places) < MAX_PLACES):
-        places.append(at)
-        at = text.find(wanted, at + (len(wanted) if every else 1))
-    return places
-
-
-def _ambiguous(text: str, spans: Sequence[Span], name: str | None) -> ToolError:
-    lines = line_numbers(text, spans)
-    shown = ", ".join(map(str, lines[:20])) + (", …" if len(lines) > 20 else "")
-    count = f"{len(spans)}{' or more' * (len(spans) == MAX_PLACES)}"
-    but = f" (not exactly, but apart from {name})" if name else ""
-    everywhere = ", or set replace_all=true to replace all of them" if name in (None, LINE_ENDS.name) else ""
-    return ToolError(
-        ErrorType.EDIT_AMBIGUOUS,
-        f"old_string occurs {count} times{but}, on lines {shown}. "
-        f"Nothing was changed. Add lines around it until it is unique{everywhere}.",
-    )

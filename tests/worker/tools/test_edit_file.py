@@ -206,7 +206,8 @@ async def test_a_text_that_is_nearly_right_is_found_and_the_answer_says_what_it_
         "Successfully edited a.py: 1 place, line 1. old_string is not in the file: lines 1-3, 98 % alike, were taken "
         "for it. What new_string keeps of it stays as the file has it. These lines differed: "
         "line 1 of the file was 'def total(prices):', not 'def total(price):'; "
-        "line 3 of the file was 'return sum(prices) * (1 + tax)', not 'return sum(price) * (1 + tax)'."
+        "line 3 of the file was 'return sum(prices) * (1 + tax)', not 'return sum(price) * (1 + tax)'.\n"
+        "The lines are now:\n     1|def total(prices):\n     2|    tax = 0.2\n     3|    return sum(prices) * (1 + tax)"
     )
     assert result.metadata["tolerated"] == "wording"
     assert desk.read("a.py").decode() == text.replace("0.19", "0.2")
