@@ -9,6 +9,7 @@ from typing import Any
 
 from shared.delegation import Delegation, DelegationRequest, Limits, Progress, Status
 from shared.errors import NotFound
+from shared.event_size import capped
 from shared.events import Envelope, RunQueued
 from shared.keys import EVENTS
 from shared.wire import now
@@ -30,10 +31,7 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits) -> list[Any]
         "priority": request.priority,
     }
     flat = [part for pair in fields.items() for part in pair]
-    first = event.to_json()
-    if len(first) > 60_000:
-        clipped = request.model_copy(update={"task": request.task[:4000], "context": request.context[:4000]})
-        first = event.model_copy(update={"event": RunQueued(request=clipped)}).to_json()
+    first = capped(event.to_json())
     return [id, sha256(body.encode()).hexdigest(), first, EVENTS, len(fields), *flat]
 
 

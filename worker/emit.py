@@ -6,19 +6,18 @@ Everything said within one tick of the loop goes out as one script; ``settled`` 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.connection import Pipe
 from shared.errors import Fenced
-from shared.events import MAX_EVENT_BYTES, Envelope, Event, TextDelta, ThinkingDelta
+from shared.event_size import capped
+from shared.events import Envelope, Event, TextDelta, ThinkingDelta
 from shared.keys import channel
 from shared.masking import SecretMask
 from shared.runs import RECORD, Claim
 from shared.wire import now
 from shared.writing import Writing
-from worker.output import clip
 
 FRAME_SECONDS = 0.05
 """Text deltas are gathered into at most one frame in this time."""
@@ -187,10 +186,7 @@ class Emitter:
         envelope = Envelope.model_construct(
             delegation_id=self._claim.id, seq=seq, at=now(), attempt=self._claim.attempt, event=event
         )
-        text = self._mask.json(envelope.to_json())
-        if len(text) > MAX_EVENT_BYTES // 4 and len(text.encode()) > MAX_EVENT_BYTES:
-            return _bounded(json.loads(text))
-        return text
+        return capped(self._mask.json(envelope.to_json()))
 
     def masked(self, text: str) -> str:
         """Returns the text with every known secret value replaced."""
@@ -199,23 +195,3 @@ class Emitter:
     def masked_json(self, text: str) -> str:
         """Returns JSON text with every known secret value in its strings replaced."""
         return self._mask.json(text)
-
-
-def _bounded(event: dict[str, Any]) -> str:
-    """An event's JSON cut to the cap: its longest texts first, with the truncator's hint (P-19)."""
-    longest = 16_000
-    while True:
-        text = json.dumps(_clipped(event, longest), ensure_ascii=False)
-        if len(text.encode()) <= MAX_EVENT_BYTES or longest < 20:
-            return text
-        longest //= 2
-
-
-def _clipped(value: Any, longest: int) -> Any:
-    if isinstance(value, str):
-        return clip(value, longest)
-    if isinstance(value, dict):
-        return {key: _clipped(part, longest) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_clipped(part, longest) for part in value[:longest]]
-    return value
