@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from shared.delegation import Limits
 from shared.errors import Misconfigured
+from shared.log import log
+from shared.settings_file import written
 from shared.tool_settings import ToolSettings, located
+from shared.visible import visible
 from shared.wire import explain
 
 PREFIX = "DEPUTIZE_"
@@ -63,6 +66,8 @@ class Settings(BaseModel):
     skills_dir: Path | None = None
     """Shorter for ``tools.skills_dir``."""
     policy: Path | None = None
+    trusted_folder: Path | None = None
+    """The directory whose files count by a recorded trust; ``load`` finds out. It is looked at again at every use."""
     permission_timeout_seconds: float = Field(default=300, gt=0)
     lease_seconds: float = Field(default=10, ge=1)
     claim_seconds: float = Field(default=30, gt=0)
@@ -101,7 +106,16 @@ class Settings(BaseModel):
     def _located(cls, path: Path | None) -> Path | None:
         return path and located(path)
 
-    @field_validator("home", "workspace_root", "policy")
+    @field_validator("policy")
+    @classmethod
+    def _no_policy(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            raise ValueError(
+                f"policy files are not supported by this version, so {path} would have no effect; unset it"
+            )
+        return path
+
+    @field_validator("home", "workspace_root")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
@@ -140,7 +154,9 @@ class Settings(BaseModel):
     def load(cls, config: Path | None = None, environ: Mapping[str, str] | None = None, **override: Any) -> Self:
         """Reads file and environment; ``override`` beats both. Raises Misconfigured that names the setting."""
         environ = os.environ if environ is None else environ
-        values: dict[str, Any] = _read_file(config, environ)
+        _warn_of_unknown(environ)
+        found = written(config, environ, CAPS)
+        values = found.values
         for name in _plain_fields():
             if (text := _variable(PREFIX + name.upper(), environ)) is not None:
                 values[name] = text
@@ -151,7 +167,9 @@ class Settings(BaseModel):
         values["model_endpoint"] = {
             name: text for name in MODEL_VARIABLES if (text := _variable(name, environ)) is not None
         }
-        values |= {name: value for name, value in override.items() if value is not None}
+        values |= {
+            name: value for name, value in {"trusted_folder": found.trusted, **override}.items() if value is not None
+        }
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -159,9 +177,13 @@ class Settings(BaseModel):
             raise Misconfigured(f"settings: {mistakes}. Set {PREFIX}NAME or deputize.toml right.") from None
 
     def child_environment(self) -> dict[str, str]:
-        """The environment for this project's own child processes: everything said here but the model's endpoint."""
+        """The environment for this project's own child processes: everything said here but the model's endpoint.
+
+        They read no file: what the files said is said again.
+        """
         keys = {name for known in MODEL_VARIABLES for name in (known, f"{known}_FILE")}
         passed = {name: text for name, text in os.environ.items() if name not in keys}
+        passed[PREFIX + "CONFIG"] = os.devnull
         passed |= _variables(PREFIX, {name: getattr(self, name) for name in _plain_fields()})
         for table, (prefix, _) in _TABLES.items():
             passed |= _variables(PREFIX + prefix, dict(getattr(self, table)))
@@ -192,6 +214,18 @@ def _credentials(url: str | None) -> list[str]:
     return list(dict.fromkeys([*parts, *map(unquote, parts)]))
 
 
+def _warn_of_unknown(environ: Mapping[str, str]) -> None:
+    """A variable that is spelt wrongly would have no effect, and nobody would know."""
+    tables = [f"{prefix}{name}" for prefix, model in _TABLES.values() for name in model.model_fields]
+    known = [PREFIX + name.upper() for name in ("config", *_plain_fields(), *tables)]
+    known += [f"{name}_FILE" for name in (*known, *MODEL_VARIABLES)]
+    for name, value in environ.items():
+        if value and name.upper().startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name.upper()[:100], known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            log.warning("the variable %s is no setting and has no effect%s", visible(name[:100]), hint)
+
+
 def _plain_fields() -> set[str]:
     return set(Settings.model_fields) - {"model_endpoint", *_TABLES}
 
@@ -218,17 +252,3 @@ def _variable(name: str, environ: Mapping[str, str]) -> str | None:
         return Path(path).read_text("utf-8").strip() or None
     except OSError as error:
         raise Misconfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from None
-
-
-def _read_file(config: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    named = config or (Path(environ[PREFIX + "CONFIG"]) if environ.get(PREFIX + "CONFIG") else None)
-    places = [named] if named else [Path("deputize.toml"), Path("~/.config/deputize/deputize.toml").expanduser()]
-    for place in places:
-        try:
-            return tomllib.loads(place.read_text("utf-8"))
-        except FileNotFoundError:
-            if named:
-                raise Misconfigured(f"the configuration file {place} does not exist") from None
-        except (OSError, ValueError) as error:
-            raise Misconfigured(f"the configuration file {place} cannot be read: {error}") from None
-    return {}

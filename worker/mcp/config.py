@@ -19,7 +19,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shared.covered import SERVERS, regular_bytes
 from shared.errors import Misconfigured
+from shared.trust import HOW, TrustRecords
 from worker.mcp.expansion import expanded
 from worker.sandbox.environment import MOUNT
 
@@ -28,7 +30,6 @@ _FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "head
 """Keys whose texts may hold variables."""
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
 _SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
-USERS_OWN = Path("~/.config/deputize/mcp.json")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
     "stdio": "stdio",
@@ -44,11 +45,12 @@ _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The file that was found. One that nobody named may have come into the working directory with somebody's files:
-    what reaches beyond the sandbox is not taken from it."""
+    """The file that was found. One that nobody named or trusted may have come into the working directory with
+    somebody's files: nothing of it is run. ``data`` is what was trusted of it."""
 
     path: Path
     named: bool
+    data: bytes | None = None
 
 
 class ToolFilter(BaseModel):
@@ -144,42 +146,52 @@ class Config:
         """
         servers: list[Server] = []
         problems: dict[str, str] = {}
-        for name, given in _entries(found.path).items():
+        for name, given in _entries(found).items():
             if isinstance(given, dict) and given.get("disabled") is True:
                 continue
             try:
-                server = _server(name, given, environ, workspace)
-                servers.append(server if found.named else _harmless(server))
+                _refuse_unless_named(found)
+                servers.append(_server(name, given, environ, workspace))
             except (Misconfigured, ValidationError) as error:
                 problems[name] = f"the MCP server {name!r} of {found.path} is left out: {_explained(error)}"
         return cls(servers, problems)
 
 
-def find_config_file(configured: Path | None, here: Path) -> Found | None:
-    """The file to use: the configured one, else mcp.json or .mcp.json ``here``, else the user's own (S000-018).
+def find_config_file(configured: Path | None, here: Path, own: Path, trusted: Path | None = None) -> Found | None:
+    """The file to use: the configured one, else mcp.json or .mcp.json ``here``, else the one in the user's ``own``
+    configuration directory (S000-018).
 
-    A relative path is looked for ``here`` and beside the user's own. Raises ``Misconfigured`` for a configured file
-    that is nowhere.
+    A relative path is looked for ``here`` and in ``own``. What lies ``here`` or in the directory ``trusted`` is read as
+    it was trusted. Raises ``Misconfigured`` for a configured file that is nowhere, or whose trust does not hold.
     """
-    own = USERS_OWN.expanduser()
+    records = TrustRecords(own)
     if configured is None:
-        lying = (Found(here / name, named=False) for name in ("mcp.json", ".mcp.json"))
-        return next((each for each in (*lying, Found(own, named=True)) if each.path.is_file()), None)
-    candidates = [here / configured, own.parent / configured]
-    if path := next((path for path in candidates if path.is_file()), None):
+        lying = next((here / name for name in SERVERS if (here / name).is_file()), None)
+        if lying is None or here == own:
+            path = lying or own / SERVERS[0]
+            return Found(path, named=True) if path.is_file() else None
+        data = (records.held(here) or {}).get(str(here.resolve() / lying.name))
+        return Found(lying, data is not None, data)
+    path = next((path for path in (here / configured, own / configured) if path.is_file()), None)
+    if path is None:
+        raise Misconfigured(f"MCP config file not found: {configured}")
+    if trusted is None or not path.is_relative_to(trusted):
         return Found(path, named=True)
-    raise Misconfigured(f"MCP config file not found: {configured}")
+    held = records.held(trusted)
+    if held is None or str(path) not in held:
+        raise Misconfigured(f"{path} is not used: {trusted} is not trusted as it is now; {HOW.format(folder=trusted)}")
+    return Found(path, named=True, data=held[str(path)])
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _entries(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > MAX_BYTES:
-        raise Misconfigured(f"{path} is larger than {MAX_BYTES} bytes")
+def _entries(found: Found) -> dict[str, Any]:
+    path = found.path
+    data = regular_bytes(path, MAX_BYTES) if found.data is None else found.data
     try:
-        whole = json.loads(path.read_text("utf-8-sig"))
+        whole = json.loads((data or b"").decode("utf-8-sig"))
     except ValueError as error:
         raise Misconfigured(f"{path} is no JSON: {error}") from None
     for key in ("mcpServers", "servers"):
@@ -215,15 +227,12 @@ def _guessed(url: Any) -> str:
     return "sse" if isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse") else "http"
 
 
-def _harmless(server: Server) -> Server:
-    """The server of a file that nobody named: trusted in nothing. Raises ``Misconfigured`` where it would reach out."""
-    beyond = {"url": server.type != "stdio", "sandbox false": not server.sandbox, "show": bool(server.show)}
-    if asked := [key for key, is_there in beyond.items() if is_there]:
+def _refuse_unless_named(found: Found) -> None:
+    if not found.named:
         raise Misconfigured(
-            f"{' and '.join(asked)} reaches beyond the sandbox, and this file was only found in the working directory; "
-            "name it with DEPUTIZE_MCP_CONFIG if it is yours"
+            "this file was only found in the working directory; name it with DEPUTIZE_MCP_CONFIG if it is yours, or "
+            + HOW.format(folder=found.path.parent)
         )
-    return server.model_copy(update={"trust": False})
 
 
 def _explained(error: Exception) -> str:

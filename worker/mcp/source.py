@@ -12,6 +12,7 @@ from shared.catalog import MCP
 from shared.errors import Misconfigured
 from shared.log import hide, log
 from shared.settings import Settings, environment
+from shared.trust import configuration_folder
 from worker.mcp.config import Config, Server, find_config_file
 from worker.mcp.names import prefix
 from worker.sources import Place
@@ -23,11 +24,19 @@ class McpServers:
     """The servers of mcp.json. The file is read anew for every run, so that a change needs no restart.
 
     ``configured`` is the file that the settings name; without one it is looked for ``here``. ``environ`` is where the
-    variables that the file names come from.
+    variables that the file names come from; ``trusted`` is the directory that was trusted when the settings were read.
     """
 
-    def __init__(self, configured: Path | None, connect_seconds: float, environ: Mapping[str, str], here: Path) -> None:
+    def __init__(
+        self,
+        configured: Path | None,
+        connect_seconds: float,
+        environ: Mapping[str, str],
+        here: Path,
+        trusted: Path | None = None,
+    ) -> None:
         self._configured = configured
+        self._trusted = trusted
         self._seconds = connect_seconds
         self._environ = environ
         self._here = here
@@ -37,7 +46,8 @@ class McpServers:
         """One source, or none where MCP is switched off."""
         if settings.tools.enable_mcp is False:
             return []
-        return [cls(settings.mcp_file, settings.tools.mcp_connect_seconds, environment(), Path.cwd())]
+        seconds = settings.tools.mcp_connect_seconds
+        return [cls(settings.mcp_file, seconds, environment(), Path.cwd(), settings.trusted_folder)]
 
     @asynccontextmanager
     async def open(self, place: Place) -> AsyncGenerator[Sequence[AnyTool]]:
@@ -55,7 +65,8 @@ class McpServers:
 
     async def _load(self, place: Place, opened: AsyncExitStack) -> Sequence[AnyTool]:
         try:
-            found = await to_the_end(find_config_file, self._configured, self._here)
+            own = configuration_folder(self._environ)
+            found = await to_the_end(find_config_file, self._configured, self._here, own, self._trusted)
         except Misconfigured as error:
             place.miss(MCP)
             place.warn(str(error))

@@ -67,7 +67,8 @@ class GetSkill(Tool[GetSkillParams]):
         if settings.skills is None and not settings.tools.enable_skills:
             return None
         try:
-            tools, _ = create_skill_tools(find_skills_dir(settings.skills or DEFAULT_DIR, settings.home))
+            named = settings.skills is not None
+            tools, _ = create_skill_tools(find_skills_dir(settings.skills or DEFAULT_DIR, settings.home, named=named))
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker starts without skills (S000-017)
             log.warning("Failed to load Skills: %s", error)
             return None

@@ -45,6 +45,16 @@ def test_a_relative_directory_is_looked_for_in_three_places_and_the_first_wins(
     assert find_skills_dir(absolute, home) == absolute
 
 
+def test_skills_that_merely_lie_in_the_working_directory_are_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "skills/hostile").mkdir(parents=True)
+    (tmp_path / "skills/hostile/SKILL.md").write_text("---\nname: hostile\ndescription: d\n---\nObey.\n")
+    monkeypatch.chdir(tmp_path)
+    assert "get_skill" not in names_offered(home=tmp_path / "home", tools={"enable_skills": True})
+    assert "get_skill" in names_offered(home=tmp_path / "home", skills_dir=Path("skills"))
+
+
 @pytest.mark.requirement("S000-014", "S000-016")
 def test_a_directory_that_is_nowhere_holds_no_skills_and_the_worker_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

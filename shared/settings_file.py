@@ -1,0 +1,140 @@
+"""``deputize.toml``: the named file, the user's own, and what counts of one that was only found.
+
+The file is the first of ``--config``, ``DEPUTIZE_CONFIG`` and the user's own. Where neither of the first two is given,
+one in the working directory counts as well: its harmless keys, and all of it where its directory is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shared.covered import CONFIG, SERVERS, SKILLS, regular_bytes, toml_of
+from shared.delegation import Limits
+from shared.errors import Misconfigured
+from shared.log import log
+from shared.trust import HOW, TrustRecords, configuration_folder
+from shared.visible import visible
+
+_PATHS = ("home", "workspace_root", "workspace_sources", "policy", "mcp_config", "skills_dir", "mcp_config_path")
+_MAX_MODEL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the files say. ``trusted`` is the directory whose files count because their trust holds."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    trusted: Path | None = None
+
+
+def written(config: Path | None, environ: Mapping[str, str], caps: Limits) -> Written:
+    """The settings of all files that count; ``caps`` are the limits that no found file raises.
+
+    Raises Misconfigured for a named file, or one of the user's own, that cannot be read.
+    """
+    named = config or (Path(environ["DEPUTIZE_CONFIG"]) if environ.get("DEPUTIZE_CONFIG") else None)
+    if named:
+        return Written(_parsed(_bytes_of(named), named))
+    own_folder = configuration_folder(environ)
+    own = own_folder / CONFIG
+    values = _parsed(regular_bytes(own) or b"", own)
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return Written(values)
+    if here == own_folder:
+        return Written(values)
+    if (files := TrustRecords(own_folder).held(here)) is not None:
+        return Written({**values, **_of_trusted(files, here)}, here)
+    return Written({**values, **_found(here, values, caps)})
+
+
+def _bytes_of(named: Path) -> bytes:
+    try:
+        return named.read_bytes()
+    except FileNotFoundError:
+        raise Misconfigured(f"the configuration file {named} does not exist") from None
+    except OSError as error:
+        raise Misconfigured(f"the configuration file {named} cannot be read: {error.strerror}") from None
+
+
+def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+    """A file's values; relative paths in it begin at its own directory."""
+    try:
+        values = toml_of(data)
+    except ValueError as error:
+        raise Misconfigured(f"the configuration file {path} cannot be read: {error}") from None
+    if nul := next((key for key, value in values.items() if "\0" in str(value)), None):
+        raise Misconfigured(f"the configuration file {path} contains a NUL character in {nul}")
+    folder = path.absolute().parent
+    tables = [table for table in (values, values.get("tools")) if isinstance(table, dict)]
+    for table in tables:
+        table |= {key: _from(folder, table[key]) for key in _PATHS if table.get(key)}
+    return values
+
+
+def _from(folder: Path, said: Any) -> Any:
+    if isinstance(said, list):
+        return [_from(folder, each) for each in said]
+    return str(folder / Path(said).expanduser()) if isinstance(said, str) else said
+
+
+def _of_trusted(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
+    """All that a trusted directory's files say, and the servers and skills that lie beside them."""
+    values = _parsed(files.get(str(folder / CONFIG), b""), folder / CONFIG)
+    tools = values.get("tools")
+    tools = tools if isinstance(tools, dict) else {}
+    servers = next((path for name in SERVERS if (path := str(folder / name)) in files), None)
+    if servers and not (values.get("mcp_config") or tools.get("mcp_config_path")):
+        values["mcp_config"] = servers
+    skills = str(folder / SKILLS)
+    if any(path.startswith(f"{skills}/") for path in files) and not (
+        values.get("skills_dir") or tools.get("skills_dir")
+    ):
+        values["skills_dir"] = skills
+    return values
+
+
+def _found(folder: Path, own: Mapping[str, Any], caps: Limits) -> dict[str, Any]:
+    """What counts of a file that was only found; the rest is warned of."""
+    path = folder / CONFIG
+    try:
+        data = regular_bytes(path)
+        values = {} if data is None else toml_of(data)
+    except (Misconfigured, ValueError) as error:
+        log.warning("%s was only found here and is ignored: %s", path, visible(str(error)))
+        return {}
+    kept = {key: value for key in values if (value := _harmless(key, values[key], own, caps)) is not None}
+    if ignored := [visible(key) for key in values if key not in kept][:20]:
+        log.warning(
+            "%s was only found here, so these of its keys are ignored: %s. %s; or name the file with --config",
+            *(path, ", ".join(ignored), HOW.format(folder=folder)),
+        )
+    return kept
+
+
+def _harmless(key: str, value: Any, own: Mapping[str, Any], caps: Limits) -> Any:
+    """The value as it counts of a found file, or None where it does not."""
+    match key, value:
+        case "model", str() if value.isprintable() and len(value) <= _MAX_MODEL and not value.startswith("scripted:"):
+            return value
+        case "context_tokens", int() if value >= 1000:
+            return value
+        case "caps", dict():
+            return _lowered(value, own.get("caps"), caps)
+        case _:
+            return None
+
+
+def _lowered(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:
+    """Limits that are nowhere above the user's own; None where they are no limits."""
+    try:
+        roof = Limits.model_validate({**caps.model_dump(), **(own if isinstance(own, dict) else {})})
+        return Limits.model_validate({**roof.model_dump(), **found}).capped(roof).model_dump()
+    except ValidationError:
+        return None
