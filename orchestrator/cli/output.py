@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import click
+
 from shared.errors import Misconfigured
 from shared.visible import visible, visible_block, visible_json
 
@@ -26,6 +28,11 @@ def json_line(text: str) -> None:
 def content(text: str) -> None:
     """A patch or an artifact: byte for byte where a file or program takes it, made visible on a terminal."""
     _write(visible_block(text) if sys.stdout.isatty() else text.encode(), err=False)
+
+
+def confirmed(question: str) -> bool:
+    """Asks on the terminal; no is the default."""
+    return click.confirm(visible(question), err=True)
 
 
 def _write(text: str | bytes, err: bool) -> None:

@@ -61,7 +61,7 @@ def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
         output.line(line, err=True)
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked without a terminal; look at what is shown, then give --yes")
-    if not yes and not click.confirm(f"Trust {count(len(files), 'file')} as shown?", err=True):
+    if not yes and not output.confirmed(f"Trust {count(len(files), 'file')} as shown?"):
         return Exit.CANCELLED
     records.record(folder, files)
     output.line(f"{folder} is trusted: {count(len(files), 'file')}")
