@@ -17,7 +17,7 @@ from shared.delegation import Artifact, DelegationRequest, Limits, Status, Termi
 from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.keys import INDEX, PRUNE, artifacts_key, children_key, keys_of, record_key
+from shared.keys import INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
 from shared.runs import PAGE, RECORD, RELEASE, RENEW, WRITING, Claim, RunStore
 from shared.wire import now
 from shared.writing import Writing
@@ -132,8 +132,13 @@ async def test_a_claim_whose_answer_was_lost_can_be_made_again(store: RunStore) 
     assert (first.fence, first.attempt) == (again.fence, again.attempt) == ("1:token", 1)
 
 
-async def test_nobody_claims_what_is_gone(store: RunStore) -> None:
+async def test_nobody_claims_what_is_gone_or_held_whether_it_works_or_waits(store: RunStore) -> None:
     assert await store.claim(new_id(), "token", "worker-1", LEASE) is None
+    held = await claimed(store)
+    for status in ("running", "waiting"):
+        await store.redis.hset(record_key(held.id), "status", status)
+        assert await store.claim(held.id, "another", "worker-2", LEASE) is None
+        assert (await store.get(held.id)).attempt == 1
 
 
 @pytest.mark.requirement("P-13")
@@ -196,14 +201,16 @@ async def test_a_worker_that_lost_its_fence_leaves_no_artifact(store: RunStore, 
     assert not await store.redis.exists(artifacts_key(claim.id))
 
 
-async def test_renewing_tells_held_lost_and_cancelled_apart(store: RunStore, pipe: Pipe) -> None:
-    held, lost, cancelled = [await claimed(store) for _ in range(3)]
+async def test_renewing_tells_held_lost_cancelled_and_finished_apart(store: RunStore, pipe: Pipe) -> None:
+    held, lost, cancelled, finished = [await claimed(store) for _ in range(4)]
     await store.redis.hset(record_key(lost.id), "fence", "9:other")
     assert await store.cancel(cancelled.id) == "asked"
-    claims = [held, lost, cancelled]
+    await write(pipe, finished, ending(finished, 2))
+    claims = [held, lost, cancelled, finished]
     keys = ["deputize:leases", *(record_key(claim.id) for claim in claims)]
     args = [10_000, *(part for claim in claims for part in (claim.id, claim.fence))]
-    assert await pipe.script(RENEW, keys, args) == [0, 1, 2]
+    assert await pipe.script(RENEW, keys, args) == [0, 1, 2, 0]
+    assert await store.redis.zscore(LEASES, finished.id) is None
 
 
 @pytest.mark.requirement("P-15")

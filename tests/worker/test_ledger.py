@@ -12,6 +12,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.connection import Pipe
 from shared.delegation import DelegationRequest, EmptyWorkspace
 from shared.ids import new_id
+from shared.keys import ledger_key
 from shared.runs import WRITING, RunStore
 from tests.waiting import until
 from worker.emit import Emitter
@@ -32,10 +33,12 @@ class Desk:
         self.emitter = Emitter(pipe, claim, [], lambda: None)
         self.ledger = Ledger(self.emitter, {})
 
+    async def kept(self) -> dict[str, str]:
+        return await self.store.redis.hgetall(ledger_key(self.claim.id))
+
     async def after_a_crash(self) -> Ledger:
         await self.emitter.settled()
-        kept = await self.store.redis.hgetall(f"deputize:run:{{{self.claim.id}}}:ledger")
-        return Ledger(self.emitter, kept)
+        return Ledger(self.emitter, await self.kept())
 
     async def begin(self, name: str, **arguments: Any) -> tuple[AnyTool, Any]:
         tool = TOOLS[name]
@@ -161,3 +164,25 @@ async def test_reading_is_simply_done_again(desk: Desk) -> None:
     params = tool.parse({"path": "a.txt"})
     await desk.ledger.start("c1", tool, params, desk.context)
     assert await desk.settled(tool, params) is None
+
+
+async def test_that_a_call_begins_is_kept_before_it_can_have_an_effect(desk: Desk) -> None:
+    await desk.begin("bash", command="true")
+    assert list(await desk.kept()) == ["c1"]
+
+
+async def test_of_a_call_that_only_reads_nothing_is_kept_and_nothing_is_waited_for(desk: Desk) -> None:
+    tool, params = await desk.begin("read_file", path="a.txt")
+    await desk.emitter.settled()
+    assert await desk.kept() == {}
+    started = Ledger(desk.emitter, {"c1": '{"state": "started", "facts": {}}'})
+    assert await started.settle("c1", tool, params, desk.context) is None
+
+
+async def test_an_answered_turn_is_forgotten_by_the_attempt_that_took_it_over(desk: Desk) -> None:
+    tool, params = await desk.begin("write_file", path="a.txt", content="x")
+    desk.ledger.finish("c1", await tool.run(desk.context, params))
+    again = await desk.after_a_crash()
+    assert (again.known("c1"), again.known("c2")) == (True, False)
+    again.clear()
+    assert (again.known("c1"), again.finished("c1")) == (False, None)

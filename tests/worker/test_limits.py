@@ -26,7 +26,7 @@ def calls(*names: str) -> list[Call]:
 def test_as_many_turns_as_allowed_and_not_one_more() -> None:
     counter = meter(max_turns=3)
     assert [counter.begin_turn() for _ in range(3)] == [1, 2, 3]
-    with pytest.raises(LimitReached, match="maxTurns 3") as reached:
+    with pytest.raises(LimitReached, match=r"^maxTurns 3 reached$") as reached:
         counter.begin_turn()
     assert reached.value.reason is TerminationReason.MAX_TURNS
 
@@ -36,7 +36,7 @@ def test_as_many_calls_as_allowed_and_not_one_more() -> None:
     counter = meter(max_tool_calls=2)
     assert [counter.take_call() for _ in range(4)] == [True, True, False, False]
     assert counter.tool_calls == 2
-    with pytest.raises(LimitReached, match="maxToolCalls 2"):
+    with pytest.raises(LimitReached, match=r"^maxToolCalls 2 reached$"):
         counter.begin_turn()
 
 
@@ -161,6 +161,27 @@ def test_a_reply_that_cannot_fit_the_budget_is_not_asked_for() -> None:
     with pytest.raises(LimitReached, match="maxTokens 1000") as reached:
         meter(max_tokens=1000).output_allowance(prompt_tokens=990, wanted=16_000)
     assert reached.value.reason is TerminationReason.BUDGET
+
+
+def test_the_smallest_reply_worth_asking_for_is_64_tokens() -> None:
+    rate = Price(input=0, output=1, cache_read=0, cache_write=0)
+    for counter in (meter(max_tokens=1000), meter(rate, max_cost_usd=1e-3)):
+        prompt = 936 if counter.price is None else 0
+        counter.spend(Usage() if counter.price is None else Usage(output_tokens=936))
+        assert counter.output_allowance(prompt, wanted=16_000) == 64
+        counter.spend(Usage(output_tokens=1))
+        with pytest.raises(LimitReached):
+            counter.output_allowance(prompt, wanted=16_000)
+
+
+def test_what_cannot_pay_for_the_smallest_reply_is_not_lent() -> None:
+    assert meter(max_tokens=64).lend("a", Limits(max_tokens=1000), 1).max_tokens == 64
+    with pytest.raises(LimitReached, match=r"^maxTokens 63 reached$"):
+        meter(max_tokens=63).lend("a", Limits(max_tokens=1000), 1)
+
+
+def test_a_lot_of_money_is_counted_to_the_last_token() -> None:
+    assert meter(PRICE, max_cost_usd=100).output_allowance(prompt_tokens=1000, wanted=1 << 30) == 9_999_750
 
 
 def test_money_is_reserved_before_it_is_spent() -> None:

@@ -10,6 +10,7 @@ from shared.delegation import ApprovalMode
 from shared.errors import ErrorType
 from worker.policy import RULES, judgement, verdict_on
 from worker.policy.base import CallView, Decision, Rule, Situation, Verdict, decide, when_nobody_can_answer
+from worker.policy.changing import changing
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -224,3 +225,30 @@ def test_a_tool_that_the_operator_trusts_needs_nobodys_approval() -> None:
         ApprovalMode.SANDBOXED: Decision.ALLOW,
         ApprovalMode.AUTO: Decision.ALLOW,
     }
+
+
+@pytest.mark.parametrize(
+    ("call", "source", "why"),
+    [
+        (call_of(Kind.EDIT), "builtin", "some_edit changes something (edit)"),
+        (call_of(Kind.OTHER), "discovered", "some_other changes something (other)"),
+        (call_of(Kind.OTHER), "mcp", "some_other acts outside the workspace"),
+        (call_of(Kind.FETCH), "builtin", "some_fetch acts outside the workspace"),
+        (call_of(Kind.FETCH, hosts=("a.example", "b.example")), "builtin", "some_fetch talks to a.example, b.example"),
+    ],
+)
+def test_a_question_says_what_it_is_about_and_which_rule_asks(call: CallView, source: str, why: str) -> None:
+    call.tool.source = source
+    verdict = verdict_on(call, Situation(ApprovalMode.ASK))
+    assert (verdict.decision, verdict.reason, verdict.rule) == (Decision.ASK, why, "changing")
+
+
+def test_a_permission_names_the_rule_that_gave_it() -> None:
+    fetch, trusted = call_of(Kind.FETCH, hosts=("a.example",)), call_of(Kind.OTHER)
+    trusted.tool.trusted = True
+    situation = Situation(ApprovalMode.ASK, None, ["a.example"])
+    assert [verdict_on(call, situation).rule for call in (fetch, trusted)] == ["granted", "granted"]
+
+
+def test_the_rule_about_changes_has_no_opinion_of_what_changes_nothing() -> None:
+    assert [changing(call_of(kind), Situation(ApprovalMode.ASK)) for kind in LOOKING] == [None] * len(LOOKING)
