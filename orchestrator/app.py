@@ -16,7 +16,11 @@ from orchestrator import openapi, problems
 from orchestrator.auth import authorized
 from orchestrator.binding import check_binding
 from orchestrator.delegations import Delegations
+from orchestrator.guard import check_origin
+from orchestrator.places import Places
+from orchestrator.protocol import SAFE_HEADERS
 from orchestrator.routes import OPEN, ROUTERS
+from shared.errors import Refused
 from shared.ids import new_id
 from shared.log import log
 from shared.settings import Settings
@@ -50,6 +54,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.settings = settings
+    app.state.places = Places(settings.max_streams)
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(authorized)])
@@ -58,7 +63,8 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
 
 
 class EveryRequest:
-    """Gives each answer its request id, keeps it out of caches, and turns our own mistakes into a plain 500."""
+    """Judges where a request comes from, gives each answer its request id and what browsers must know of it, and turns
+    our own mistakes into a plain 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -77,10 +83,17 @@ class EveryRequest:
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers.setdefault("Cache-Control", "no-cache")
+                for name, value in SAFE_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            await self._app(scope, receive, marked)
+            try:
+                check_origin(scope["method"], Headers(scope=scope))
+            except Refused as refusal:
+                await problems.refusal_of(refusal)(scope, receive, marked)
+                return
+            await self._app(_as_get(scope), receive, marked)
         except ClientDisconnect:
             return  # nobody is left to answer
         except Exception:
@@ -89,6 +102,11 @@ class EveryRequest:
             if started:
                 raise  # the server must break the connection: half an answer may not look like a whole one
             await problems.unexpected(request_id)(scope, receive, marked)
+
+
+def _as_get(scope: Scope) -> Scope:
+    """HEAD is answered as GET is; the server leaves the body out. ``head`` says so to answers without an end."""
+    return {**scope, "method": "GET", "head": True} if scope["method"] == "HEAD" else scope
 
 
 def _request_id(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Who may call: holders of the token; without a configured token only this machine's own programs."""
+"""Who may call: holders of the token; where the operator wants none, this machine's own programs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 
 from orchestrator.binding import is_loopback
+from orchestrator.guard import host_of
 from shared.errors import Unauthorized
 from shared.settings import Settings
 
@@ -32,7 +33,7 @@ async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredent
 def _same_machine(request: Request) -> None:
     # A page in a browser of this machine reaches loopback too, through a name of its own that points here.
     # Its requests carry that name; a program's do not.
-    if not is_loopback(request.url.hostname or ""):
+    if not is_loopback(host_of(request.headers)):
         raise Unauthorized(
             "without a token the service answers only to requests for localhost; set DEPUTIZE_TOKEN there and here"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -21,6 +22,17 @@ class NotJson(Refused):
 
     status = 415
     title = "Unsupported media type"
+
+
+class TooSlow(Refused):
+    """Half a body holds a connection, and what came of it: nobody may do that for long."""
+
+    status = 408
+    title = "Request timeout"
+
+
+BYTES_PER_SECOND = 64 * 1024
+"""The slowest pace at which a large body may come."""
 
 
 def body_of(model: type[M], cap: int) -> Callable[[Request], Awaitable[M]]:
@@ -46,11 +58,18 @@ async def _read(request: Request, cap: int) -> bytes:
     if declared.isdecimal() and int(declared) > cap:
         raise _too_large(int(declared), cap)
     body = bytearray()
-    async with aclosing(request.stream()) as chunks:
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > cap:
-                raise _too_large(len(body), cap)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    patience: float = request.app.state.settings.body_seconds
+    try:
+        async with asyncio.timeout(patience) as limit, aclosing(request.stream()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > cap:
+                    raise _too_large(len(body), cap)
+                limit.reschedule(min(loop.time(), began + len(body) / BYTES_PER_SECOND) + patience)
+    except TimeoutError:
+        raise TooSlow("the body did not come in time; send it at once") from None
     return bytes(body)
 
 

@@ -73,11 +73,11 @@ class Keeper:
         self._listening = listen(settings.host, port)
         flower = Flower() if wanted.flower else None
         # Whoever uses this stack finds the token in stack.json, which only its user can read.
-        token = settings.token.get_secret_value() if settings.token else secrets.token_urlsafe(32)
+        made = "" if settings.no_token else secrets.token_urlsafe(32)
         self.info = StackInfo(
             pid=os.getpid(),
             url=url_of(self._listening),
-            token="" if settings.no_token else token,
+            token=settings.token.get_secret_value() if settings.token else made,
             redis_url=redis_url,
             flower_url=flower.url if flower else None,
             workers=wanted.workers,

@@ -49,6 +49,10 @@ def name_of(error: type[Exception]) -> str:
 
 
 async def _refused(_: Request, error: Refused) -> Response:
+    return refusal_of(error)
+
+
+def refusal_of(error: Refused) -> Response:
     headers = {"WWW-Authenticate": 'Bearer realm="deputize"'} if isinstance(error, Unauthorized) else None
     return answer(
         Problem(
@@ -63,6 +67,10 @@ async def _refused(_: Request, error: Refused) -> Response:
 
 
 async def _unavailable(_: Request, error: Unavailable) -> Response:
+    return away(error)
+
+
+def away(error: Unavailable) -> Response:
     status = HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, OutOfSpace) else HTTPStatus.SERVICE_UNAVAILABLE
     return answer(
         Problem(type=name_of(type(error)), title=status.phrase.capitalize(), status=status, detail=str(error)),
@@ -142,7 +150,9 @@ def install(app: FastAPI) -> None:
 MEANING: dict[int | str, str] = {
     400: "The body is not JSON",
     401: "No token, or not the service's",
+    403: "Sent by a page of another origin",
     404: "No such delegation",
+    408: "The body did not come in time",
     413: "Over a size cap; the detail names it",
     415: "The body is not sent as JSON",
     422: "A field is wrong, or the idempotency key stands for another body",
@@ -153,7 +163,7 @@ MEANING: dict[int | str, str] = {
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """A route's ``responses``: the problems it may answer with, besides those that any route may."""
-    return {code: refusal(code) for code in (*sorted({401, 503, *statuses}), "default")}
+    return {code: refusal(code) for code in (*sorted({401, 403, 503, *statuses}), "default")}
 
 
 def refusal(code: int | str) -> dict[str, Any]:

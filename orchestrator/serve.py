@@ -11,8 +11,10 @@ from functools import partial
 import uvicorn
 
 from orchestrator.app import create_app
+from orchestrator.binding import TRUSTED
 from orchestrator.delegations import open_service
 from orchestrator.listening import listen, url_of
+from orchestrator.protocol import BoundedProtocol, most_connections
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.process_memory import keep_memory_private
@@ -31,8 +33,13 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
         log.info("listening on %s", url_of(bound))
+        if settings.token is None:
+            log.warning("no token is asked for: %s", TRUSTED)
+        BoundedProtocol.MOST = most_connections()
         config = uvicorn.Config(
             app,
+            http=BoundedProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,

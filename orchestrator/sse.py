@@ -10,6 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from orchestrator import problems
+from orchestrator.places import Places
 from shared.errors import Unavailable
 from shared.events import Envelope
 from shared.log import log
@@ -32,19 +34,32 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, follower: AsyncGenerator[Envelope], numbered: bool = True, keepalive: float = KEEPALIVE_SECONDS
+        self,
+        follower: AsyncGenerator[Envelope],
+        places: Places,
+        numbered: bool = True,
+        keepalive: float = KEEPALIVE_SECONDS,
     ) -> None:
         # X-Accel-Buffering: a proxy that collects events would turn live into late.
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._follower = follower
+        self._places = places
         self._numbered = numbered
         self._keepalive = keepalive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._places.one():
+                await self._stream(scope, receive, send)
+        except Unavailable as full:
+            await problems.away(full)(scope, receive, send)
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            await unless_gone(receive, self._write(send))
+            if not scope.get("head"):
+                await unless_gone(receive, self._write(send))
         except ClientDisconnect:
             return
         except asyncio.CancelledError:

@@ -6,7 +6,8 @@
     │   ├── TooLarge             over a size cap (HTTP 413, exit code 2)
     │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
     │   ├── Conflict             the same idempotency key with another body (HTTP 422), or already decided (409)
-    │   └── Unauthorized         no or wrong token (HTTP 401, exit code 3)
+    │   ├── Unauthorized         no or wrong token (HTTP 401, exit code 3)
+    │   └── Forbidden            sent by a page of another origin (HTTP 403, exit code 2)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
     │   └── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
@@ -73,6 +74,13 @@ class KeyReused(Conflict):
 class Unauthorized(Refused):
     status = 401
     title = "Unauthorized"
+
+
+class Forbidden(Refused):
+    """A page of another origin sent the request; who is behind it does not matter."""
+
+    status = 403
+    title = "Forbidden"
 
 
 class Unavailable(DeputizeError):

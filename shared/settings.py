@@ -50,7 +50,7 @@ class Settings(BaseModel):
     url: str | None = None
     token: SecretStr | None = None
     no_token: bool = False
-    """Every user and program of this machine is trusted: the API asks for no token, and listens on loopback only."""
+    """Where no token is set: true lets every user and program of this machine in, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
     context_tokens: int | None = Field(default=None, ge=1000)
@@ -59,6 +59,10 @@ class Settings(BaseModel):
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: list[Path] | None = None
     """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
+    max_streams: int = Field(default=5000, ge=1)
+    """How many event streams and long polls the API serves at a time."""
+    body_seconds: float = Field(default=20, gt=0)
+    """How long the API waits for a small request's body, and for the next piece of a large one."""
     concurrency: int = Field(default=200, ge=1, le=20000)
     queues: list[str] = ["deputize"]
     mcp_config: Path | None = None

@@ -27,6 +27,7 @@ COMMANDS = {
     "serve": ("stack:serve", "Run the API alone."),
     "worker": ("stack:worker", "Run one worker alone."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
+    "token": ("token:token", "Print the token of this machine's stack."),
     "doctor": ("doctor:doctor", "Check this machine and the service, and say what to mend."),
 }
 """Name: where it is, and its line in the help. A new command is one line here."""

@@ -76,13 +76,17 @@ def _disk(settings: Settings) -> Row:
 
 
 def _token(settings: Settings) -> Row:
-    from orchestrator.binding import check_binding
+    from orchestrator.binding import TRUSTED, check_binding, is_loopback
 
+    if settings.token is not None:
+        return Row("✓", "token", "set")
+    if not settings.no_token and is_loopback(settings.host):
+        return Row("✓", "token", "none set: the stack on this machine makes its own; `serve` wants DEPUTIZE_TOKEN")
     try:
         check_binding(settings)
     except Misconfigured as error:
         return Row("✗", "token", f"none, and the API is to listen on {settings.host}", str(error))
-    return Row("✓", "token", "set" if settings.token else "none: the API answers this machine only")
+    return Row("!", "token", f"none: {TRUSTED}", "unset DEPUTIZE_NO_TOKEN")
 
 
 def _model(settings: Settings) -> Row:

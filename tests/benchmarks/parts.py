@@ -158,7 +158,9 @@ async def open_parts() -> AsyncGenerator[Parts]:
 def settings_for(folder: Path, redis_url: str, model_url: str) -> Settings:
     environment = {"ANTHROPIC_BASE_URL": model_url, "ANTHROPIC_API_KEY": "benchmark-key"}
     home = folder / "home"
-    return Settings.load(environ=environment, redis_url=redis_url, home=home, local=True, log_level="WARNING")
+    return Settings.load(
+        environ=environment, redis_url=redis_url, home=home, local=True, log_level="WARNING", no_token=True
+    )
 
 
 def write_source(folder: Path) -> Path:

@@ -10,17 +10,23 @@ from typing import Any
 import uvicorn
 
 from orchestrator.app import create_app
+from orchestrator.protocol import BoundedProtocol
 from shared.settings import Settings
 from tests.waiting import until
 
 
 def settings(**fields: Any) -> Settings:
-    """Settings of nobody's environment."""
-    return Settings(**fields)
+    """Settings of nobody's environment; a test that says nothing of a token needs none."""
+    return Settings(**{"no_token": True} | fields)
 
 
 @asynccontextmanager
-async def served(service: Any, using: Settings | None = None, port: int = 0) -> AsyncIterator[str]:
+async def served(
+    service: Any,
+    using: Settings | None = None,
+    port: int = 0,
+    protocol: type[asyncio.Protocol] = BoundedProtocol,
+) -> AsyncIterator[str]:
     """The URL of an application over ``service``: an object with the verbs, or a function that opens one."""
 
     @asynccontextmanager
@@ -28,7 +34,9 @@ async def served(service: Any, using: Settings | None = None, port: int = 0) -> 
         yield service
 
     app = create_app(service if callable(service) else as_it_is, using or settings())
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, timeout_graceful_shutdown=0)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=port, log_config=None, timeout_graceful_shutdown=0, http=protocol
+    )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started or serving.done())

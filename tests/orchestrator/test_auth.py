@@ -44,8 +44,10 @@ def test_without_a_token_it_does_not_start_where_others_can_reach_it(host: str) 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
-def test_without_a_token_it_starts_on_loopback(host: str) -> None:
+def test_without_a_token_it_starts_on_loopback_where_that_was_asked_for(host: str) -> None:
     create_app(FakeService, settings(host=host))
+    with pytest.raises(Misconfigured, match=r"DEPUTIZE_TOKEN.*--no-token"):
+        create_app(FakeService, settings(host=host, no_token=False))
 
 
 async def test_without_a_token_a_name_that_points_here_is_refused(http: httpx2.AsyncClient) -> None:

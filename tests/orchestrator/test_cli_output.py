@@ -54,7 +54,7 @@ FOLLOWING = {
     "watch": [["watch", ID], ["watch", ID, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker"}
+SERVERS = {"up", "serve", "worker", "token"}
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from orchestrator.cli.demo import parts
@@ -17,8 +18,9 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> None:
     here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
-    async with started("up", "--port", "0", "--workers", "2", **here) as stack:
+    async with started("up", "--port", "0", "--workers", "2", "--flower", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
+        await _only_its_user_is_let_in(tmp_path, **here)
         done = await deputize("run", "Look around", "--json", **here)
         result = ToolAgentResult.model_validate_json(done.out)
         assert (done.code, result.success) == (1, False)
@@ -37,8 +39,33 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     said = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert said["API"].startswith("http://127.0.0.1:")
     assert said["Workers"].startswith("2,")
-    assert "--flower" in said["Flower"]
+    assert "deputize token" in said["Token"]
+    assert "@" not in done.out  # what is printed here is read by others, too
+    assert f"flower_url in {tmp_path}/stack.json" in said["Flower"]
     assert "Ctrl-C" in said["Stop"]
+
+
+async def _only_its_user_is_let_in(home: Path, **here: str) -> None:
+    url = json.loads((home / "stack.json").read_text())["url"]
+    token = (await deputize("token", **here)).out.strip()
+    assert len(token) > 30
+    async with httpx2.AsyncClient(base_url=url) as http:
+        assert (await http.get("/v1/delegations")).status_code == 401
+        assert (await http.get("/v1/delegations", headers={"Authorization": f"Bearer {token}"})).status_code == 200
+    assert home.stat().st_mode & 0o077 == 0
+    assert [path.name for path in home.iterdir() if path.is_file() and path.stat().st_mode & 0o077] == []
+
+
+async def test_without_a_token_up_says_whom_that_trusts(tmp_path: Path) -> None:
+    here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
+    async with started("up", "--port", "0", "--no-token", **here) as stack:
+        await until(lambda: b"Stop" in stack.out, 60)
+        assert b"every user and every program of this machine" in stack.out
+        assert (await deputize("list", **here)).code == 0
+        done = await deputize("token", **here)
+        assert (done.code, "--no-token" in done.err) == (3, True)
+        stack.interrupt()
+        await stack.done()
 
 
 async def test_the_demo_shows_three_delegations_and_what_is_true_of_them(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from pydantic import ValidationError
 
 from shared.delegation import Delegation, DelegationRequest, StepType, ToolAgentResult, ToolAgentStep
-from shared.errors import Conflict, KeyReused, NotFound, Refused, TooLarge, Unavailable
+from shared.errors import Conflict, Forbidden, KeyReused, NotFound, Refused, TooLarge, Unavailable
 from shared.events import AnyEvent, Envelope
 from shared.wire import Wire
 from tests.orchestrator.fake_service import FakeService
@@ -142,6 +142,7 @@ RAISED: dict[str, Exception] = {
     "too-large": TooLarge("task and context are 1,048,577 bytes together; the cap is 1,048,576"),
     "conflict": Conflict("already answered"),
     "refused": Refused("no"),
+    "forbidden": Forbidden("a page of another origin sent this request"),
     "unavailable": Unavailable("Redis does not answer; try again in a moment"),
     "unexpected": RuntimeError("nobody may read this"),
 }
