@@ -10,10 +10,10 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from shared.connection import AWAY
+from shared.background import RepeatedCause, essential
+from shared.connection import REDIS_ERRORS
 from shared.events import Envelope, RunFinished
 from shared.keys import EVENTS, channel
-from shared.log import log
 from shared.runs import RunStore
 
 Inbox = asyncio.Queue["str | None"]
@@ -34,7 +34,7 @@ class Bus:
         self._ready: dict[str, asyncio.Event] = {}
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._keep_listening(), name="bus")
+        self._task = essential(self._keep_listening(), "bus")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -51,7 +51,7 @@ class Bus:
         ready = self._ready.setdefault(name, asyncio.Event())
         try:
             if first and self._pubsub is not None:
-                with suppress(*AWAY):
+                with suppress(*REDIS_ERRORS):
                     await asyncio.shield(self._pubsub.subscribe(name))
             await ready.wait()
             yield inbox
@@ -65,11 +65,12 @@ class Bus:
             del self._listeners[name]
             self._ready.pop(name, None)
             if self._pubsub is not None:
-                with suppress(*AWAY):
+                with suppress(*REDIS_ERRORS):
                     await asyncio.shield(self._pubsub.unsubscribe(name))
 
     async def _keep_listening(self) -> None:
         delay = 0.05
+        trouble = RepeatedCause("this process does not hear Redis: no live events, no requests to cancel")
         while True:
             pubsub = self._redis.pubsub()
             try:
@@ -77,14 +78,18 @@ class Bus:
                 await pubsub.subscribe("deputize:bus")
                 # From here on listeners subscribe themselves; those that came before are subscribed now.
                 self._pubsub = pubsub
+                awaited = {"deputize:bus", *self._listeners}
                 if self._listeners:
                     await pubsub.subscribe(*self._listeners)
                 self._tell_all(None)
-                delay = 0.05
                 async for message in pubsub.listen():
                     self._deliver(message)
-            except AWAY as error:
-                log.warning("subscription lost, mending it", extra={"cause": str(error)})
+                    awaited.discard(message["channel"])
+                    if not awaited:
+                        delay = 0.05
+                        trouble.works()
+            except REDIS_ERRORS as error:
+                trouble.failed(error)
             finally:
                 self._pubsub = None
                 with suppress(Exception):

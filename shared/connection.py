@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -25,12 +26,19 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from shared.log import log
+from shared.background import RepeatedCause, essential
 
 T = TypeVar("T")
 
 AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """What Redis being away looks like: trying again later is right, and every script bears it."""
+REDIS_ERRORS = (RedisError, OSError)
+"""Whatever Redis can answer or fail with. Background work bears all of it: it says the cause and tries again."""
+REFUSALS = re.compile(
+    "(BUSY|CLUSTERDOWN|DENIED|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY|TRYAGAIN|WRONGPASS) "
+    "|.*ACL failure in script"
+)
+"""How a server begins that refuses for now: it is full, read-only or busy, or its permissions are to be mended."""
 ANSWER_SECONDS = 5.0
 """How long a round trip may take; after it Redis is away."""
 PACE_SECONDS = 0.004
@@ -53,6 +61,15 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
         retry=Retry(NoBackoff(), 1),
         max_connections=1000,
     )
+
+
+def refuses_for_now(answer: Any) -> bool:
+    """Whether an error says something of the server's state, and nothing of the command."""
+    if isinstance(answer, AWAY):
+        return True
+    if not isinstance(answer, ResponseError):
+        return False
+    return REFUSALS.match(f"{answer.status_code} {answer}" if answer.status_code else str(answer)) is not None
 
 
 async def undisturbed(work: Awaitable[T]) -> T:
@@ -111,10 +128,11 @@ class Pipe:
         self._hurried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._connection: Any = None
+        self._trouble = RepeatedCause("Redis does not take what is written")
         self.away = False
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._pump(), name="pipe")
+        self._task = essential(self._pump(), "pipe")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -166,10 +184,11 @@ class Pipe:
             try:
                 answers = await self._send(batch)
                 self.away, delay = False, 0.05
-            except AWAY as error:
-                if not self.away:
-                    log.warning("redis is away; %d writes wait", len(self._jobs), extra={"cause": str(error)})
+                self._trouble.works()
+            except REDIS_ERRORS as error:
+                self._trouble.failed(error)
                 self.away, self._loaded = True, False
+                self._drop_transient()
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
                 continue
@@ -177,26 +196,35 @@ class Pipe:
                 self._jobs.popleft()
                 _settle(job, answer)
 
+    def _drop_transient(self) -> None:
+        """What is only published would come twice, or too late."""
+        for job in self._jobs:
+            if job.transient:
+                job.done.cancel()
+        self._jobs = deque(job for job in self._jobs if not job.transient)
+
     async def _send(self, batch: list[_Job]) -> list[Any]:
         """One round trip. On the connection itself: the client's own pipeline costs more than what it sends."""
         async with asyncio.timeout(ANSWER_SECONDS):
             if self._connection is None:
                 self._connection = await self._redis.connection_pool.get_connection()
-            if not self._loaded:
-                await self._say([("SCRIPT", "LOAD", script.source) for script in self._scripts])
+            fresh = not self._loaded
+            if fresh:
+                loaded = await self._say([("SCRIPT", "LOAD", script.source) for script in self._scripts])
+                if refusal := next((answer for answer in loaded if isinstance(answer, ResponseError)), None):
+                    raise refusal
                 self._loaded = True
             answers = await self._say([job.command for job in batch])
-        if any(isinstance(answer, NoScriptError) for answer in answers):
+        if not fresh and any(isinstance(answer, NoScriptError) for answer in answers):
             # A server that was restarted behind our back: nothing of what it refused has been done.
             self._loaded = False
             return await self._send(batch)
-        away = next((answer for answer in answers if isinstance(answer, AWAY)), None)
-        if away is not None:
-            raise away
+        if (refusal := next(filter(refuses_for_now, answers), None)) is not None:
+            raise refusal
         return answers
 
     async def _say(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What Redis answers to each command; what it refuses is an answer too. Raises one of ``AWAY``."""
+        """What Redis answers to each command; what it refuses is an answer too. Raises one of ``REDIS_ERRORS``."""
         await self._connection.send_packed_command(b"".join(map(pack_command, commands)))
         return [await self._answer() for _ in commands]
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import redis
 
 from shared import log
+from shared.access import check_access, explained
 from shared.errors import DeputizeError, Misconfigured, Unavailable
 from shared.process_memory import keep_memory_private
 from shared.queue import create_app
@@ -60,11 +61,11 @@ def reach(redis_url: str) -> None:
     with client:
         while True:
             try:
-                client.ping()
+                check_access(client)
                 return
-            except redis.AuthenticationError as error:
-                raise Misconfigured(f"redis_url: {error}") from None
             except redis.RedisError as error:
+                if refusal := explained(error):
+                    raise refusal from None
                 if time.monotonic() > deadline:
                     raise Unavailable(f"Redis does not answer: {error}. Is DEPUTIZE_REDIS_URL right?") from None
             threading.Event().wait(0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.connection import AWAY
+from shared.connection import REDIS_ERRORS
 from shared.delegation import Step
 from shared.errors import Fenced
 from shared.events import StepCompleted, StepStarted
@@ -35,7 +35,7 @@ async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[St
     """
     try:
         kept = [envelope.event for envelope in await store.events(claim.id)]
-    except AWAY as error:
+    except REDIS_ERRORS as error:
         raise Fenced from error
     steps.ended = [event.step for event in kept if isinstance(event, StepCompleted)]
     ended = {step.id for step in steps.ended}

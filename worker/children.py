@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from shared.bus import RECHECK_SECONDS, Inbox
-from shared.connection import AWAY, undisturbed
+from shared.connection import REDIS_ERRORS, undisturbed
 from shared.delegation import (
     Delegation,
     DelegationRequest,
@@ -264,6 +264,6 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await undisturbed(ask())
-        except AWAY:
+        except REDIS_ERRORS:
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)

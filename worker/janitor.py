@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from shared.background import RepeatedCause
 from shared.bus import Bus
-from shared.connection import AWAY, undisturbed
+from shared.connection import REDIS_ERRORS, undisturbed
 from shared.errors import Unavailable
 from shared.keys import PRUNE
 from shared.log import log
@@ -44,12 +45,14 @@ class Janitor:
         self._send = send
 
     async def requeue_forever(self) -> None:
+        trouble = RepeatedCause("nobody looks for lost runs here")
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
                 await undisturbed(self.requeue())
-            except (*AWAY, Unavailable) as error:
-                log.debug("janitor waits for redis: %s", error)
+                trouble.works()
+            except (*REDIS_ERRORS, Unavailable) as error:
+                trouble.failed(error)
 
     async def requeue(self) -> int:
         """Fences off what lapsed and sends tickets for what waits; gives their number."""
@@ -78,8 +81,8 @@ class Janitor:
                     pass
                 try:
                     await undisturbed(self.sweep(older_than, gone))
-                except AWAY as error:
-                    log.debug("janitor waits for redis: %s", error)
+                except REDIS_ERRORS as error:
+                    log.warning("files that nobody needs stay for now: %s", error)
 
     async def sweep(self, older_than: float, pruned: Collection[str] = ()) -> int:
         """Deletes the files of what ended more than ``older_than`` seconds ago or was pruned; gives their number."""

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 import uvloop
 from celery import Celery
 from celery.concurrency.base import BasePool
+from celery.worker import state
 
 from shared.errors import DeputizeError
 from worker.job import CLEANUP_SECONDS, AsyncTask, Job, await_, share_request_stacks
@@ -90,6 +91,9 @@ class AsyncPool(BasePool):
         self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self._thread.start()
         try:
+            while not self._opened.done():
+                wait([self._opened], timeout=0.2)
+                state.maybe_shutdown()  # asked to stop while a service is still opening
             self._opened.result()
         except DeputizeError as error:  # its message says it all; Celery would add three tracebacks
             logger.critical("%s", error)

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from shared.bus import Bus
-from shared.connection import AWAY
+from shared.connection import REDIS_ERRORS
 from shared.keys import PRESENCE, presence_channel
 from shared.runs import RunStore
 
@@ -36,7 +36,7 @@ class Presence:
         async with self._bus.listen(presence_channel(self.owner)):
             await self._store.redis.zadd(PRESENCE, {self.owner: time.time()})
             yield
-        with suppress(*AWAY):
+        with suppress(*REDIS_ERRORS):
             await self._store.redis.zrem(PRESENCE, self.owner)
 
     async def lapse_absent(self) -> list[str]:

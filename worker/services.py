@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
-from shared.connection import AWAY, Pipe, connect, undisturbed
+from shared.connection import REDIS_ERRORS, Pipe, connect, undisturbed
 from shared.delegation import DirectoryWorkspace
 from shared.errors import WorkspaceLost
 from shared.keys import LEASES, record_key
@@ -145,7 +145,7 @@ class Services:
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def announce(self) -> None:
-        with suppress(*AWAY):
+        with suppress(*REDIS_ERRORS):
             await undisturbed(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
 
 
@@ -183,7 +183,7 @@ async def open_services(
         async with presence.shown(), _kept_up(services, janitor):
             yield services
         await close_models()
-        with suppress(*AWAY):
+        with suppress(*REDIS_ERRORS):
             await asyncio.wait_for(services.catalog.leave(name), 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import shutil
 import sys
@@ -120,9 +121,23 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
         yield Row("✗", "redis", f"does not answer: {error}", "start it, or set DEPUTIZE_REDIS_URL right")
         return
     yield Row("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
+    yield await asyncio.to_thread(_permissions, url)
     yield _eviction(info)
     yield _persistence(info)
     yield _clock(clock)
+
+
+def _permissions(url: str) -> Row:
+    import redis
+
+    from shared.access import NEEDED, check_access
+
+    try:
+        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
+            check_access(client)
+    except redis.RedisError as error:
+        return Row("✗", "acl", f"Redis refuses what the fleet does: {error}", NEEDED)
+    return Row("✓", "acl", "Redis lets us run scripts and subscribe")
 
 
 def _embedded(settings: Settings) -> Row:

@@ -130,13 +130,21 @@ async def broken_service(pool: AsyncPool) -> AsyncGenerator[None]:
     yield
 
 
+@asynccontextmanager
+async def stuck_service(pool: AsyncPool) -> AsyncGenerator[None]:
+    log.log.info("opening for ever")
+    await asyncio.Event().wait()
+    yield
+
+
 def main() -> int:
     global redis, progress  # noqa: PLW0603 - this module is the process
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--concurrency", type=int, default=50)
     parser.add_argument("--soft-seconds", type=float, default=1)
-    parser.add_argument("--broken", action="store_true")
+    parser.add_argument("--broken", action="store_const", dest="service", const=broken_service, default=service)
+    parser.add_argument("--stuck", action="store_const", dest="service", const=stuck_service)
     options = parser.parse_args()
     log.set_up("INFO")
     app = create_app(Settings.load(environ={}, shutdown_seconds=options.soft_seconds), options.url)
@@ -146,7 +154,7 @@ def main() -> int:
     app.task(run, name=TASK, base=AsyncTask, bind=True)
     for function in TASKS:
         app.task(function, name=function.__name__, base=AsyncTask, bind=True)
-    add_service(app, broken_service if options.broken else service)
+    add_service(app, options.service)
     return process.run(app, hostname, options.concurrency, ["deputize"], "INFO")
 
 

@@ -257,6 +257,13 @@ def test_a_service_that_cannot_open_is_a_clear_message_and_exit_code_3(start: Ca
     assert "Traceback" not in log
 
 
+def test_a_worker_that_is_still_opening_its_services_can_be_stopped(start: Callable[..., Worker]) -> None:
+    worker = start("--stuck")
+    until_sync(lambda: "opening for ever" in worker.log.read_text())
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.ends() == 0
+
+
 def test_what_blocks_the_loop_is_reported_with_its_place(worker: Worker) -> None:
     worker.send("block", 0.5)
     worker.sees("blocked")

@@ -1,0 +1,43 @@
+"""Background tasks that a process cannot do without: none of them ends in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+from shared.log import log
+
+
+def essential(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Starts ``work``. Where it fails, the cause is logged and the process asked to stop."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_ended)
+    return task
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        log.critical("%s failed, so this process stops", task.get_name(), exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class RepeatedCause:
+    """Logs why something does not work: once for each cause, and once more when it works again."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.cause = ""
+
+    def failed(self, error: BaseException) -> None:
+        cause = f"{type(error).__name__}: {error}"
+        if cause != self.cause:
+            self.cause = cause
+            log.warning("%s; trying again", self._what, extra={"cause": cause})
+
+    def works(self) -> None:
+        if self.cause:
+            log.info("mended: %s", self._what)
+        self.cause = ""

@@ -1,0 +1,133 @@
+"""A Redis that refuses (permissions, memory, disk): what runs bears it, says so once, and goes on when it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.checks import checked
+from shared.bus import Bus
+from shared.connection import Pipe, connect
+from shared.delegation import DelegationRequest, Limits
+from shared.ids import new_id
+from shared.keys import LEASES
+from shared.runs import RENEW, WRITING, RunStore
+from shared.settings import Settings
+from tests.redis_server import RedisProcess
+from tests.waiting import until
+from worker.__main__ import main
+
+WITHOUT_CHANNELS = ("ACL", "SETUSER", "default", "resetchannels")
+WITH_CHANNELS = ("ACL", "SETUSER", "default", "allchannels")
+
+
+@pytest.fixture
+async def operator(redis_process: RedisProcess) -> AsyncIterator[Any]:
+    """Another user of the server, who takes permissions away and gives them back."""
+    async with connect(redis_process.url) as default:
+        await default.execute_command("ACL", "SETUSER", "operator", "on", "nopass", "+@all", "~*", "&*")
+    url = redis_process.url.replace("unix://", "unix://operator:x@", 1)
+    async with connect(url) as client:
+        yield client
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    return [getattr(record, "cause", "") for record in caplog.records if words in record.getMessage()]
+
+
+@pytest.mark.requirement("P-13")
+async def test_a_bus_that_may_not_subscribe_says_so_once_and_hears_again_when_it_may(
+    redis_process: RedisProcess, operator: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "deputize")
+    async with connect(redis_process.url) as connection, Bus(connection) as bus, bus.listen("deputize:test") as before:
+        await operator.execute_command(*WITHOUT_CHANNELS)
+        await until(lambda: said(caplog, "does not hear Redis"))
+        entering = asyncio.create_task(_first(bus, "deputize:test2"))
+        await operator.execute_command(*WITH_CHANNELS)
+        await until(lambda: _published(operator, "deputize:test2"))
+        assert await asyncio.wait_for(entering, 10) == "news"
+        await until(lambda: _published(operator, "deputize:test"))
+        await until(lambda: not before.empty())
+        assert said(caplog, "mended")
+    causes = said(caplog, "does not hear Redis")
+    assert len(causes) == len(set(causes))
+    assert any("NoPermissionError" in cause for cause in causes)
+
+
+async def _first(bus: Bus, channel: str) -> str | None:
+    async with bus.listen(channel) as inbox:
+        while (message := await inbox.get()) is None:
+            pass
+        return message
+
+
+async def _published(operator: Any, channel: str) -> bool:
+    return await operator.publish(channel, "news") > 0
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow"),
+    [
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+        (("ACL", "SETUSER", "default", "-evalsha"), ("ACL", "SETUSER", "default", "+evalsha")),
+        (("ACL", "SETUSER", "default", "-script"), ("ACL", "SETUSER", "default", "+script")),
+        (("ACL", "SETUSER", "default", "resetkeys", "~other"), ("ACL", "SETUSER", "default", "allkeys")),
+        (("ACL", "SETUSER", "default", "-hset"), ("ACL", "SETUSER", "default", "+hset")),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), ("CONFIG", "SET", "min-replicas-to-write", "0")),
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+    ],
+)
+async def test_what_is_written_to_a_server_that_refuses_waits_and_is_written_later(
+    redis_process: RedisProcess,
+    operator: Any,
+    caplog: pytest.LogCaptureFixture,
+    refuse: tuple[str, ...],
+    allow: tuple[str, ...],
+) -> None:
+    request = DelegationRequest(task="do it")
+    async with connect(redis_process.url) as reading, connect(redis_process.url, timeout=None) as writing:
+        store = RunStore(reading, 60)
+        id = (await store.accept([(new_id(), request, Limits())], 30))[0].id
+        await operator.execute_command(*refuse)
+        async with Pipe(writing, WRITING) as pipe:
+            claiming = asyncio.create_task(store.claim(id, "token", "worker-1", 10, pipe=pipe))
+            await until(lambda: said(caplog, "does not take what is written"))
+            assert not claiming.done()
+            await operator.execute_command(*allow)
+            claim = await asyncio.wait_for(claiming, 20)
+    assert claim is not None
+    assert claim.attempt == 1
+
+
+async def test_a_mistake_in_a_command_is_an_answer_and_not_tried_again(redis_process: RedisProcess) -> None:
+    async with connect(redis_process.url) as client, connect(redis_process.url, timeout=None) as writing:
+        await client.set(LEASES, "no sorted set")
+        async with Pipe(writing, [RENEW]) as pipe:
+            asked = pipe.script(RENEW, [LEASES, "deputize:test"], [1000, "id", ""])
+            assert await asked == [1]
+            await client.hset("deputize:test", "fence", "1:x")
+            with pytest.raises(Exception, match="WRONGTYPE"):
+                await pipe.script(RENEW, [LEASES, "deputize:test"], [1000, "id", "1:x"])
+
+
+async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: Any) -> None:
+    await operator.execute_command(*WITHOUT_CHANNELS)
+    settings = Settings.load(environ={}, redis_url=redis_process.url)
+    rows = [row async for row in checked(settings) if row.name == "acl"]
+    assert [row.state for row in rows] == ["✗"]
+    assert "the channels deputize:*" in rows[0].mend
+
+
+async def test_a_worker_that_may_not_subscribe_ends_with_one_line(
+    redis_process: RedisProcess, operator: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await operator.execute_command(*WITHOUT_CHANNELS)
+    monkeypatch.setenv("DEPUTIZE_REDIS_URL", redis_process.url)
+    assert await asyncio.to_thread(main, []) == 3
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("worker: redis_url: Redis refuses what deputize does: ")
+    assert "\n" not in said
