@@ -29,7 +29,7 @@ def given_up(claim: Claim) -> str:
 
 
 async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:
-    """Notes the ended steps of earlier attempts; gives those that never ended.
+    """Notes the started and the ended steps of earlier attempts; gives those that never ended.
 
     Raises ``Fenced`` while Redis is away: the lease will lapse, and the next attempt begins where this one did.
     """
@@ -37,9 +37,11 @@ async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[St
         kept = [envelope.event for envelope in await store.events(claim.id)]
     except REDIS_ERRORS as error:
         raise Fenced from error
+    started = [event.step for event in kept if isinstance(event, StepStarted)]
     steps.ended = [event.step for event in kept if isinstance(event, StepCompleted)]
+    steps.announced |= {step.id for step in started}
     ended = {step.id for step in steps.ended}
-    return [event.step for event in kept if isinstance(event, StepStarted) and event.step.id not in ended]
+    return [step for step in started if step.id not in ended]
 
 
 async def settle_steps(steps: StepLog, store: RunStore, claim: Claim) -> None:

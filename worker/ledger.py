@@ -26,10 +26,6 @@ class Ledger:
         self._interruption = interruption
         self._kept: dict[str, dict[str, Any]] = {call: json.loads(state) for call, state in kept.items()}
 
-    def known(self, call: str) -> bool:
-        """Whether an earlier attempt had started this call."""
-        return call in self._kept
-
     async def start(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> None:
         """Notes that the call begins, and waits until that is kept where the call may have an effect."""
         if tool.effect is Effect.PURE:

@@ -166,7 +166,7 @@ class Loop:
             self.answers[call.key] = earlier
             return
         title = verdict.tool.title(verdict.params)
-        step = self.steps.start(call, verdict.tool, title, announced=self.ledger.known(call.key))
+        step = self.steps.start(call, verdict.tool, title)
         result = in_doubt("the run was stopped while this call was under way")
         try:
             context = replace(self.context, call_id=call.key, on_metadata=self.steps.updates(step))

@@ -26,8 +26,10 @@ class StepLog:
     thinking: str = ""
     """What the model said before the calls of this turn."""
     ended: list[Step] = field(default_factory=list[Step])
+    announced: set[str] = field(default_factory=set[str])
+    """The ids of all steps that were ever started, by earlier attempts too: none is started twice."""
 
-    def start(self, call: Call, tool: AnyTool | None, title: str, *, announced: bool = False) -> Step:
+    def start(self, call: Call, tool: AnyTool | None, title: str) -> Step:
         """A step that runs from now on; the id is the call's key. An earlier attempt may have announced it."""
         step = Step(
             id=call.key,
@@ -40,7 +42,8 @@ class StepLog:
             timestamp=now(),
             thinking=self.thinking or None,
         )
-        if not announced:
+        if step.id not in self.announced:
+            self.announced.add(step.id)
             self.emit.emit(StepStarted(step=step))
         self.say(self.emit.masked(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
         return step
@@ -68,8 +71,9 @@ class StepLog:
         self.emit.emit(StepCompleted(step=done))
 
     def refuse(self, call: Call, result: ToolResult) -> None:
-        """A call that was not executed has a step too: it starts and ends at once."""
-        self.end(self.start(call, None, call.name), result)
+        """A call that was not executed has a step too: it starts and ends at once, in one attempt only."""
+        if not any(step.id == call.key for step in self.ended):
+            self.end(self.start(call, None, call.name), result)
 
     @property
     def last_tool(self) -> str | None:

@@ -17,7 +17,7 @@ from shared.delegation import Artifact, DelegationRequest, Limits, Status, Termi
 from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.keys import INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
+from shared.keys import CANCEL, INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
 from shared.runs import PAGE, RECORD, RELEASE, RENEW, WRITING, Claim, RunStore
 from shared.wire import now
 from shared.writing import Writing
@@ -233,6 +233,15 @@ async def test_cancelling_reaches_every_delegation_below_whatever_became_of_some
     await store.redis.delete(*keys_of(forgotten))
     assert await store.cancel(parent.id) == "asked"
     assert [(await store.get(id)).status for id in (child, below, beside)] == ["cancelled", "cancelled", "queued"]
+
+
+async def test_the_worker_of_a_run_hears_that_it_is_to_be_cancelled(store: RunStore, bus: Bus) -> None:
+    claim = await claimed(store)
+    async with bus.listen(CANCEL) as asked:
+        await store.cancel(claim.id)
+        while (heard := await asyncio.wait_for(asked.get(), 5)) is None:
+            pass  # says only that something may have been missed
+    assert heard == claim.id
 
 
 async def test_what_lapsed_is_fenced_off_and_queued_again(store: RunStore, pipe: Pipe) -> None:

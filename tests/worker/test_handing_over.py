@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.delegation import DelegationRequest
-from shared.events import Envelope, Heartbeat, StepStarted
+from shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
 from shared.keys import LEASES, channel, ledger_key
 from shared.runs import Claim
 from tests.running import Bench, call, say, script
@@ -68,17 +68,18 @@ async def test_a_run_has_as_many_attempts_as_the_setting_says_and_not_one_fewer(
 
 @pytest.mark.requirement("P-12")
 async def test_a_step_is_announced_once_whichever_attempt_ends_it(bench: Bench, tmp_path: Path) -> None:
-    turns = [[call("write_file", path="a.txt", content="x"), HOLD], [say("done")]]
+    refused, read = call("no_such_tool"), call("glob", pattern="*")
+    turns = [[refused, read, call("write_file", path="a.txt", content="x"), HOLD], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: begun(bench, id, 2))
+    await until(lambda: begun(bench, id, 3))
     running.cancel()
     await asyncio.wait({running})
     await carry_out(bench.services, id)
-    told = Counter(
-        envelope.event.step.id for envelope in await bench.events(id) if isinstance(envelope.event, StepStarted)
-    )
-    assert [*told.values()] == [1, 1]
+    events = [envelope.event for envelope in await bench.events(id)]
+    for kind in (StepStarted, StepCompleted):
+        told = Counter(event.step.id for event in events if isinstance(event, kind))
+        assert [*told.values()] == [1, 1, 1, 1]
     assert (await bench.result(id)).termination_reason == "completed"
 
 
