@@ -19,7 +19,7 @@ from shared import bus
 from shared.catalog import MCP, Catalog, ToolCard, WorkerCard
 from shared.connection import AWAY, connect
 from shared.delegation import Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
-from shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
+from shared.errors import Invalid, OutOfSpace, Refused, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
 from shared.queue import Ticket
@@ -28,6 +28,8 @@ from shared.settings import Settings
 from shared.sizes import check_sizes
 
 MAX_BATCH = 1000
+MAX_MISTAKES = 20
+"""Mistakes of a batch that are told at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,14 @@ class Delegations:
         """All are accepted or none; at most 1,000."""
         if len(requests) > MAX_BATCH:
             raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
-        return (await self._accept(requests))[0] if requests else []
+        return (await self._accept(requests, batch=True))[0] if requests else []
 
-    async def _accept(self, requests: Sequence[DelegationRequest]) -> tuple[list[Delegation], list[bool]]:
+    async def _accept(
+        self, requests: Sequence[DelegationRequest], *, batch: bool = False
+    ) -> tuple[list[Delegation], list[bool]]:
         async with _redis_guard(self._settings):
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
-            for request in requests:
-                self._check(request, tools)
+            self._check_all(requests, tools, batch)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(new, self._settings.claim_seconds)
             tickets = [
@@ -84,6 +87,25 @@ class Delegations:
             await self._dispatcher.send(tickets)
             delegations = await self.store.many([answer.id for answer in answers])
             return delegations, [answer.replayed for answer in answers]
+
+    def _check_all(self, requests: Sequence[DelegationRequest], tools: Sequence[ToolCard], batch: bool) -> None:
+        """Raises what is wrong with the first; of a batch with as many as are worth reading, each by its place."""
+        mistakes: list[dict[str, str]] = []
+        for index, request in enumerate(requests):
+            try:
+                self._check(request, tools)
+            except Refused as refusal:
+                if not batch:
+                    raise
+                each = refusal.errors or [{"pointer": "", "detail": refusal.detail}]
+                placed = [error | {"pointer": f"/requests/{index}{error['pointer']}"} for error in each]
+                if not isinstance(refusal, Invalid):
+                    raise type(refusal)(refusal.detail, placed) from None
+                mistakes += placed
+            if len(mistakes) >= MAX_MISTAKES:
+                break
+        if mistakes:
+            raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
 
     def _check(self, request: DelegationRequest, tools: Sequence[ToolCard]) -> None:
         check_sizes(request)

@@ -22,12 +22,7 @@ Every message says what was wrong and what to do next.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from enum import StrEnum
-
-ENDINGS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
-"""What ends a task or a process on purpose. Any other ``BaseException`` is the panic of a library that is not Python:
-no ``except Exception`` sees it."""
 
 
 class DeputizeError(Exception):

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from shared.delegation import TerminationReason
-from shared.errors import ENDINGS, ContextFull, ErrorType, Fenced, ToolError
+from shared.errors import ContextFull, ErrorType, Fenced, ToolError
 from shared.events import TurnStarted
 from shared.log import log
 from worker.asking import Asking
@@ -24,7 +24,7 @@ from worker.policy import CallView, Situation, judgement
 from worker.prompt import last_turn, reply_was_cut
 from worker.registry import find
 from worker.steps import StepLog, in_doubt, not_executed, said
-from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+from worker.tools.base import ENDINGS, AnyTool, Effect, ToolContext, ToolResult
 
 
 @dataclass(frozen=True, slots=True)

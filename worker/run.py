@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from shared import log as logs
 from shared.delegation import Progress, TerminationReason, ToolAgentResult
-from shared.errors import ENDINGS, Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
+from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted
 from shared.log import log
 from shared.runs import Claim
@@ -37,6 +37,7 @@ from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
+from worker.tools.base import ENDINGS
 from worker.waiting import Waiting
 from worker.workspace import Workspace
 

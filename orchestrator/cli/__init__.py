@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from functools import partial
@@ -44,6 +45,16 @@ class Commands(click.Group):
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
         return getattr(importlib.import_module(f"orchestrator.cli.{module}"), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name[:100], COMMANDS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

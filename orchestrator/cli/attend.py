@@ -168,7 +168,7 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
     for name, field_ in type(asked).model_fields.items():
         wanted, given = getattr(asked, name), getattr(held, name)
         if wanted is not None and wanted != given:
-            note(f"{field_.alias} {wanted:g} is above the server's cap; {given:g} holds")
+            note(f"{field_.alias} {words.number(wanted)} is above the server's cap; {words.number(given)} holds")
 
 
 def print_result(result: ToolAgentResult, *, json: bool) -> None:

@@ -10,6 +10,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.exits import Exit
+from orchestrator.cli.given import Finite
 from orchestrator.cli.reach import load_settings, reach
 from orchestrator.cli.words import count
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--older-than",
-    type=click.FloatRange(min=0, max=1e9),
+    type=Finite(min=0, max=1e9),
     metavar="SECONDS",
     help="What finished so long ago; without it WORKSPACE_RETENTION_SECONDS of the service's settings count.",
 )

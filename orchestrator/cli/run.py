@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,39 +11,25 @@ import click
 from orchestrator.cli import output
 from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
 from orchestrator.cli.exits import Exit
+from orchestrator.cli.given import Directory, Finite, Text, in_options, stdin_text
 from orchestrator.cli.live import display
 from orchestrator.cli.reach import load_settings, reach
 
 if TYPE_CHECKING:
-    from shared.delegation import DelegationRequest
+    from orchestrator.client import Client
+    from shared.delegation import Delegation, DelegationRequest
     from shared.settings import Settings
 
 APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
 
 
-class Text(click.ParamType[str]):
-    """TEXT itself, @FILE for what is in a file, - for what comes from stdin."""
-
-    name = "text"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            if value == "-":
-                return sys.stdin.read()
-            if value.startswith("@"):
-                return Path(value[1:]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            self.fail(f"{value} cannot be read: {error}", param, ctx)
-        return value
-
-
 @click.command()
-@click.argument("task")
+@click.argument("task", type=Text(), required=False, metavar="[TASK|@FILE|-]")
 @click.option("--context", type=Text(), metavar="TEXT|@FILE|-", help="Background the worker needs.")
-@click.option("--expect", metavar="TEXT", help="What must be true at the end.")
+@click.option("--expect", type=Text(), metavar="TEXT|@FILE|-", help="What must be true at the end.")
 @click.option(
     "--workspace",
-    type=click.Path(path_type=Path),
+    type=Directory(),
     metavar="DIR",
     help="Work on a copy of this directory; without it in an empty one.",
 )
@@ -52,19 +37,25 @@ class Text(click.ParamType[str]):
 @click.option("--approval", type=click.Choice(APPROVAL_MODES), help="Who decides on risky steps.")
 @click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Replies of the model, at most.")
 @click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds of work, at most.")
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="US dollars, at most.")
+@click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Seconds of work, at most.")
+@click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most.")
 @click.option("--model", metavar="M", help="Another model than the configured one.")
-@click.option("--wait", type=click.FloatRange(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_context
 def run(ctx: click.Context, wait: float | None, detach: bool, as_json: bool, **given: Any) -> Exit:
-    """Hand over TASK and wait for its result.
+    """Hand over TASK and wait for its result. Without TASK it is read from standard input.
 
     The result's summary goes to stdout, what happens meanwhile to stderr. Ctrl-C detaches; the work goes on.
     """
     settings = load_settings(ctx)
+    if detach and wait is not None:
+        raise click.UsageError("--wait has no meaning with --detach, which does not wait")
+    if given["task"] is None:
+        given["task"] = stdin_text(ctx) or None
+    if given["task"] is None:
+        raise click.MissingParameter(ctx=ctx, param=next(each for each in ctx.command.params if each.name == "task"))
     request = _request(given)
     if detach:
         return asyncio.run(_detached(settings, request, as_json))
@@ -72,7 +63,7 @@ def run(ctx: click.Context, wait: float | None, detach: bool, as_json: bool, **g
 
 
 def _request(given: dict[str, Any]) -> DelegationRequest:
-    """The request, from what was given; what was not keeps its default. Raises Invalid."""
+    """The request, from what was given; what was not keeps its default. Raises Invalid, ``click.UsageError``."""
     from pydantic import ValidationError
 
     from shared.delegation import DelegationRequest
@@ -86,12 +77,15 @@ def _request(given: dict[str, Any]) -> DelegationRequest:
         "max_cost_usd": given["max_cost"],
     }
     workspace: Path | None = given["workspace"]
+    tools: str | None = given["tools"]
+    if tools is not None and not tools.strip(", "):
+        raise click.UsageError("--tools names no tool; leave it out for the default ones")
     fields = {
         "task": given["task"],
         "context": given["context"],
         "expected_outcome": given["expect"],
         "limits": {name: value for name, value in limits.items() if value is not None},
-        "tools": given["tools"] and [name.strip() for name in given["tools"].split(",") if name.strip()],
+        "tools": tools and [name.strip() for name in tools.split(",") if name.strip()],
         "approval_mode": given["approval"],
         "model": given["model"],
         # The worker's folder is another than ours.
@@ -101,12 +95,21 @@ def _request(given: dict[str, Any]) -> DelegationRequest:
         return DelegationRequest.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         mistakes = explain(error, DelegationRequest)
-        raise Invalid(f"{mistakes[0]['pointer']}: {mistakes[0]['detail']}", mistakes) from None
+        raise in_options(Invalid(f"{mistakes[0]['pointer']}: {mistakes[0]['detail']}", mistakes)) from None
+
+
+async def _created(client: Client, request: DelegationRequest) -> Delegation:
+    from shared.errors import Refused
+
+    try:
+        return await client.create(request)
+    except Refused as refusal:
+        raise in_options(refusal) from None
 
 
 async def _detached(settings: Settings, request: DelegationRequest, as_json: bool) -> Exit:
     async with reach(settings) as service:
-        delegation = await service.client.create(request)
+        delegation = await _created(service.client, request)
         note_lowered_limits(delegation, _note)
         await note_if_it_waits(service.client, _note)
     if as_json:
@@ -118,7 +121,7 @@ async def _detached(settings: Settings, request: DelegationRequest, as_json: boo
 
 async def _attended(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
     async with reach(settings, start=True) as service:
-        delegation = await service.client.create(request)
+        delegation = await _created(service.client, request)
         with display() as shown:
             shown.note(delegation.id)
             note_lowered_limits(delegation, shown.note)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli import output, words
 from orchestrator.cli.exits import Exit
+from orchestrator.cli.given import Label
 from orchestrator.cli.reach import full_id, load_settings, reach
 
 if TYPE_CHECKING:
@@ -17,42 +18,46 @@ if TYPE_CHECKING:
     from shared.delegation import Delegation
     from shared.settings import Settings
 
-Part = Literal["events", "steps", "patch"]
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 
 @click.command()
 @click.argument("id")
-@click.option("--events", "part", flag_value="events", help="Every event that was kept.")
-@click.option("--steps", "part", flag_value="steps", help="The tool calls and what came of them.")
-@click.option("--patch", "part", flag_value="patch", help="What changed in the workspace, as a diff.")
+@click.option("--events", is_flag=True, help="Every event that was kept.")
+@click.option("--steps", is_flag=True, help="The tool calls and what came of them.")
+@click.option("--patch", is_flag=True, help="What changed in the workspace, as a diff.")
 @click.option("--artifact", metavar="NAME", help="What it made to hand over under this name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_context
-def show(ctx: click.Context, id: str, part: Part | None, artifact: str | None, as_json: bool) -> Exit:
+def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **parts: bool) -> Exit:
     """Show one delegation: by default where it stands and its result.
 
     ID may be shortened to its beginning or its end; @last is the newest delegation.
     """
-    asyncio.run(_show(load_settings(ctx), id, part, artifact, as_json))
+    asked = [name for name, wanted in (parts | {"artifact": artifact is not None}).items() if wanted]
+    if len(asked) > 1:
+        raise click.UsageError(f"give one of {' and '.join(f'--{name}' for name in asked)}")
+    part = asked[0] if asked else ""
+    if as_json and part in ("patch", "artifact"):
+        raise click.UsageError(f"--json has no meaning with --{part}, which is printed as it is")
+    asyncio.run(_show(load_settings(ctx), id, part, artifact or "", as_json))
     return Exit.SUCCEEDED
 
 
-async def _show(settings: Settings, id: str, part: Part | None, artifact: str | None, as_json: bool) -> None:
+async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: bool) -> None:
     async with reach(settings) as service:
         client = service.client
         id = await full_id(client, id)
-        if artifact is not None:
-            output.content(await client.artifact(id, artifact))
-            return
         match part:
+            case "artifact":
+                output.content(await client.artifact(id, artifact))
             case "patch":
                 output.content(await client.patch(id))
             case "events":
                 await _show_events(client, id, as_json)
             case "steps":
                 await _show_steps(client, id, as_json)
-            case None:
+            case _:
                 delegation = await client.get(id)
                 _print(delegation, as_json)
 
@@ -114,7 +119,9 @@ def _facts(delegation: Delegation) -> list[str]:
 @click.command("list")
 @click.option("--status", type=click.Choice(STATUSES), help="Only these.")
 @click.option("--session", metavar="ID", help="Only those of this session of the parent.")
-@click.option("--label", "labels", multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match.")
+@click.option(
+    "--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match."
+)
 @click.option("--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @click.pass_context

@@ -12,6 +12,7 @@ import click
 from orchestrator.cli import output
 from orchestrator.cli.attend import Attention, interrupts, print_result
 from orchestrator.cli.exits import Exit
+from orchestrator.cli.given import Finite
 from orchestrator.cli.live import Display, display
 from orchestrator.cli.reach import full_id, load_settings, reach
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--wait", type=click.FloatRange(0), metavar="S", help="Watch for so many seconds, at most.")
+@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
 @click.pass_context
 def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:

@@ -48,6 +48,11 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def number(value: float) -> str:
+    """As a person would write it: no exponent, no `.0`."""
+    return f"{value:.10f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
 def cut(text: str, width: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"

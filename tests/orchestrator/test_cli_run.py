@@ -136,8 +136,8 @@ async def test_a_refusal_lists_every_mistake(url: str, service: FakeService) -> 
     service.away = Invalid("2 mistakes", mistakes)
     done = await deputize("run", "x", DEPUTIZE_URL=url)
     assert done.code == 2
-    assert "/tools/0: unknown" in done.err
-    assert "/tools/1: unknown too" in done.err
+    assert "  --tools, item 1: unknown" in done.err
+    assert "  --tools, item 2: unknown too" in done.err
 
 
 async def test_when_the_wait_is_over_the_work_goes_on(url: str, service: FakeService) -> None:
@@ -192,7 +192,7 @@ async def test_it_says_at_once_when_nobody_works(url: str, service: FakeService)
 async def test_a_limit_above_the_cap_is_told(url: str, service: FakeService) -> None:
     done = await run(url, service, "x", "--max-turns", "5000", "--timeout", "1000000")
     assert "maxTurns 5000 is above the server's cap; 200 holds" in done.err
-    assert "timeoutSeconds 1e+06 is above" in done.err
+    assert "timeoutSeconds 1000000 is above" in done.err
 
 
 async def test_a_script_is_never_passed_off_as_a_model(url: str, service: FakeService) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,6 +30,9 @@ from worker.tools.params import Params
 if TYPE_CHECKING:
     from worker.children import Children
 
+ENDINGS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""What ends a task or a process on purpose. Any other ``BaseException`` is the panic of a library that is not Python:
+no ``except Exception`` sees it."""
 _MAX_SAID = 2000
 _MAX_NAME = 100
 """Characters of what the model wrote wrongly that are worth repeating to it."""

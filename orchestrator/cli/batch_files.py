@@ -1,0 +1,231 @@
+"""The files of a batch: requests, one a line, and results that a later `--resume` goes on from."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from shared.errors import Invalid, Misconfigured, Refused
+
+if TYPE_CHECKING:
+    from shared.delegation import DelegationRequest, ToolAgentResult
+
+BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+SHOWN_MISTAKES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    number: int
+    request: DelegationRequest
+
+
+def read_lines(file: BinaryIO, name: str) -> list[Line]:
+    """Every request. Raises Invalid that names every line with a mistake."""
+    data = file.read()
+    if (encoding := BOMS.get(data[:2])) is not None:
+        raise Invalid(f"{name} is {encoding}; save it as UTF-8")
+    lines: list[Line] = []
+    mistakes: list[dict[str, str]] = []
+    for number, text in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            lines.append(Line(number, _request(text)))
+        except Refused as error:
+            mistakes += [{"pointer": f"{name}, line {number}", "detail": _said(each)} for each in error.errors]
+    if mistakes:
+        raise refusal(mistakes)
+    return lines
+
+
+def _request(text: bytes) -> DelegationRequest:
+    from pydantic import ValidationError
+
+    from shared.delegation import DelegationRequest
+    from shared.wire import explain
+
+    try:
+        return DelegationRequest.model_validate_json(text.decode())
+    except UnicodeDecodeError as error:
+        raise Invalid("", [{"pointer": "", "detail": f"not UTF-8 text at byte {error.start} of the line"}]) from None
+    except ValidationError as error:
+        raise Invalid("", explain(error, DelegationRequest)) from None
+
+
+def _said(mistake: dict[str, str]) -> str:
+    return ": ".join(part for part in (mistake["pointer"], mistake["detail"]) if part)
+
+
+def refusal(mistakes: list[dict[str, str]]) -> Invalid:
+    """One refusal for all lines that are wrong; nothing was handed over."""
+    if len(mistakes) == 1:
+        return Invalid(_said(mistakes[0]), mistakes)
+    more = len(mistakes) - SHOWN_MISTAKES
+    shown = mistakes[:SHOWN_MISTAKES]
+    if more > 0:
+        shown = [*shown, {"pointer": "and", "detail": f"{more} more"}]
+    return Invalid(f"{len(mistakes)} mistakes, so nothing was handed over", shown)
+
+
+def with_lines(error: Refused, lines: list[Line], name: str) -> Refused:
+    """The service's refusal of a batch, with the lines of the file instead of places in the request."""
+    mistakes: list[dict[str, str]] = []
+    for each in error.errors:
+        parts = each["pointer"].split("/", 3)  # "", "requests", the index, the rest
+        if len(parts) < 3 or parts[1] != "requests" or not parts[2].isdigit() or int(parts[2]) >= len(lines):
+            return error
+        where = f"{name}, line {lines[int(parts[2])].number}"
+        rest = {"pointer": f"/{parts[3]}" if len(parts) > 3 else "", "detail": each["detail"]}
+        mistakes.append({"pointer": where, "detail": _said(rest)})
+    return refusal(mistakes) if mistakes else error
+
+
+@dataclass(slots=True)
+class Results:
+    """The file of results: held by one batch at a time, appended to, never written over."""
+
+    path: Path
+    file: BinaryIO
+    done: dict[int, ToolAgentResult]
+    _fresh: bool = False
+    """Nothing was handed over before this command."""
+
+    @property
+    def _state(self) -> Path:
+        return self.path.with_name(self.path.name + ".batch")
+
+    def keyed(self, lines: list[Line]) -> list[Line]:
+        """The requests with idempotency keys of this batch.
+
+        A later `--resume` sends the same keys, so that what was accepted before the break is found again, not
+        repeated. It must be the same requests: a result that stands for another line's task would be a lie.
+        """
+        self._fresh = not self._state.exists() and not self.done
+        name, known = self._read_state()
+        for line in lines:
+            if known.get(line.number, digest := _digest(line)) != digest:
+                raise Invalid(
+                    f"line {line.number} is not what it was when the batch into {self.path} began; "
+                    "put it back, or name another file for the results"
+                )
+        self._write_state(name, lines)
+        return [
+            line
+            if line.request.idempotency_key
+            else Line(line.number, line.request.model_copy(update={"idempotency_key": f"{name}-{line.number}"}))
+            for line in lines
+        ]
+
+    def add(self, number: int, result: ToolAgentResult) -> None:
+        row = json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False)
+        try:
+            self.file.write(row.encode("utf-8", "surrogatepass") + b"\n")
+            self.file.flush()
+        except OSError as error:
+            raise Misconfigured(
+                f"{self.path} cannot be written: {error.strerror}; what runs goes on, and `--resume` collects it"
+            ) from None
+        self.done[number] = result
+
+    def withdraw(self) -> None:
+        """All was refused: what is mended is another batch."""
+        if self._fresh:
+            self._state.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
+
+    def complete(self) -> None:
+        """All is done: the keys are not needed any more."""
+        self._state.unlink(missing_ok=True)
+
+    def _read_state(self) -> tuple[str, dict[int, str]]:
+        try:
+            name, *rows = self._state.read_text("utf-8").split("\n")
+            return name, {int(number): digest for number, digest in (row.split() for row in rows if row)}
+        except FileNotFoundError:
+            return f"batch-{secrets.token_hex(8)}", {}
+        except ValueError:
+            raise Misconfigured(f"{self._state} is damaged; without it nothing tells what was handed over") from None
+
+    def _write_state(self, name: str, lines: Iterable[Line]) -> None:
+        text = "".join(f"{row}\n" for row in (name, *(f"{line.number} {_digest(line)}" for line in lines)))
+        new = self._state.with_name(self._state.name + ".new")
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._state)
+
+
+def _digest(line: Line) -> str:
+    return hashlib.sha256(line.request.to_json().encode()).hexdigest()[:16]
+
+
+@contextmanager
+def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[Results]:
+    """The file of results, before anything is handed over. Raises Invalid, Misconfigured."""
+    try:
+        file = path.open("a+b")
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be written: {error.strerror or error}") from None
+    with file:
+        if _is_same(file, requests):
+            raise Invalid(f"{path} holds the requests; name another file for the results")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Invalid(f"another batch writes to {path} now") from None
+        rows = _whole_rows(file)
+        if rows and not resume:
+            raise Invalid(f"{path} has results already; go on with --resume, or name another file")
+        yield Results(path, file, _done(rows))
+
+
+def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
+    try:
+        return os.path.sameopenfile(file.fileno(), requests.fileno())
+    except (OSError, ValueError):
+        return False
+
+
+def _whole_rows(file: BinaryIO) -> list[bytes]:
+    """The rows; one that was being written when the batch broke off is taken away, or the next would be torn by it."""
+    if not file.seekable():
+        return []
+    file.seek(0)
+    *rows, torn = file.read().split(b"\n")
+    if torn and not _row(torn):
+        file.truncate(file.tell() - len(torn))
+    elif torn:
+        file.write(b"\n")
+        rows.append(torn)
+    return [row for row in rows if row.strip()]
+
+
+def _row(text: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _done(rows: list[bytes]) -> dict[int, ToolAgentResult]:
+    from shared.delegation import ToolAgentResult
+
+    done: dict[int, ToolAgentResult] = {}
+    for text in rows:
+        try:
+            row = _row(text)
+            done[int(row["line"])] = ToolAgentResult.model_validate(row)
+        except (ValueError, KeyError, TypeError):
+            continue  # somebody else's line
+    return done

@@ -1,0 +1,137 @@
+"""What is wrong around a command ends it with one line and an exit code, never with a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import cli
+from orchestrator.cli.errors import reported
+from tests.orchestrator.command_line import PROGRAM, Done, deputize, environment
+from tests.orchestrator.fake_service import FakeService
+
+ID = "dlg_" + "0" * 26
+
+
+def assert_one_line(done: Done, *codes: int) -> None:
+    assert done.code in codes, done.err
+    assert "Traceback" not in done.err
+    assert "internal error" not in done.err
+    assert [line for line in done.err.splitlines() if line.startswith("deputize: ")][1:] == []
+
+
+@asynccontextmanager
+async def answering(body: bytes, head: bytes = b"200 OK\r\nContent-Type: application/json") -> AsyncIterator[str]:
+    """Another service: it says the same to everybody."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b"null", b"3", b'{"items": 3}', b'{"items": [{}]}', b"<html>", b"\xff", b"[" * 100_000]
+)
+async def test_an_answer_of_another_service_is_one_line(body: bytes, tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task": "x"}')
+    commands = [["show", ID], ["run", "x"], ["batch", str(tasks)], ["cancel", ID], ["prune"], ["list"]]
+    if body != b"[]":  # an empty list is one
+        commands += [["show", ID, "--steps"], ["show", ID, "--events"], ["tools"], ["workers"]]
+    async with answering(body) as url:
+        for command in commands:
+            done = await asyncio.to_thread(invoked, url, *command)
+            assert_one_line(done, 3)
+            assert "DEPUTIZE_URL" in done.err
+
+
+def invoked(url: str, *arguments: str) -> Done:
+    done = CliRunner(env={"DEPUTIZE_URL": url}).invoke(cli, arguments)
+    return Done(done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"301 Moved\r\nLocation: /",
+        b"404 Not Found",
+        b"200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip",
+        b"500 Oh\r\nContent-Type: application/problem+json",
+        b"not http",
+    ],
+)
+async def test_an_odd_answer_is_one_line(head: bytes) -> None:
+    async with answering(b"{", head) as url:
+        assert_one_line(await asyncio.to_thread(invoked, url, "list"), 3)
+
+
+async def test_a_home_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    for home in ("/proc/deputize", "/dev/null/x", str(tmp_path / ("x" * 300))):
+        done = await deputize("list", DEPUTIZE_HOME=home, DEPUTIZE_MODEL="scripted")
+        assert_one_line(done, 3)
+        assert "DEPUTIZE_HOME" in done.err
+
+
+def shell(command: str, url: str) -> subprocess.CompletedProcess[str]:
+    variables = environment(DEPUTIZE_URL=url)
+    return subprocess.run(
+        ["bash", "-c", command.replace("deputize", PROGRAM)], env=variables, capture_output=True, text=True, timeout=60
+    )
+
+
+async def test_closed_and_full_outputs_lose_no_result_in_silence(url: str, service: FakeService) -> None:
+    shown = {
+        "deputize list 2>&-": 0,
+        "deputize list <&-": 0,
+        "deputize list >&-": 3,
+        "deputize list >/dev/full": 3,
+        "deputize list | true; exit ${PIPESTATUS[0]}": 3,
+        "deputize run x --detach >&- <&-": 3,
+        "deputize run x --detach 2>/dev/full": 0,
+    }
+    await asyncio.to_thread(shell, "deputize run seen --detach", url)
+    for command, code in shown.items():
+        done = await asyncio.to_thread(shell, command, url)
+        if "| true" not in command or done.returncode:  # the reader may be gone only after all was written
+            assert (command, done.returncode) == (command, code)
+        assert "Traceback" not in done.stderr
+        assert "Exception ignored" not in done.stderr
+        if code == 3:
+            assert "output" in done.stderr or "| true" in command
+    # What could not have told its result was not started.
+    assert sorted(run.request.task for run in service.runs.values()) == ["seen", "x"]
+
+
+async def test_an_output_that_cannot_encode_a_sign_shows_an_escape(url: str, service: FakeService) -> None:
+    done = await deputize("run", "zażółć", "--detach", DEPUTIZE_URL=url)
+    done = await deputize("list", DEPUTIZE_URL=url, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.code == 0
+    assert "za\\u017c" in done.out
+
+
+def test_a_fault_of_our_own_is_one_line_to_report(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        raise KeyError("it\x1b[31m\nems")
+
+    assert reported(command) == 3
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "internal error: KeyError: " in said
+    assert "please report" in said
+    assert "\x1b" not in said
+
+
+def test_an_error_of_the_file_system_names_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert reported((tmp_path / "none").read_text) == 3
+    assert capsys.readouterr().err == f"deputize: {tmp_path / 'none'}: {os.strerror(2)}\n"
