@@ -5,11 +5,15 @@ from __future__ import annotations
 import unicodedata
 
 
-def clip(text: str, max_chars: int) -> str:
-    """At most ``max_chars`` characters, the end of which says that and how much was cut (P-19)."""
-    if len(text) <= max_chars:
+def clip(text: str, max_chars: int, length: int | None = None) -> str:
+    """At most ``max_chars`` characters, the end of which says that and how much was cut (P-19).
+
+    ``length`` is how long the whole is, where ``text`` is but the start of it.
+    """
+    length = len(text) if length is None else length
+    if length <= max_chars:
         return text
-    note = f"… [cut: {len(text)} characters, {max_chars} allowed]"
+    note = f"… [cut: {length} characters, {max_chars} allowed]"
     if len(note) > max_chars // 2:
         note = "…" if max_chars else ""
     return text[: safe_cut(text, max_chars - len(note))] + note

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 
 from shared.artifacts import MAX_KEPT_BYTES
 from shared.delegation import Artifact
 from shared.errors import ErrorType, ToolError
+from worker.file_locks import changing
 from worker.files import Files
 from worker.output import PRIVATE_DIR, clip, write_private
 
@@ -38,6 +39,12 @@ class Artifacts:
         Raises ToolError(INVALID_TOOL_PARAMS) for a name that none can have.
         """
         return max(self._versions(_checked(name)), default=0)
+
+    @contextmanager
+    def changing(self, name: str) -> Generator[None]:
+        """Keeps other writers of the artifact waiting, so that a next version follows the one it was made from."""
+        with changing(self._files, f"{PRIVATE_DIR}/{_FOLDER}/{_checked(name)}"):
+            yield
 
     def read(self, name: str, version: int | None = None) -> tuple[int, str]:
         """The latest version, or the one that is asked for: its number and its content. Raises ToolError."""

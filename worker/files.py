@@ -7,11 +7,11 @@ import secrets
 import stat as modes
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from shared.errors import ErrorType, ToolError
+from worker.file_entries import Entry, Stat, entries_of, lstat, place_of, read_all, stat_of
 from worker.file_errors import explain, not_a_file, not_allowed, too_large
 from worker.openat2 import beneath, require_openat2
 
@@ -20,30 +20,6 @@ TEMPORARY = ".deputize-writing-"
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-
-Kind = Literal["file", "directory", "symlink", "other"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """What a path is. ``size`` is in bytes, ``mtime_ns`` in nanoseconds, ``mode`` the permission bits."""
-
-    kind: Kind
-    size: int
-    mtime_ns: int
-    mode: int
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name of a directory; ``path`` is relative to the workspace. Links are named, not followed."""
-
-    path: str
-    stat: Stat
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
 
 
 class Files:
@@ -99,6 +75,22 @@ class Files:
             return error.type is not ErrorType.PATH_NOT_ALLOWED
         return True
 
+    def real(self, path: str) -> str:
+        """The one absolute path of what the path names, or would name once it is there, whatever links lead to it."""
+        inner = self.relative(path).rstrip("/")
+        missing: list[str] = []
+        while inner not in ("", "."):
+            try:
+                fd = beneath(self._fd, inner, os.O_PATH)
+                if place := place_of(fd):
+                    return "/".join([place, *reversed(missing)])
+            except FileNotFoundError:
+                inner, _, name = inner.rpartition("/")
+                missing.append(name)
+            except OSError as error:
+                raise explain(path, error, self.mount) from None
+        return "/".join([self._names[-1], *reversed(missing)])
+
     def open_fd(self, path: str, flags: int = _PLAIN) -> int:
         """A descriptor for the path; the caller closes it. Raises ToolError."""
         inner = self.relative(path)
@@ -115,12 +107,23 @@ class Files:
             if found.st_size > max_bytes:
                 raise too_large(path, found.st_size, max_bytes)
             with self._explained(path):
-                data = _read_all(fd, max_bytes)
+                data = read_all(fd, max_bytes)
         finally:
             os.close(fd)
         if len(data) > max_bytes:
             raise too_large(path, len(data), max_bytes)
         return data
+
+    def head(self, path: str, size: int) -> bytes:
+        """The first bytes of a plain file. Raises ToolError like ``read``."""
+        fd = self.open_fd(path)
+        try:
+            if not modes.S_ISREG(mode := os.fstat(fd).st_mode):
+                raise not_a_file(path, mode)
+            with self._explained(path):
+                return read_all(fd, size - 1)
+        finally:
+            os.close(fd)
 
     def stat(self, path: str, *, follow: bool = True) -> Stat | None:
         """What the path is, or None where nothing is. ``follow`` false looks at a link itself."""
@@ -131,7 +134,7 @@ class Files:
                 return None
             raise
         try:
-            return _stat(os.fstat(fd))
+            return stat_of(os.fstat(fd))
         finally:
             os.close(fd)
 
@@ -145,7 +148,7 @@ class Files:
         with self._explained(path):
             folder, name = self._parent(path, inner)
             try:
-                old = _lstat(folder, name)
+                old = lstat(folder, name)
                 if old is None or modes.S_ISREG(old.st_mode):
                     mode = modes.S_IMODE(old.st_mode) if old and keep_mode else 0o644
                     self._replace(folder, name, data, mode)
@@ -182,7 +185,7 @@ class Files:
         fd = self.open_fd(path, _FOLDER)
         try:
             with self._explained(path), os.scandir(fd) as found:
-                return sorted(_entries("" if inner == "." else inner + "/", found), key=lambda entry: entry.path)
+                return sorted(entries_of("" if inner == "." else inner + "/", found), key=lambda entry: entry.path)
         finally:
             os.close(fd)
 
@@ -211,19 +214,26 @@ class Files:
         return self._make_folders(head or "."), name
 
     def _make_folders(self, inner: str) -> int:
-        try:
-            return beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
-        except FileNotFoundError:
-            head, _, name = inner.rstrip("/").rpartition("/")
-        folder = self._make_folders(head or ".")
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=folder)
-                if self._owner:
-                    os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
-        finally:
-            os.close(folder)
-        return beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
+        missing: list[str] = []
+        while True:
+            try:
+                folder = beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
+                break
+            except FileNotFoundError:
+                head, _, name = inner.rstrip("/").rpartition("/")
+                missing.append(name)
+                inner = head or "."
+        for name in reversed(missing):
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=folder)
+                    if self._owner:
+                        os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
+            finally:
+                os.close(folder)
+            inner = f"{inner}/{name}"
+            folder = beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
+        return folder
 
     def _replace(self, folder: int, name: str, data: bytes, mode: int) -> None:
         temporary = TEMPORARY + secrets.token_hex(8)
@@ -266,31 +276,3 @@ class Files:
             yield
         except (OSError, UnicodeEncodeError) as error:
             raise explain(path, error, self.mount) from None
-
-
-def _read_all(fd: int, max_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    left = max_bytes + 1  # one more than allowed shows a file that grows while it is read
-    while left and (part := os.read(fd, min(left, 1 << 20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def _entries(prefix: str, found: Iterator[os.DirEntry[str]]) -> Iterator[Entry]:
-    for entry in found:
-        with suppress(FileNotFoundError):
-            yield Entry(prefix + entry.name, _stat(entry.stat(follow_symlinks=False)))
-
-
-def _stat(found: os.stat_result) -> Stat:
-    kinds: dict[int, Kind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "symlink"}
-    kind = kinds.get(modes.S_IFMT(found.st_mode), "other")
-    return Stat(kind, found.st_size, found.st_mtime_ns, modes.S_IMODE(found.st_mode))
-
-
-def _lstat(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None

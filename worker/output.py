@@ -110,18 +110,25 @@ def _save(files: Files, call_id: str, text: str) -> str | None:
         return None
 
 
-def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None, then: str | None = None) -> str:
+def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None) -> str:
     """What the model must learn of a cut: that it was made, how long the text is, what to do next (S001-056..058)."""
     where = f" full_output={quoteattr(saved)}" if saved else ""
-    if then is None:
-        then = (
-            f"The whole output is in {saved}: read it in parts with read_file (offset, limit) or search it with grep."
-            if saved
-            else "Call the tool again with offset/limit or a narrower question to see the rest."
-        )
+    then = (
+        f"The whole output is in {saved}: read it in parts with read_file (offset, limit) or search it with grep."
+        if saved
+        else "Call the tool again with offset/limit or a narrower question to see the rest."
+    )
+    return _hint(tool, f'actual_chars="{actual_chars}" max_chars="{max_chars}"{where}', then)
+
+
+def lines_hint_of(tool: str, actual_lines: int | None, max_lines: int, then: str) -> str:
+    """The same of a page of lines; ``actual_lines`` is None where nobody counted them."""
+    return _hint(tool, f'actual_lines="{actual_lines or "unknown"}" max_lines="{max_lines}"', then)
+
+
+def _hint(tool: str, sizes: str, then: str) -> str:
     return (
-        f'<system_hint type="tool_output_omitted" tool={quoteattr(tool)} reason="too_long" '
-        f'actual_chars="{actual_chars}" max_chars="{max_chars}"{where}>\n'
+        f'<system_hint type="tool_output_omitted" tool={quoteattr(tool)} reason="too_long" {sizes}>\n'
         f"The output was too long and was cut automatically. {then}\n</system_hint>"
     )
 

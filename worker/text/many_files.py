@@ -14,10 +14,9 @@ from worker.output import clip, one_line, valid
 from worker.search.searching import matching
 from worker.search.unsearched import Unsearched
 from worker.text.not_found import no_such_file
-from worker.text.page import PAGE_CHARS, PAGE_TOKENS, Room, lines_of, page, remarks
-from worker.text.textfile import decode
+from worker.text.page import PAGE_CHARS, PAGE_TOKENS, Room, page, remarks
+from worker.text.stretch import read_stretch
 
-MAX_BYTES = 8 * 1024 * 1024
 _SAID = 4000
 """Characters, and tokens, kept free for the names of what is left out."""
 _WILD = re.compile(r"[*?\[{]")
@@ -121,10 +120,11 @@ def _section(files: Files, path: str, room: Room) -> str:
         raise no_such_file(files, path)
     if found.kind == "directory":
         raise ToolError(ErrorType.NOT_A_FILE, f"{path} is a directory. Use a pattern such as {path.rstrip('/')}/*.")
-    file = decode(files.read(path, MAX_BYTES), path)
-    lines = lines_of(file)
-    if not lines:
-        return remarks(file, "The file is empty.")
-    text, shown = page(lines, 1, room)
-    cut = f"(Lines 1 to {shown} of {len(lines)}; go on with read_file and offset={shown + 1}.)"
-    return "\n".join(part for part in (text, cut if shown < len(lines) else "", remarks(file)) if part)
+    stretch = read_stretch(files, path, 1, room.lines, room.chars)
+    if not stretch.lines:
+        return remarks(stretch, "The file is empty.")
+    text, shown = page(stretch.lines, 1, room)
+    of = f"of {stretch.total}" if stretch.total else "of many more"
+    cut = f"(Lines 1 to {shown} {of}; go on with read_file and offset={shown + 1}.)"
+    is_cut = stretch.total is None or shown < stretch.total
+    return "\n".join(part for part in (text, cut if is_cut else "", remarks(stretch)) if part)

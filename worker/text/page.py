@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from shared.tokens import estimate
 from worker.output import clip, few_tokens
 from worker.text.numbered import numbered
-from worker.text.textfile import TextFile
+from worker.text.stretch import LINE_CHARS, Stretch
 
 PAGE_LINES = 2000
-LINE_CHARS = 2000
 PAGE_TOKENS = 31_500
 PAGE_CHARS = 126_000
 """A page and what is said below it stay inside the output limit of the tools that read, so that a page always ends at
@@ -25,12 +24,6 @@ class Room:
     lines: int = PAGE_LINES
     chars: int = PAGE_CHARS
     tokens: int = PAGE_TOKENS
-
-
-def lines_of(file: TextFile) -> list[str]:
-    """The lines without their ends; what stands after the last line end is a line only if it is not empty."""
-    lines = [line.removesuffix("\r") for line in file.readable.split("\n")]
-    return lines if lines[-1] else lines[:-1]
 
 
 def page(lines: Sequence[str], first: int, room: Room) -> tuple[str, int]:
@@ -53,11 +46,11 @@ def page(lines: Sequence[str], first: int, room: Room) -> tuple[str, int]:
     return text, len(kept)
 
 
-def remarks(file: TextFile, *more: str) -> str:
+def remarks(stretch: Stretch, *more: str) -> str:
     """What the lines do not show: encoding, line ends, a missing last one; "" where there is nothing to say."""
     said = [*more]
-    if file.remarks:
-        said.append(f"The file has {', '.join(file.remarks)}.")
-    if file.text and not file.text.endswith("\n"):
+    if stretch.remarks:
+        said.append(f"The file has {', '.join(stretch.remarks)}.")
+    if stretch.total and not stretch.is_ended:
         said.append("There is no line end after the last line.")
     return f"({' '.join(said)})" if said else ""

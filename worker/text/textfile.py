@@ -13,9 +13,13 @@ from shared.errors import ErrorType, ToolError
 _SAMPLE = 8192
 _ODD = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
 """Control characters that text does not have."""
-_INVALID = re.compile("[\ud800-\udfff]")
-_MARKS = (
+_FEW = 4
+"""Characters from which on an encoding may be told by them."""
+INVALID = re.compile("[\ud800-\udfff]")
+MARKS = (
     (codecs.BOM_UTF8, "utf-8", "a UTF-8 byte order mark"),
+    (codecs.BOM_UTF32_LE, "utf-32-le", "UTF-32 encoding"),  # begins like that of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32-be", "UTF-32 encoding"),
     (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16 encoding"),
     (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16 encoding"),
 )
@@ -58,18 +62,7 @@ class TextFile:
     @cached_property
     def readable(self) -> str:
         """The text with everything that is not valid shown as U+FFFD."""
-        return _INVALID.sub("\ufffd", self.text)
-
-    @property
-    def remarks(self) -> list[str]:
-        """What the text alone does not show."""
-        found = [said for mark, _, said in _MARKS if mark == self.mark]
-        crlf = self.text.count("\r\n")
-        if crlf:
-            found.append("CRLF line ends" if crlf == self.text.count("\n") else "mixed line ends (LF and CRLF)")
-        if _INVALID.search(self.text):
-            found.append("bytes that are not valid UTF-8, shown as \ufffd")
-        return found
+        return INVALID.sub("\ufffd", self.text)
 
     def to_bytes(self, text: str) -> bytes:
         """``text`` in this file's encoding."""
@@ -78,23 +71,26 @@ class TextFile:
 
 def decode(data: bytes, path: str) -> TextFile:
     """Raises ToolError(NOT_TEXT) that names what the file is instead."""
-    for mark, encoding, _ in _MARKS:
+    for mark, encoding, _ in MARKS:
         if data.startswith(mark):
             body = data[len(mark) :]
             try:
                 return TextFile(body.decode(encoding, "surrogateescape"), mark, encoding)
             except UnicodeDecodeError:
                 break
-    if kind := _binary_kind(data):
-        raise ToolError(
-            ErrorType.NOT_TEXT,
-            f"{path} is not a text file: it is {kind} ({len(data)} bytes). "
-            "Use bash with a program that understands it.",
-        )
+    if kind := binary_kind(data):
+        raise not_text(path, kind, len(data))
     return TextFile(data.decode("utf-8", "surrogateescape"))
 
 
-def _binary_kind(data: bytes) -> str | None:
+def not_text(path: str, kind: str, size: int) -> ToolError:
+    return ToolError(
+        ErrorType.NOT_TEXT,
+        f"{path} is not a text file: it is {kind} ({size} bytes). Use bash with a program that understands it.",
+    )
+
+
+def binary_kind(data: bytes) -> str | None:
     """What kind of binary data this is, or None for text. Magic numbers alone prove nothing: "BM" starts words."""
     sample = data[:_SAMPLE]
     odd = len(sample) - len(sample.translate(None, _ODD))
@@ -105,13 +101,35 @@ def _binary_kind(data: bytes) -> str | None:
         known = {b"WEBP": "a WebP image", b"WAVE": "a WAV sound"}.get(data[8:12])
     if known is None and data[4:8] == b"ftyp":
         known = "an MP4, HEIC or AVIF file"
-    return known or "binary data"
+    return known or _wide_kind(sample) or "binary data"
+
+
+def _wide_kind(sample: bytes) -> str | None:
+    """Text whose characters have two or four bytes, without the mark that says so; which it is would be a guess."""
+    for encoding, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
+        whole = sample[: len(sample) // width * width]
+        text = whole.decode(encoding, "replace")
+        ascii_part = sum(" " <= character <= "~" or character in "\t\r\n" for character in text)
+        if len(text) >= _FEW and ascii_part >= len(text) * 0.8:
+            name = encoding.upper()
+            return f"probably text in {name} without a byte order mark; `iconv -f {name} -t UTF-8` makes it readable"
+    return None
 
 
 def _mostly_text(sample: bytes) -> bool:
     """Old 8-bit encodings are text too; their letters are a minority among ASCII ones."""
-    broken = len(_INVALID.findall(sample.decode("utf-8", "surrogateescape")))
+    broken = len(INVALID.findall(sample.decode("utf-8", "surrogateescape")))
     return broken <= max(4, len(sample) * 0.3)
+
+
+def remarks_of(mark: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[str]:
+    """What the lines of a file do not show; ``breaks`` counts all line ends, ``crlf`` those of two characters."""
+    found = [said for each, _, said in MARKS if each == mark]
+    if crlf:
+        found.append("CRLF line ends" if crlf == breaks else "mixed line ends (LF and CRLF)")
+    if invalid:
+        found.append("bytes that are not valid UTF-8, shown as \ufffd")
+    return found
 
 
 def fingerprint(data: bytes) -> str:

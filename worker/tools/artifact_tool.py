@@ -97,8 +97,9 @@ class WritesArtifact(ArtifactTool[A]):
         return await to_the_end(self._write, self.artifacts(ctx), params)
 
     def _write(self, artifacts: Artifacts, params: A) -> ToolResult:
-        draft = self.draft(artifacts, params)
-        artifacts.add(params.name, draft.content, draft.version)
+        with artifacts.changing(params.name):
+            draft = self.draft(artifacts, params)
+            artifacts.add(params.name, draft.content, draft.version)
         diff = unified(draft.before, draft.content, params.name, created=draft.version == 1)
         facts = {"name": params.name, "version": draft.version, "characters": len(draft.content)}
         display = FileDiff(params.name, diff.text, diff.added, diff.removed)

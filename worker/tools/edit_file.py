@@ -9,6 +9,7 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.display import FileDiff
+from worker.file_locks import changing
 from worker.output import clip
 from worker.text.diff import unified
 from worker.text.editing import edited, refuse_empty
@@ -17,12 +18,16 @@ from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
+
+MAX_BYTES = 8 * 1024 * 1024
+"""An edit needs its text several times over, and searching it takes time."""
 
 
 class EditFileParams(Params):
     other_names: ClassVar[Mapping[str, str]] = {"file_path": "path", "old_str": "old_string", "new_str": "new_string"}
 
-    path: str = Field(min_length=1, description="The file, relative to the workspace.")
+    path: WorkspacePath = Field(min_length=1, description="The file, relative to the workspace.")
     old_string: str = Field(
         description="The text to replace, exactly as it stands in the file, without line numbers, and long enough "
         "to stand there only once."
@@ -68,7 +73,7 @@ class EditFile(Tool[EditFileParams]):
         """The file says whether it was edited: its fingerprint is one of two, or somebody else changed it since."""
         if not facts:
             return False
-        now = fingerprint(await to_the_end(ctx.files.read, params.path))
+        now = fingerprint(await to_the_end(ctx.files.read, params.path, MAX_BYTES))
         if now == facts["after"]:
             return ToolResult(f"Successfully edited {params.path}, before the run was interrupted.", self.title(params))
         return False if now == facts["before"] else None
@@ -77,9 +82,10 @@ class EditFile(Tool[EditFileParams]):
         return await to_the_end(self._edit, ctx, params)
 
     def _edit(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
-        path, file, done = _planned(ctx, params)
+        with changing(ctx.files, params.path):
+            path, file, done = _planned(ctx, params)
+            ctx.files.write(path, file.to_bytes(done.text))
         diff = unified(file.text, done.text, path)
-        ctx.files.write(path, file.to_bytes(done.text))
         return ToolResult(
             done.report(path),
             self.title(params),
@@ -105,8 +111,14 @@ def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, R
 
 def _read(ctx: ToolContext, path: str) -> bytes:
     try:
-        return ctx.files.read(path)
+        return ctx.files.read(path, MAX_BYTES)
     except ToolError as error:
+        if error.type is ErrorType.FILE_TOO_LARGE:
+            raise ToolError(
+                error.type,
+                f"File too large to be edited: {path} has more than {MAX_BYTES // 1024 // 1024} MiB. "
+                "Nothing was changed. Change it with a command through bash, for example sed or a short script.",
+            ) from None
         if error.type is ErrorType.FILE_NOT_FOUND:
             missing = no_such_file(ctx.files, path).message.rstrip(".")
             raise ToolError(error.type, f"{missing}. edit_file creates no files: use write_file for that.") from None

@@ -14,6 +14,7 @@ from worker.search.searching import Seen, matching
 from worker.search.unsearched import Unsearched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
 
 DEFAULT_LIMIT = 100
 _EXAMPLES = 3
@@ -26,7 +27,9 @@ class GlobParams(Params):
         max_length=2000,
         description='Which paths below path, such as "**/*.ts", "src/*.{js,jsx}" or "test_?.py".',
     )
-    path: str = Field(default=".", min_length=1, description="The directory to search, relative to the workspace.")
+    path: WorkspacePath = Field(
+        default=".", min_length=1, description="The directory to search, relative to the workspace."
+    )
     ignore_case: bool = Field(default=False, description="True takes a and A for the same.")
     respect_gitignore: bool = Field(default=True, description="False also finds what .gitignore leaves out.")
 

@@ -17,6 +17,7 @@ from worker.search.unsearched import Unsearched
 from worker.text.not_found import no_such_file
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."
@@ -28,7 +29,9 @@ class GrepParams(Params):
         max_length=10_000,
         description='The regular expression (ripgrep\'s syntax), such as "def \\w+\\(".',
     )
-    path: str = Field(default=".", min_length=1, description="The file or directory, relative to the workspace.")
+    path: WorkspacePath = Field(
+        default=".", min_length=1, description="The file or directory, relative to the workspace."
+    )
     glob: str | None = Field(default=None, description='Search only files like "*.py" or "src/**/*.{ts,tsx}".')
     exclude: str | None = Field(
         default=None, max_length=2000, description='Leave out files or directories like "*_test.py" or "docs/**".'

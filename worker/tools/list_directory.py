@@ -11,6 +11,7 @@ from worker.files import TEMPORARY, Entry
 from worker.output import PRIVATE_DIR, clip, one_line
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
 
 LIMIT = 1000
 
@@ -18,7 +19,7 @@ LIMIT = 1000
 class ListDirectoryParams(Params):
     other_names: ClassVar[Mapping[str, str]] = {"dir_path": "path"}
 
-    path: str = Field(default=".", min_length=1, description="The directory, relative to the workspace.")
+    path: WorkspacePath = Field(default=".", min_length=1, description="The directory, relative to the workspace.")
 
 
 class ListDirectory(Tool[ListDirectoryParams]):

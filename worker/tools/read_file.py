@@ -8,18 +8,19 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip, hint_of
+from worker.output import clip, lines_hint_of
 from worker.text.not_found import no_such_file
-from worker.text.page import PAGE_CHARS, PAGE_LINES, Room, lines_of, page, remarks
-from worker.text.textfile import TextFile, decode
+from worker.text.page import PAGE_CHARS, PAGE_LINES, Room, page, remarks
+from worker.text.stretch import Stretch, read_stretch
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
 
 
 class ReadFileParams(Params):
     other_names: ClassVar[Mapping[str, str]] = {"file_path": "path"}
 
-    path: str = Field(min_length=1, description="The file, relative to the workspace.")
+    path: WorkspacePath = Field(min_length=1, description="The file, relative to the workspace.")
     offset: int = Field(
         default=1, description="The first line to read, counted from 1 as the output prints it. 0 or less means 1."
     )
@@ -31,7 +32,7 @@ class ReadFile(Tool[ReadFileParams]):
 
     Every line is shown behind its number, counted from 1, as in `     1|text`. The number and the bar are not part
     of the file: leave them out of old_string and new_string of edit_file.
-    At most 2000 lines are shown at once, and of each at most 2000 characters. Large files: read them in parts with
+    Without a limit 2000 lines are shown, and of each at most 2000 characters. Large files: read them in parts with
     offset and limit, or search them with grep first. Read a file before you edit it.
     Only text: images, archives and programs are refused. A directory: use list_directory or glob.
     """
@@ -64,30 +65,34 @@ class ReadFile(Tool[ReadFileParams]):
                 ErrorType.NOT_A_FILE,
                 f"{params.path} is a directory. List it with list_directory, or search it with glob.",
             )
-        return self._answer(ctx, params, decode(ctx.files.read(params.path), params.path))
+        most = params.limit if params.limit > 0 else PAGE_LINES
+        stretch = read_stretch(ctx.files, params.path, max(1, params.offset), most, PAGE_CHARS)
+        return self._answer(ctx, params, stretch, most)
 
-    def _answer(self, ctx: ToolContext, params: ReadFileParams, file: TextFile) -> ToolResult:
-        lines = lines_of(file)
-        first = max(1, params.offset)
-        facts = {"path": ctx.files.relative(params.path), "totalLines": len(lines)}
+    def _answer(self, ctx: ToolContext, params: ReadFileParams, stretch: Stretch, most: int) -> ToolResult:
+        first, total = stretch.first, stretch.total
+        facts = {"path": ctx.files.relative(params.path), "totalLines": total}
         title = self.title(params)
-        if not lines:
-            return ToolResult(remarks(file, "The file is empty."), title, metadata=facts)
-        if first > len(lines):
+        if total == 0:
+            return ToolResult(remarks(stretch, "The file is empty."), title, metadata=facts)
+        if not stretch.lines:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
-                f"offset {first} is past the end: {params.path} has {len(lines)} lines. "
-                f"Use an offset from 1 to {len(lines)}.",
+                f"offset {first} is past the end: {params.path} has {total} lines. Use an offset from 1 to {total}.",
             )
-        wanted = lines[first - 1 :][: params.limit if params.limit > 0 else None]
-        text, shown = page(wanted, first, Room(lines=PAGE_LINES if params.limit <= 0 else len(wanted)))
+        text, shown = page(stretch.lines, first, Room(lines=most))
         last = first + shown - 1
         parts = [text]
-        if shown < len(wanted):
-            rest = f"Lines {first} to {last} of {len(lines)} are shown. Go on with offset={last + 1}."
-            parts.append(hint_of(self.name, len(file.text), PAGE_CHARS, None, rest))
-        elif last < len(lines):
-            parts.append(f"(Lines {first} to {last} of {len(lines)}; go on with offset={last + 1}.)")
-        if said := remarks(file):
+        if total is None or last < total:
+            parts.append(self._rest(params, first, last, total))
+        if said := remarks(stretch):
             parts.append(said)
         return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
+
+    def _rest(self, params: ReadFileParams, first: int, last: int, total: int | None) -> str:
+        """How to go on; a hint that lines were left out only where fewer than were asked for are shown."""
+        of = f" of {total}" if total else ", and there are more"
+        if params.limit > 0 and last - first + 1 == params.limit:
+            return f"(Lines {first} to {last}{of}; go on with offset={last + 1}.)"
+        then = f"Lines {first} to {last}{of} are shown. Go on with offset={last + 1}."
+        return lines_hint_of(self.name, total and total - first + 1, last - first + 1, then)

@@ -12,12 +12,13 @@ from worker.output import clip, one_line
 from worker.text.many_files import ManyFiles
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
 
 MAX_FILES = 50
 
 
 class ReadManyFilesParams(Params):
-    paths: list[str] = Field(
+    paths: list[WorkspacePath] = Field(
         min_length=1,
         max_length=MAX_FILES,
         description='Files, or patterns such as "src/**/*.py", relative to the workspace.',

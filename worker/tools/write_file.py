@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import ClassVar
 
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.display import FileDiff
+from worker.file_locks import changing
 from worker.output import clip
 from worker.text.diff import unified
+from worker.text.kept import kept_form
 from worker.text.numbered import without_numbers
 from worker.text.omission import refuse_placeholder
-from worker.text.textfile import decode
+from worker.text.textfile import TextFile, decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.paths import WorkspacePath
 
 MAX_COMPARED_BYTES = 1024 * 1024
 
@@ -23,7 +27,7 @@ MAX_COMPARED_BYTES = 1024 * 1024
 class WriteFileParams(Params):
     other_names: ClassVar[Mapping[str, str]] = {"file_path": "path"}
 
-    path: str = Field(min_length=1, description="The file, relative to the workspace.")
+    path: WorkspacePath = Field(min_length=1, description="The file, relative to the workspace.")
     content: str = Field(description="The complete content of the file.")
 
 
@@ -31,7 +35,8 @@ class WriteFile(Tool[WriteFileParams]):
     """Writes a file: creates it, with its directories, if it is not there, and replaces it completely if it is.
 
     For new files and complete rewrites. For local changes use edit_file: it is shorter and safer.
-    Read a file before you replace it. The answer says how many characters and lines were written.
+    Read a file before you replace it. Line ends, encoding and byte order mark stay those of the file that was there.
+    The answer says how many characters and lines were written.
     """
 
     name = "write_file"
@@ -53,15 +58,19 @@ class WriteFile(Tool[WriteFileParams]):
 
     def _write(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
         path = ctx.files.relative(params.path)
-        before = _content(ctx, path)
-        if before:  # in a new file it stands for nothing that could be lost
-            refuse_placeholder("content", params.content, before)
-        created = ctx.files.write(path, params.content.encode())
-        diff = None if before is None else unified(before, params.content, path, created=created)
+        with changing(ctx.files, path):
+            before, is_whole = _there(ctx, path)
+            if before and is_whole:  # in a new file it stands for nothing that could be lost
+                refuse_placeholder("content", params.content, before.text)
+            text, kept = kept_form(before or TextFile(""), params.content)
+            created = ctx.files.write(path, before.to_bytes(text) if before else text.encode())
+        diff = unified(before.text if before else "", text, path, created=created) if is_whole else None
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
         size = f"{_counted(len(params.content), 'character')}, {_counted(lines, 'line')}"
         said = f"Successfully wrote to {path}: {how}, {size}."
+        if kept:
+            said += f" Kept as the file had it: {', '.join(kept)}."
         if lines > 1 and without_numbers(params.content, only_ours=True) is not None:
             said += " Note: every line begins with a line number, as read_file prints them; that is now in the file."
         return ToolResult(
@@ -83,13 +92,17 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _content(ctx: ToolContext, path: str) -> str | None:
-    """What the file holds now, or None where it is no text or too large to be compared."""
+def _there(ctx: ToolContext, path: str) -> tuple[TextFile | None, bool]:
+    """The text that is there now, None where there is none, and whether that is all: large files are not compared."""
     try:
-        return decode(ctx.files.read(path, MAX_COMPARED_BYTES), path).text
+        return decode(ctx.files.read(path, MAX_COMPARED_BYTES), path), True
     except ToolError as error:
         if error.type is ErrorType.FILE_NOT_FOUND:
-            return ""
-        if error.type in (ErrorType.NOT_TEXT, ErrorType.FILE_TOO_LARGE):
-            return None
-        raise
+            return None, True
+        if error.type is ErrorType.NOT_TEXT:
+            return None, False
+        if error.type is not ErrorType.FILE_TOO_LARGE:
+            raise
+    with suppress(ToolError):
+        return decode(ctx.files.head(path, MAX_COMPARED_BYTES), path), False
+    return None, False

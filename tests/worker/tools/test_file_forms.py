@@ -1,0 +1,217 @@
+"""Encodings, line ends, large files and odd paths, through every tool that reads or writes a file."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
+
+import pytest
+
+from shared.errors import ErrorType
+from tests.toolbench import Toolbench
+from worker.file_locks import changing
+from worker.workspace import delete
+
+WIDE = [
+    (BOM_UTF32_LE, "utf-32-le"),
+    (BOM_UTF32_BE, "utf-32-be"),
+    (BOM_UTF16_LE, "utf-16-le"),
+    (BOM_UTF16_BE, "utf-16-be"),
+    (BOM_UTF8, "utf-8"),
+]
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(("mark", "encoding"), WIDE)
+async def test_text_of_every_encoding_with_a_mark_is_edited_in_it(
+    bare_desk: Toolbench, mark: bytes, encoding: str
+) -> None:
+    bare_desk.write("a.txt", mark + "één\r\ntwo\r\n\U0001f680\r\n".encode(encoding))
+    result = await bare_desk.call("edit_file", path="a.txt", old_string="two\n", new_string="2\n2b\n")
+    assert result.success
+    assert bare_desk.read("a.txt") == mark + "één\r\n2\r\n2b\r\n\U0001f680\r\n".encode(encoding)
+    shown = await bare_desk.call("read_file", path="a.txt")
+    assert shown.content.startswith("     1|één\n     2|2\n     3|2b\n     4|\U0001f680\n(The file has ")
+    many = await bare_desk.call("read_many_files", paths=["a.txt"])
+    assert "     2|2\n     3|2b\n" in many.content
+
+
+@pytest.mark.parametrize(("mark", "encoding"), [*WIDE, (b"", "utf-8")])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+async def test_a_file_that_is_written_again_keeps_its_form(
+    bare_desk: Toolbench, mark: bytes, encoding: str, end: str
+) -> None:
+    bare_desk.write("a.txt", mark + f"one{end}two{end}".encode(encoding))
+    wanted = mark + f"één{end}{end}two".encode(encoding)
+    for content in ("één\n\ntwo", "\ufeffén\n\ntwo".replace("én", "één") if mark else "één\n\ntwo"):
+        result = await bare_desk.call("write_file", path="a.txt", content=content)
+        assert result.success
+        assert bare_desk.read("a.txt") == wanted
+        assert ("Kept as the file had it" in result.content) == bool(mark or end == "\r\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "content", "after"),
+    [
+        (b"one\r\ntwo\nthree\r\n", "one\ntwo\nnew\nthree\n", b"one\r\ntwo\nnew\r\nthree\r\n"),
+        (b"one\r\ntwo\r\n", "one\r\nnew\n", b"one\r\nnew\n"),  # it says how it wants them
+        (b"one\r\ntwo", "one\ntwo\nthree", b"one\r\ntwo\r\nthree"),
+        (b"one\n", "one\r\ntwo\r\n", b"one\r\ntwo\r\n"),
+        (b"", "one\n", b"one\n"),
+        (b"\xe9\r\n", "\xe9\n", b"\xc3\xa9\r\n"),
+    ],
+)
+async def test_line_ends_are_those_of_the_file_unless_the_content_has_its_own(
+    bare_desk: Toolbench, before: bytes, content: str, after: bytes
+) -> None:
+    bare_desk.write("a.txt", before)
+    assert (await bare_desk.call("write_file", path="a.txt", content=content)).success
+    assert bare_desk.read("a.txt") == after
+
+
+async def test_a_large_file_keeps_its_line_ends_too(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.txt", b"many words\r\n" * 200_000)
+    assert (await bare_desk.call("write_file", path="a.txt", content="one\ntwo\n")).success
+    assert bare_desk.read("a.txt") == b"one\r\ntwo\r\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"])
+async def test_wide_text_without_a_mark_is_named_and_left_alone(bare_desk: Toolbench, encoding: str) -> None:
+    data = "one\ntwo\n".encode(encoding)
+    bare_desk.write("a.txt", data)
+    for name, more in (("read_file", {}), ("edit_file", {"old_string": "one", "new_string": "1"})):
+        result = await bare_desk.call(name, path="a.txt", **more)
+        assert result.error_type is ErrorType.NOT_TEXT
+        assert f"text in {encoding.upper()} without a byte order mark; `iconv -f" in (result.error or "")
+    assert bare_desk.read("a.txt") == data
+
+
+@pytest.mark.parametrize("path", ["~/x.txt", "~", "~root/x.txt", "$HOME/x.txt", "${HOME}/x.txt", "%USERPROFILE%/x.txt"])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("write_file", {"content": "x"}),
+        ("edit_file", {"old_string": "a", "new_string": "b"}),
+        ("read_file", {}),
+        ("list_directory", {}),
+        ("glob", {"pattern": "*"}),
+        ("grep", {"pattern": "x"}),
+    ],
+)
+async def test_a_home_that_only_a_shell_knows_is_refused(
+    bare_desk: Toolbench, path: str, name: str, more: dict[str, str]
+) -> None:
+    result = await bare_desk.call_with(name, {"path": path, **more})
+    assert result.error_type is ErrorType.PATH_NOT_ALLOWED
+    assert "is not expanded here" in (result.error or "")
+    many = await bare_desk.call("read_many_files", paths=[path])
+    assert many.error_type is ErrorType.PATH_NOT_ALLOWED
+    assert list(bare_desk.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["~backup.txt", "a~/x.txt", "./~/x.txt", "src/~/x.txt", "~$doc.txt"])
+async def test_a_name_with_such_a_sign_is_a_name(bare_desk: Toolbench, path: str) -> None:
+    assert (await bare_desk.call("write_file", path=path, content="x")).success
+    assert bare_desk.read(path) == b"x"
+
+
+async def test_edits_at_the_same_time_lose_nothing_whatever_the_file_is_called(bare_desk: Toolbench) -> None:
+    bare_desk.write("src/a.txt", "".join(f"line {number:03d}\n" for number in range(40)))
+    (bare_desk.root / "link.txt").symlink_to("src/a.txt")
+    (bare_desk.root / "folder").symlink_to("src")
+    names = ["src/a.txt", "link.txt", "folder/a.txt", "/workspace/src/./a.txt"]
+    answers = await asyncio.gather(
+        *(
+            bare_desk.call(
+                "edit_file", path=names[number % 4], old_string=f"line {number:03d}", new_string=f"done {number:03d}"
+            )
+            for number in range(40)
+        )
+    )
+    assert all(answer.success for answer in answers)
+    assert bare_desk.read("src/a.txt").decode() == "".join(f"done {number:03d}\n" for number in range(40))
+
+
+async def test_versions_of_an_artifact_made_at_the_same_time_follow_each_other(bare_desk: Toolbench) -> None:
+    await bare_desk.call(
+        "create_artifact", name="a.md", content="".join(f"line {number:03d}\n" for number in range(20))
+    )
+    updates = (
+        bare_desk.call("update_artifact", name="a.md", old_string=f"line {number:03d}", new_string=f"done {number:03d}")
+        for number in range(20)
+    )
+    assert all(answer.success for answer in await asyncio.gather(*updates))
+    latest = await bare_desk.call("read_artifact", name="a.md")
+    assert latest.metadata["version"] == 21
+    assert latest.content.count("done") == 20
+
+
+def test_other_files_are_not_waited_for(bare_desk: Toolbench) -> None:
+    with changing(bare_desk.files, "a/b.txt"), changing(bare_desk.files, "a/c.txt"), changing(bare_desk.files, "b.txt"):
+        pass
+
+
+async def test_a_file_that_is_too_large_is_not_edited_and_says_what_to_do(bare_desk: Toolbench) -> None:
+    bare_desk.write("large.txt", b"unique\n" + b"many words\n" * 900_000)
+    result = await bare_desk.call("edit_file", path="large.txt", old_string="unique", new_string="x")
+    assert result.error_type is ErrorType.FILE_TOO_LARGE
+    assert result.error == (
+        "File too large to be edited: large.txt has more than 8 MiB. Nothing was changed. "
+        "Change it with a command through bash, for example sed or a short script."
+    )
+
+
+@pytest.mark.parametrize("line", [b"word\n", b"x", b"\xc3\xa9\r\n", b"\n"])
+async def test_reading_a_part_of_a_large_file_takes_little_memory(bare_desk: Toolbench, line: bytes) -> None:
+    bare_desk.write("large.txt", line * (24 * MIB // len(line)))
+    tracemalloc.start()
+    try:
+        one = await bare_desk.call("read_file", path="large.txt", offset=1, limit=1)
+        many = await bare_desk.call("read_many_files", paths=["large.txt"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert one.success
+    assert many.success
+    assert peak < 8 * MIB
+
+
+async def test_the_start_of_a_line_without_an_end_is_shown(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.txt", b"x" * 3 * MIB + b"\r\nend")
+    result = await bare_desk.call("read_file", path="a.txt")
+    assert f"… [cut: {3 * MIB} characters, 2000 allowed]\n     2|end\n" in result.content
+    last = await bare_desk.call("read_file", path="a.txt", offset=2)
+    assert last.content.startswith("     2|end\n")
+
+
+async def test_a_file_of_many_megabytes_is_read_at_any_place(bare_desk: Toolbench) -> None:
+    path = bare_desk.root / "sparse.txt"
+    bare_desk.write("sparse.txt", b"first\n" * 12_000_000)
+    path.write_bytes(path.read_bytes() + b"last\n")
+    result = await bare_desk.call("read_file", path="sparse.txt", offset=2, limit=2)
+    assert result.content == "     2|first\n     3|first\n(Lines 2 to 3, and there are more; go on with offset=4.)"
+    far = await bare_desk.call("read_file", path="sparse.txt", offset=12_000_001)
+    assert far.content == "12000001|last"
+    past = await bare_desk.call("read_file", path="sparse.txt", offset=12_000_002)
+    assert past.error_type is ErrorType.INVALID_TOOL_PARAMS
+
+
+async def test_the_hint_to_go_on_counts_lines(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.txt", "x\n" * 4500)
+    first = await bare_desk.call("read_file", path="a.txt")
+    assert 'reason="too_long" actual_lines="4500" max_lines="2000">' in first.content
+    second = await bare_desk.call("read_file", path="a.txt", offset=2001, limit=3000)
+    assert "system_hint" not in second.content
+    dense = await bare_desk.call("read_file", path="a.txt", offset=4001, limit=100)
+    assert dense.content.endswith("(Lines 4001 to 4100 of 4500; go on with offset=4101.)")
+
+
+async def test_a_path_through_very_many_directories_is_answered(bare_desk: Toolbench) -> None:
+    deep = "/".join(["d"] * 1200)
+    result = await bare_desk.call("write_file", path=f"{deep}/a.txt", content="x")
+    assert result.success
+    assert (await bare_desk.call("read_file", path=f"{deep}/a.txt")).content.startswith("     1|x")
+    too_deep = await bare_desk.call("write_file", path="/".join(["d"] * 5000), content="x")
+    assert too_deep.error_type is ErrorType.PATH_NOT_ALLOWED
+    delete(bare_desk.root / "d")  # pytest's own way to tidy up is recursive
