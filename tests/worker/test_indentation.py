@@ -71,16 +71,6 @@ def test_the_answer_says_when_it_was_indented_anew() -> None:
     assert "re-indented" not in kept.report("a.py")
 
 
-def test_an_exact_replacement_that_adds_to_the_indentation_is_shown() -> None:
-    done = edited("def f():\n    return 1\n", "return 1", "    return 2")
-    assert done is not None
-    assert done.text == "def f():\n        return 2\n"
-    assert "     2|        return 2\nCheck them" in done.report("a.py")
-    doubled = edited("{\n  one: true,\n}\n", "one: true", "one: false,")
-    assert doubled is not None
-    assert "     2|  one: false,,\nCheck them" in doubled.report("a.js")
-
-
 UNITS = ("    ", "  ", "\t")
 texts = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["go()", "on()", "x = y", "end"])), min_size=2, max_size=6

@@ -145,10 +145,10 @@ class Merge:
         """Whether brackets and quotes are as even as they were in the file, or changed as the model changed them."""
         if not text.strip() or all(old.text == found.text for old, found in zip(self.old, self.found, strict=True)):
             return True
-        was, quoted, wanted = (_evenness(_joined(lines)) for lines in (self.found, self.old, self.new))
+        was, quoted, wanted = (evenness(_joined(lines)) for lines in (self.found, self.old, self.new))
         quotes = [(a + b + c) % 2 for a, b, c in zip(was[0], quoted[0], wanted[0], strict=True)]
         brackets = [a - b + c for a, b, c in zip(was[1], quoted[1], wanted[1], strict=True)]
-        return _evenness(text) in (was, (quotes, brackets))
+        return evenness(text) in (was, (quotes, brackets))
 
 
 def _unequal(
@@ -192,8 +192,8 @@ def _joined(lines: Sequence[Line]) -> str:
     return "\n".join(line.text for line in lines)
 
 
-def _evenness(text: str) -> tuple[list[int], list[int]]:
-    """Which quotes there are an odd number of, and how many brackets of each kind stay open."""
+def evenness(text: str) -> tuple[list[int], list[int]]:
+    """Returns which quotes there are an odd number of, and how many brackets of each kind stay open."""
     plain = _APOSTROPHE.sub("", text)
     quotes = [plain.count(sign) % 2 for sign in "\"'`"]
     return quotes, [plain.count(first) - plain.count(last) for first, last in ("()", "[]", "{}")]

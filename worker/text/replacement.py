@@ -15,8 +15,9 @@ from rapidfuzz.distance import Indel
 from shared.errors import ErrorType, ToolError
 from worker.text.folding import Fold, Folded
 from worker.text.fuzzy import nearly
-from worker.text.report import Replacement, seams, written
+from worker.text.report import Replacement, written
 from worker.text.rewriting import Rewritten, rewritten
+from worker.text.seams import is_doubtful, joined
 from worker.text.searches import MAX_PLACES, TOLERANCES, Place, Tolerance
 from worker.text.spans import Span, line_end, line_numbers, spliced, with_line_ends
 from worker.text.textfile import TextFile
@@ -39,13 +40,15 @@ def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement |
             if every and not tolerance.is_literal and len(places) < MAX_PLACES:
                 places = tolerance.places(file.text, old, every=False)
             _refuse_choice(file.text, places, tolerance, every=every)
-            return _replacement(file, places, old, new, tolerance)
+            return _replacement(file, places, old, new, tolerance, literally=every)
     found = None if every else nearly(file, old, new)
     if found is None:
         return None
-    spans = [found.span]
+    spans = [joined(file.text, found.span, old)]
     lines, shown = line_numbers(file.text, spans), written(file.text, spans)
-    return Replacement(spliced(file.text, spans), lines, WORDING, found.remark, moved=found.moved, written=shown)
+    return Replacement(
+        spliced(file.text, spans), lines, WORDING, found.remark, found.moved, spans != [found.span], written=shown
+    )
 
 
 def find(file: TextFile, text: str) -> tuple[int, ...]:
@@ -57,22 +60,22 @@ def find(file: TextFile, text: str) -> tuple[int, ...]:
 
 
 def _replacement(
-    file: TextFile, places: Sequence[Place], old: str, new: str, tolerance: Tolerance
+    file: TextFile, places: Sequence[Place], old: str, new: str, tolerance: Tolerance, *, literally: bool
 ) -> Replacement | None:
     rewritten = [_rewritten(file, place, old, new, tolerance) for place in places]
     done = [each for each in rewritten if each]
     if len(done) < len(places):
         return None
     spans = [Span(start, end, each.text) for (start, end), each in zip(places, done, strict=True)]
-    shown = written(file.text, spans) if tolerance.shows else ""
-    if tolerance.name is None and len(spans) == 1:
-        shown = seams(file.text, spans[0], old)
+    joins = spans if literally else [joined(file.text, span, old) for span in spans]
+    shows = tolerance.shows or joins != spans or (not literally and is_doubtful(file.text, spans[0]))
     return Replacement(
-        spliced(file.text, spans),
+        spliced(file.text, joins),
         line_numbers(file.text, spans),
         tolerance.name,
         moved=any(each.moved for each in done),
-        written=shown,
+        written=written(file.text, joins) if shows else "",
+        repeated=joins != spans,
     )
 
 

@@ -14,8 +14,6 @@ _SHOWN, _SHOWN_CHARS = 5, 160
 """Lines of which is said how they differ, and how much of each."""
 _WRITTEN, _WRITTEN_CHARS = 40, 300
 """Lines that are shown as they were written, and how much of each."""
-_DOUBLED = ",;:"
-"""Signs that hardly ever stand twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,8 @@ class Replacement:
     remark: str = ""
     moved: bool = field(default=False, compare=False)
     """Whether the new text was given another indentation than it came with."""
+    repeated: bool = field(default=False, compare=False)
+    """Whether the new text came with a part of what stands around the place; it was not written twice."""
     written: str = field(default="", compare=False)
     """The lines as they stand in the file now, where they need not be those of the new text."""
 
@@ -46,6 +46,8 @@ class Replacement:
             said += f" old_string did not match exactly: differences in {self.tolerated} were overlooked."
         if self.moved:
             said += " new_string was re-indented as its place in the file is."
+        if self.repeated:
+            said += " new_string repeats what stands around its place in the file; that was not written twice."
         return f"{said}\n{self.written}" if self.written else said
 
 
@@ -94,13 +96,3 @@ def written(text: str, spans: Sequence[Span]) -> str:
         room -= len(lines)
         moved += span.text.count("\n") - text.count("\n", span.start, span.end)
     return "The lines are now:\n" + "\n".join(parts) if parts else ""
-
-
-def seams(text: str, span: Span, old: str) -> str:
-    """The lines of an exact replacement that most likely was not meant so: a sign twice, an indentation added."""
-    head = text[text.rfind("\n", 0, span.start) + 1 : span.start]
-    doubled = span.text[-1:] in _DOUBLED and text[span.end : span.end + 1] == span.text[-1:] != old[-1:]
-    deeper = bool(head) and not head.strip(" \t") and old[:1] not in " \t" and span.text[:1] in (" ", "\t")
-    if not (doubled or deeper) or not span.text:
-        return ""
-    return written(text, [span]) + "\nCheck them: old_string was replaced exactly, and what stands around it stayed."

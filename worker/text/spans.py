@@ -26,6 +26,13 @@ def spliced(text: str, spans: Sequence[Span]) -> str:
     return "".join([*parts, text[end:]])
 
 
+def line_stop(text: str, at: int) -> int:
+    """Where the line ends that ``at`` is in, before its line end."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    return end - (end > at and text[end - 1 : end] == "\r")
+
+
 def line_numbers(text: str, spans: Sequence[Span]) -> tuple[int, ...]:
     """The lines in which the stretches begin; the first line is 1."""
     numbers: list[int] = []

@@ -1,0 +1,91 @@
+"""What a new text repeats of the line that it comes into is written once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.text.replacement import replace
+from worker.text.report import Replacement
+from worker.text.textfile import TextFile
+
+REPEATED = "new_string repeats what stands around its place in the file; that was not written twice."
+
+
+def edit(text: str, old: str, new: str) -> Replacement:
+    done = replace(TextFile(text), old, new, every=False)
+    assert done is not None
+    return done
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new", "written"),
+    [
+        ("  enableFeature: true,", "enableFeature: true", "enableFeature: false,", "  enableFeature: false,"),
+        ("const a = 1;", "const a = 1", "const a = 2;", "const a = 2;"),
+        ("func main() {", "func main()", "func start() {", "func start() {"),
+        ("  return load(id);", "load(id)", "return store(id);", "  return store(id);"),
+        ("x = await load()", "load()", "await store()", "x = await store()"),
+        ("name: 'app',", "name: 'app", "name: 'web'", "name: 'web',"),
+        ("f(a, b)", "f(a", "g(a,", "g(a, b)"),
+        ("go(timeout=10)", "go(timeout=10", "go(timeout=20)", "go(timeout=20)"),
+        ("  - DEBUG=true", "DEBUG=true", "- DEBUG=false", "  - DEBUG=false"),
+        ("x = 1  # one", "x = 1", "x = 2  # one", "x = 2  # one"),
+        ("x = f(1);", "x = f(1)", "x = f(2); // two", "x = f(2); // two"),
+        ("    return 1", "return 1", "    return 2", "    return 2"),
+        ("\treturn 1", "return 1", "    return 2", "\treturn 2"),
+        ("    if a:", "if a:", "  if b:\n    go()\n  if a:", "    if b:\n      go()\n    if a:"),
+    ],
+)
+def test_what_the_line_has_already_is_not_added_again(line: str, old: str, new: str, written: str) -> None:
+    done = edit(f"top\n{line}\nlow\n", old, new)
+    assert done.text == f"top\n{written}\nlow\n"
+    assert REPEATED in done.report("a.txt")
+    assert f"     2|{written.splitlines()[0]}" in done.report("a.txt")
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new", "written"),
+    [
+        ("y = f(x)", "x", "g(x)", "y = f(g(x))"),
+        ('y = ["a", "b"]', '"b"', '"b", ["c"]', 'y = ["a", "b", ["c"]]'),
+        ("  !ready", "ready", "!ready", "  !!ready"),
+        ("x = -1", "1", "-2", "x = --2"),
+        ("a b", "a", "c b", "c b b"),
+        ('  "a",', '"a"', '"a", "b"', '  "a", "b",'),
+        ("getname", "name", "getname", "getgetname"),
+        ("a,", "a,", "b,,", "b,,"),
+    ],
+)
+def test_what_is_meant_twice_is_written_twice(line: str, old: str, new: str, written: str) -> None:
+    done = edit(f"top\n{line}\nlow\n", old, new)
+    assert done.text == f"top\n{written}\nlow\n"
+    assert REPEATED not in done.report("a.txt")
+
+
+def test_every_place_of_replace_all_is_replaced_exactly() -> None:
+    done = replace(TextFile("a,\na\n"), "a", "b,", every=True)
+    assert done is not None
+    assert done.text == "b,,\nb,\n"
+
+
+@pytest.mark.parametrize("new", ["if b:\n    go()", "go()\nstop()"])
+def test_new_lines_whose_indentation_is_doubtful_are_shown(new: str) -> None:
+    done = edit("def f():\n    go()\n", "go()", new)
+    assert "The lines are now:" in done.report("a.py")
+
+
+CODE = st.sampled_from(["a = 1", "f(x)", "go(1, 2)", "'text'", '{"k": [1]}', "name: true", "return x"])
+ENDS = st.sampled_from([",", ";", ")", "]", " {", ",)", "',", '"', " // note", "  # note"])
+
+
+@given(CODE, CODE, ENDS)
+def test_an_end_that_the_new_line_has_too_stands_there_once(code: str, other: str, end: str) -> None:
+    """Where the quoted text is the line without its end, and the new line has the same end."""
+    done = edit(f"top\n{code}{end}\n", code, other + end)
+    assert done.text in (f"top\n{other}{end}\n", f"top\n{other}{end}{end}\n")
+    if not re.search(r"[\"'`()\[\]{}]", end):
+        assert done.text == f"top\n{other}{end}\n"
