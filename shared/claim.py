@@ -9,8 +9,8 @@ from typing import Any
 
 from shared.delegation import DelegationRequest, Limits
 
-KeptRun = tuple[list[str], dict[str, str], str | None]
-"""What earlier attempts wrote: history, ledger, kit."""
+KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
+"""What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stood still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,9 @@ class Claim:
     tools: str | None = None
     """What the first attempt kept of its kit (``worker/frozen.py``); None where it did not come so far."""
 
+    stalled: bool = False
+    """Whether the attempt before ended because its worker's event loop stood still (``worker/standby``)."""
+
     @property
     def touched_files(self) -> bool:
         """Whether an earlier attempt answered calls, so that the files it worked on matter."""
@@ -47,7 +50,7 @@ class Claim:
     def of(cls, id: str, said: Sequence[Any], kept: KeptRun) -> Claim:
         """What the claim script answered after its verdict, and what earlier attempts kept."""
         fence, attempt, seq, request, limits, checkpoint, depth, lost, ended, cancel = said
-        history, ledger, tools = kept
+        history, ledger, tools, stalled = kept
         return cls(
             id=id,
             fence=fence,
@@ -63,4 +66,5 @@ class Claim:
             handed_over=ended == "handed_over",
             cancelled=bool(cancel),
             tools=tools,
+            stalled=stalled is not None and int(stalled) == int(attempt) - 1,
         )

@@ -40,8 +40,8 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 PAGE = 200
 """So many entries of the index are read at a time."""
 
-ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP = (
-    Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap")
+ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED = (
+    Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled")
 )
 
 REUSED = {-1: "used before with another body", -2: "used before, for a delegation whose record is gone"}
@@ -121,11 +121,11 @@ class RunStore:
         verdict, *rest = await asked
         if verdict != "claimed":
             return None
-        kept: KeptRun = [], {}, None
+        kept: KeptRun = [], {}, None, None
         if int(rest[1]) > 1:
             history = await self.redis.lrange(history_key(id), 0, -1)
             ledger = await self.redis.hgetall(ledger_key(id))
-            kept = history, ledger, await self.redis.hget(record_key(id), "tools")
+            kept = history, ledger, *await self.redis.hmget(record_key(id), ["tools", "stalled"])
         return Claim.of(id, rest, kept)
 
     async def get(self, id: str) -> Delegation:

@@ -7,6 +7,9 @@ from shared.delegation import Step
 from shared.errors import Fenced
 from shared.events import StepCompleted, StepStarted
 from shared.runs import Claim, RunStore
+from worker.emit import Emitter
+from worker.history import History
+from worker.ledger import Ledger
 from worker.services import Services
 from worker.steps import StepLog, in_doubt
 from worker.workspace import Workspace
@@ -22,6 +25,12 @@ def resumed_because(claim: Claim) -> str:
 def interrupted_because(claim: Claim) -> str:
     """Why a call of the attempt before has no answer, for the model."""
     return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
+
+
+def ledger_of(claim: Claim, emit: Emitter, history: History) -> Ledger:
+    """The ledger as earlier attempts left it, with what is to be held against the calls that they left open."""
+    stalled = claim.stalled and bool(history.unanswered(0))
+    return Ledger(emit, claim.ledger, interrupted_because(claim), again=claim.lost > 0, stalled=stalled)
 
 
 def given_up(claim: Claim) -> str:

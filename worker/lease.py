@@ -10,10 +10,11 @@ from enum import Enum
 from functools import partial
 
 from shared.bus import Bus
-from shared.connection import Pipe
+from shared.connection import Pipe, connect
 from shared.keys import CANCEL, LEASES, record_key
 from shared.log import log
 from shared.runs import RENEW, Claim
+from worker.standby.process import Standby
 
 
 class Stop(Enum):
@@ -42,14 +43,27 @@ class StopSignal:
         return self.reason
 
 
+@asynccontextmanager
+async def open_leases(redis_url: str, bus: Bus, lease_seconds: float) -> AsyncGenerator[Leases]:
+    """The leases of this process: with a connection of their own, and a standby for when the loop does not turn."""
+    async with (
+        connect(redis_url, timeout=None) as renewing,
+        Pipe(renewing, [RENEW]) as pipe,
+        Standby(redis_url, lease_seconds) as standby,
+    ):
+        yield Leases(pipe, bus, lease_seconds, standby)
+
+
 class Leases:
     """All leases of one worker process, and the ear for requests to cancel.
 
+    ``standby`` renews in our place while the event loop stands still (``worker/standby``).
     ``pipe`` carries nothing else: a renewal must not wait behind what a thousand runs have to say.
     """
 
-    def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float) -> None:
+    def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float, standby: Standby | None = None) -> None:
         self._pipe = pipe
+        self._standby = standby
         self.bus = bus
         self._seconds = lease_seconds
         self._held: dict[str, tuple[str, StopSignal]] = {}
@@ -68,22 +82,33 @@ class Leases:
             self._held[claim.id][1].set(Stop.FENCED)
         self._held[claim.id] = (claim.fence, signal)
         self._renewed[claim.id] = time.monotonic()
+        if self._standby:
+            self._standby.hold(claim.id, claim.fence)
         try:
             yield signal
         finally:
             if self._held.get(claim.id) == (claim.fence, signal):
                 del self._held[claim.id], self._renewed[claim.id]
+                if self._standby:
+                    self._standby.drop(claim.id)
 
     async def renew_forever(self) -> None:
         """Renews at a third of the lease; a run that could not be renewed for a whole lease is stopped."""
         while True:
             await asyncio.sleep(self._seconds / 3)
+            self._catch_up()
             for id, (_, signal) in self._held.items():
                 if time.monotonic() - self._renewed[id] > self._seconds:
                     signal.set(Stop.FENCED)
             # On a busy loop an answer takes its time. It counts all the same, and asking twice would not hasten it.
             if self._held and not self._pipe.away and (self._asked is None or self._asked.done()):
                 self._asked = self._renew()
+
+    def _catch_up(self) -> None:
+        """Counts what was renewed in our place while we stood still."""
+        for (id, fence), sent in (self._standby.renewals() if self._standby else {}).items():
+            if id in self._held and self._held[id][0] == fence:
+                self._renewed[id] = max(self._renewed[id], sent)
 
     def _renew(self) -> asyncio.Future[list[int]]:
         held = list(self._held.items())

@@ -127,8 +127,11 @@ class Loop:
     async def answer(self, calls: Sequence[Call]) -> None:
         """Judges and executes the calls, read-only ones side by side; answers all in the order of asking (C15)."""
         self.answers = {}
+        await self.ledger.risk(calls)
         judged = [(call, await self.judge(call)) for call in calls]
-        for together, group in groupby(judged, key=lambda pair: _side_by_side(pair[1])):
+        for together, group in groupby(
+            judged, lambda pair: isinstance(pair[1], Prepared) and pair[1].tool.side_by_side
+        ):
             if together:
                 async with asyncio.TaskGroup() as tasks:
                     for call, verdict in group:
@@ -147,6 +150,7 @@ class Loop:
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
         try:
+            self.ledger.check(call.key)
             if call.problem:
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
             tool = find(self.kit, call.name)
@@ -194,7 +198,3 @@ class Loop:
         if tool.effect is not Effect.PURE:
             await self.after_effects()
         return await bounded(result, tool, context, self.asking.bound.estimate)
-
-
-def _side_by_side(verdict: Prepared | ToolResult) -> bool:
-    return isinstance(verdict, Prepared) and verdict.tool.side_by_side

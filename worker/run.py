@@ -18,7 +18,7 @@ from shared.log import log
 from shared.runs import Claim
 from shared.wire import now
 from worker.asking import Asking
-from worker.attempts import files_left, given_up, interrupted_because, recall_steps, resumed_because, settle_steps
+from worker.attempts import files_left, given_up, ledger_of, recall_steps, resumed_because, settle_steps
 from worker.children import Children
 from worker.compaction import Window
 from worker.emit import Emitter
@@ -26,7 +26,6 @@ from worker.ending import Ending, Left, left_in
 from worker.equipment import Equipment, equipped
 from worker.history import History
 from worker.lease import Stop, StopSignal
-from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_price
 from worker.loop import Loop
 from worker.models.base import Model
@@ -153,7 +152,7 @@ class Run:
             meter=self.meter,
             emit=self.emit,
             steps=self.steps,
-            ledger=Ledger(self.emit, self.claim.ledger, interrupted_because(self.claim)),
+            ledger=ledger_of(self.claim, self.emit, history),
             repetition=Repetition(equipment.polled) if settings.loop_detection else None,
             after_effects=workspace.note_changes,
             checkpoint=self._checkpoint,

@@ -18,12 +18,12 @@ from shared.delegation import DirectoryWorkspace
 from shared.errors import WorkspaceLost
 from shared.keys import LEASES, record_key
 from shared.queue import Ticket
-from shared.runs import RELEASE, RENEW, WRITING, Claim, RunStore
+from shared.runs import RELEASE, WRITING, Claim, RunStore
 from shared.settings import Settings
 from shared.wire import now
 from worker.discovered import Discovery
 from worker.janitor import Janitor
-from worker.lease import Leases
+from worker.lease import Leases, open_leases
 from worker.mcp.source import McpServers
 from worker.models import close_models, open_model
 from worker.models.base import Model
@@ -167,20 +167,25 @@ async def open_services(
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
         connect(redis_url) as listening,
-        connect(redis_url, timeout=None) as renewing,
         Pipe(writing, WRITING) as pipe,
-        Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,
         ValidatorPool(keep=True) as validators,
+        open_leases(redis_url, bus, settings.lease_seconds) as leases,
     ):
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
-        parts = store, pipe, Leases(renewals, bus, settings.lease_seconds), Catalog(redis), progress, validators
+        parts = (
+            store,
+            pipe,
+            leases,
+            Catalog(redis),
+            progress,
+            validators,
+        )
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = offered(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)
-        janitor = Janitor(settings, store, bus, presence, send)
-        async with presence.shown(), _kept_up(services, janitor):
+        async with presence.shown(), _kept_up(services, Janitor(settings, store, bus, presence, send)):
             yield services
         await close_models()
         with suppress(*REDIS_ERRORS):

@@ -16,6 +16,15 @@ class Stdin:
         self._open_end = open_end
         self._held = held
 
+    @property
+    def fd(self) -> int:
+        return self._fd
+
+    @property
+    def queued(self) -> int:
+        """Bytes that the program has not taken yet."""
+        return len(self._outgoing)
+
     def begin(self) -> None:
         """What was held back is written from now on."""
         self._held = False

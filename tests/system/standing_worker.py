@@ -1,0 +1,46 @@
+"""A worker whose runs may bring it to a standstill, or down: ``python -m tests.system.standing_worker``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+from worker.__main__ import main
+from worker.tools import BUILTIN
+from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+
+
+class Held(Params):
+    seconds: int
+
+
+class Hold(Tool[Held]):
+    """Holds the interpreter, so that no thread of this process goes on."""
+
+    name = "hold"
+    kind = Kind.READ
+    effect = Effect.PURE
+    params = Held
+
+    async def run(self, ctx: ToolContext, params: Held) -> ToolResult:
+        ctypes.PyDLL(None).usleep(params.seconds * 1_000_000)
+        return ToolResult("held")
+
+
+class Fall(Tool[Params]):
+    """Brings the process down."""
+
+    name = "fall"
+    kind = Kind.READ
+    effect = Effect.PURE
+    params = Params
+
+    async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ToolResult("never")
+
+
+if __name__ == "__main__":
+    sys.exit(main(tools=[*BUILTIN, Hold(), Fall()]))

@@ -1,0 +1,98 @@
+"""Event loops that stand still: for a moment, for good, and what becomes of the call that was to blame."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.delegation import ToolAgentResult
+from tests.fleet import Fleet
+from tests.running import call, say, script
+from tests.waiting import until
+
+pytestmark = [pytest.mark.system, pytest.mark.requirement("P-16")]
+STANDING = (sys.executable, "-m", "tests.system.standing_worker")
+
+
+def answers(result: ToolAgentResult) -> str:
+    return "\n".join(result.errors)
+
+
+async def test_a_loop_that_stands_still_for_twice_its_lease_keeps_its_runs(fleet: Fleet, tmp_path: Path) -> None:
+    await asyncio.gather(*(fleet.start(name, program=STANDING) for name in ("1", "2")))
+    model = script(tmp_path, [call("hold", seconds=4)], [say("done")])
+    result = await fleet.run(model=model, tools=["hold"])
+    assert (result.termination_reason, result.attempts, answers(result)) == ("completed", 1, "")
+
+
+async def test_a_loop_that_stands_still_for_good_takes_its_worker_down_and_not_the_next(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    worker = await fleet.start("1", program=STANDING)
+    beside = await fleet.hand_over(model=script(tmp_path, {"blocks": [say("said")], "delay": 3}))
+    await fleet.until_event(beside, "run_started")
+    calls = [call("bash", command="true"), call("hold", seconds=60)]  # the first one has the turn kept
+    id = await fleet.hand_over(model=script(tmp_path, calls, [say("done")]), tools=["bash", "hold"])
+    assert await until(worker.poll) == -signal.SIGABRT
+    second = await fleet.start("2", program=STANDING)
+    results = [await fleet.result(each) for each in (id, beside)]
+    assert [(each.termination_reason, each.attempts) for each in results] == [("completed", 2)] * 2
+    assert "hold: outcome unknown: the worker stood still while this call was under way" in answers(results[0])
+    assert answers(results[1]) == ""
+    assert second.poll() is None
+    log = (fleet.settings.home / "worker-1.log").read_text()
+    assert "the event loop stood still for" in log
+    assert "standing_worker.py" in log  # where it stood
+
+
+async def test_a_loop_that_stands_still_before_its_turn_is_kept_takes_two_workers_down_and_no_third(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    id = await fleet.hand_over(model=script(tmp_path, [call("hold", seconds=60)], [say("done")]), tools=["hold"])
+    await asyncio.gather(*(fleet.start(name, program=STANDING) for name in ("1", "2", "3")))
+    result = await fleet.result(id)
+    assert result.termination_reason == "completed"
+    assert "outcome unknown: the worker stood still" in answers(result)
+    assert any(worker.poll() is None for worker in fleet.workers.values())
+
+
+async def test_a_call_that_brings_its_worker_down_is_tried_twice_and_then_answered(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    id = await fleet.hand_over(model=script(tmp_path, [call("fall")], [say("done")]), tools=["fall"])
+    for name in ("1", "2"):
+        worker = await fleet.start(name, program=STANDING, wait=False)
+        assert await until(worker.poll) == -signal.SIGKILL
+    await fleet.start("3", program=STANDING)
+    result = await fleet.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 3)
+    assert "outcome unknown: two workers were lost while this call was under way" in answers(result)
+
+
+async def test_a_standby_that_is_killed_is_replaced_and_ends_with_its_worker(fleet: Fleet, tmp_path: Path) -> None:
+    worker = await fleet.start("1", program=STANDING)
+    first = await until(lambda: standby_of(worker.pid))
+    os.kill(first, signal.SIGKILL)
+    second = await until(lambda: (standby_of(worker.pid) or first) != first and standby_of(worker.pid))
+    await fleet.start("2", program=STANDING)
+    model = script(tmp_path, [call("hold", seconds=4)], [say("done")])
+    assert (await fleet.run(model=model, tools=["hold"])).attempts == 1
+    await fleet.kill("1")
+    await until(lambda: not Path(f"/proc/{second}").exists() or standby_of(worker.pid) is None)
+
+
+def standby_of(worker: int) -> int | None:
+    """The process beside the worker, where it is alive."""
+    for pid in Path(f"/proc/{worker}/task/").glob("*/children") if Path(f"/proc/{worker}").exists() else ():
+        for child in pid.read_text().split():
+            try:
+                if b"standby/program.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+            except OSError:
+                continue
+    return None

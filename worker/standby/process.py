@@ -1,0 +1,125 @@
+"""The worker's side of its standby: beats, what is held, and the renewals that were made in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Self
+
+from shared.keys import LEASES, record_key
+from shared.runs import RENEW, STALLED
+from worker.sandbox.stdin import Stdin
+from worker.standby import program
+
+MIN_BOUND = 3.0
+"""Seconds by which a silence is at least longer than a lease before the process is ended."""
+
+
+class Standby:
+    """One process beside this one. Made, used and closed on the event loop that it answers for."""
+
+    def __init__(self, redis_url: str, lease_seconds: float) -> None:
+        self.bound = lease_seconds + max(lease_seconds / 2, MIN_BOUND)
+        """Seconds without a beat after which the process is ended."""
+        self.tick = min(lease_seconds / 10, 0.5)
+        self._settings = {"url": redis_url, "lease": lease_seconds, "bound": self.bound, "tick": self.tick}
+        self._scripts = {"renew": RENEW.source, "stalled": STALLED.source, "leases": LEASES}
+        self._held: dict[str, tuple[str, int]] = {}
+        self._lines = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stdin: Stdin | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._rest = b""
+
+    async def __aenter__(self) -> Self:
+        self._beat()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+        process, self._process = self._process, None
+        if process is not None:
+            self._drop(process)
+            await asyncio.to_thread(process.wait)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def hold(self, id: str, fence: str) -> None:
+        """From now on this lease is renewed when we are silent."""
+        self._say(f"+ {id} {record_key(id)} {fence}")
+        self._held[id] = (fence, self._lines)
+
+    def drop(self, id: str) -> None:
+        """This lease is no longer ours to renew."""
+        if self._held.pop(id, None):
+            self._say(f"- {id}")
+
+    def renewals(self) -> dict[tuple[str, str], float]:
+        """When leases were renewed in our place: (id, fence) → the time it was sent. Told once."""
+        found: dict[tuple[str, str], float] = {}
+        *lines, self._rest = (self._rest + self._read()).split(b"\n")
+        for line in lines:
+            sent, heard, lost = json.loads(line)
+            for id, (fence, said) in self._held.items():
+                if said <= heard and id not in lost:
+                    found[id, fence] = sent
+        return found
+
+    def _beat(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self.tick, self._beat)
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        elif self._stdin and not self._stdin.queued:
+            self._say(".")
+
+    def _start(self) -> None:
+        """It has a session of its own, so that a terminal's Ctrl-C is not for it."""
+        if self._process is not None:
+            self._drop(self._process)
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", program.__file__],
+            stdin=pipe,
+            stdout=pipe,
+            bufsize=0,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._stdin = Stdin(os.dup(self._process.stdin.fileno()), open_end=True)
+        self._process.stdin.close()
+        for fd in (self._stdin.fd, self._process.stdout.fileno()):
+            os.set_blocking(fd, False)
+        told = json.dumps({**self._settings, **self._scripts, "pid": os.getpid()})
+        self._rest, self._lines = b"", 0
+        self._stdin.write(told.encode() + b"\n")
+        for id, (fence, _) in list(self._held.items()):
+            self.hold(id, fence)
+
+    def _drop(self, process: subprocess.Popen[bytes]) -> None:
+        if self._stdin:
+            self._stdin.drop()
+        if process.stdout:
+            process.stdout.close()
+
+    def _say(self, line: str) -> None:
+        self._lines += 1
+        if self._stdin:
+            self._stdin.write(line.encode() + b"\n")
+
+    def _read(self) -> bytes:
+        said = b""
+        if self._process and self._process.stdout and not self._process.stdout.closed:
+            with suppress(BlockingIOError):
+                while data := os.read(self._process.stdout.fileno(), 1 << 16):
+                    said += data
+        return said
