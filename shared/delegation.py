@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, computed_field, model_validator
 
+from shared.changes import FileChange
 from shared.verification import Verification, VerifyItem
 from shared.wire import Moment, Request, Wire
 
@@ -174,18 +175,6 @@ class Usage(Wire):
         )
 
 
-class FileChange(Wire):
-    """A fact about one file, from the manifests before and after, whoever changed it (contract §7)."""
-
-    path: str
-    change: Literal["created", "modified", "deleted", "renamed"]
-    from_: str | None = Field(default=None, alias="from")
-    base_hash: str | None = None
-    new_hash: str | None = None
-    added_lines: int = 0
-    removed_lines: int = 0
-
-
 class Artifact(Wire):
     name: str
     version: int
@@ -202,6 +191,9 @@ class ToolAgentResult(Wire):
     details: str = ""
     files_modified: list[str] = Field(default_factory=list)
     file_changes: list[FileChange] = Field(default_factory=list)
+    truncated: bool = False
+    """Whether ``file_changes`` or the patch lack something; ``left_out`` says what."""
+    left_out: list[str] = Field(default_factory=list)
     errors: list[str] = Field(default_factory=list)
     tool_call_count: int = 0
     turn_count: int = 0

@@ -63,6 +63,8 @@ class Settings(BaseModel):
     """How many event streams and long polls the API serves at a time."""
     body_seconds: float = Field(default=20, gt=0)
     """How long the API waits for a small request's body, and for the next piece of a large one."""
+    workspace_max_bytes: int = Field(default=16 * 1024**3, ge=1)
+    """How much may be copied for a workspace; holes of files do not count."""
     concurrency: int = Field(default=200, ge=1, le=20000)
     queues: list[str] = ["deputize"]
     mcp_config: Path | None = None

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared.artifacts import fields_of
-from shared.delegation import Artifact, FileChange, FinalStatus, Status, TerminationReason
+from shared.delegation import Artifact, FinalStatus, Status, TerminationReason
 from worker.artifacts import Artifacts
+from worker.copies.allowance import Allowance
+from worker.copies.comparison import Facts
+from worker.lease import StopSignal
 from worker.output import clip
 from worker.threads import to_the_end
 from worker.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000
+ENDING_SECONDS = 20.0
+"""For the comparison of a run's files with what they were."""
+HURRIED_SECONDS = 5.0
+"""For the same, from when the run is told to stop."""
 
 _STATUS: Mapping[TerminationReason, FinalStatus] = {
     TerminationReason.COMPLETED: Status.SUCCEEDED,
@@ -41,18 +50,48 @@ class Ending:
 class Left:
     """What a run leaves: the facts about its files with their patch, and its artifacts as the record keeps them."""
 
-    changes: Sequence[FileChange] = ()
-    patch: str | None = None
+    facts: Facts | None = None
     artifacts: Sequence[Artifact] = ()
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def patch(self) -> str | None:
+        return self.facts.patch if self.facts else None
 
-async def left_in(workspace: Workspace | None) -> Left:
-    """What is left in the workspace; nothing where the run never had one."""
+    @property
+    def of_files(self) -> dict[str, Any]:
+        """The result's fields about files."""
+        facts = self.facts or Facts()
+        return {
+            "files_modified": [change.path for change in facts.changes],
+            "file_changes": [*facts.changes],
+            "truncated": bool(facts.left_out),
+            "left_out": [*facts.left_out, *facts.not_copied],
+        }
+
+
+async def left_in(
+    workspace: Workspace | None, stop: StopSignal, seconds: float = ENDING_SECONDS, *, hurried: float = HURRIED_SECONDS
+) -> Left:
+    """What is left in the workspace, as far as it can be told in time; nothing where the run never had one.
+
+    Who is told to stop meanwhile hurries.
+    """
     if workspace is None:
         return Left()
     artifacts, kept = await to_the_end(_artifacts, Artifacts(workspace.files))
-    return Left(await workspace.changes(), await workspace.patch(), artifacts, kept)
+    allowance = Allowance(seconds)
+    hurry = asyncio.create_task(_hurry(stop, allowance, hurried))
+    try:
+        return Left(await workspace.facts(allowance), artifacts, kept)
+    finally:
+        hurry.cancel()
+        await asyncio.wait({hurry})
+
+
+async def _hurry(stop: StopSignal, allowance: Allowance, seconds: float) -> None:
+    await stop.wait()
+    allowance.shorten(seconds)
 
 
 def _artifacts(artifacts: Artifacts) -> tuple[list[Artifact], dict[str, str]]:

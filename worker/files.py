@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat as modes
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -14,9 +13,8 @@ from shared.errors import ErrorType, ToolError
 from worker.file_entries import Entry, Stat, entries_of, lstat, place_of, read_all, stat_of
 from worker.file_errors import explain, not_a_file, not_allowed, too_large
 from worker.openat2 import beneath, require_openat2
+from worker.temporaries import temporary_name
 
-TEMPORARY = ".deputize-writing-"
-"""Start of the names under which files are written before they get their own."""
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -236,24 +234,24 @@ class Files:
         return folder
 
     def _replace(self, folder: int, name: str, data: bytes, mode: int) -> None:
-        temporary = TEMPORARY + secrets.token_hex(8)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o600, dir_fd=folder)
-        try:
+        with temporary_name() as temporary:
             try:
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(fd, left) :]
-                if self._owner:
-                    os.fchown(fd, *self._owner)
-                os.fchmod(fd, mode)
-            finally:
-                os.close(fd)
-            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
-            raise
+                fd = os.open(temporary, flags, 0o600, dir_fd=folder)
+                try:
+                    left = memoryview(data)
+                    while left:
+                        left = left[os.write(fd, left) :]
+                    if self._owner:
+                        os.fchown(fd, *self._owner)
+                    os.fchmod(fd, mode)
+                finally:
+                    os.close(fd)
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
 
     def _target(self, path: str, inner: str) -> str:
         """Where a link that stays inside leads, as a path from the top that goes through no link."""

@@ -11,8 +11,11 @@ from shared.errors import Misconfigured
 
 _OPENAT2 = 437  # the same on every architecture
 _NO_MAGICLINKS = 0x02
+_NO_SYMLINKS = 0x04
 _BENEATH = 0x08
 _RETRIES = 128
+_LONGEST = 4000
+"""Bytes of a path that the kernel takes at once, with some to spare."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
@@ -21,16 +24,31 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def beneath(folder: int, path: str, flags: int) -> int:
-    """Opens ``path`` below the directory ``folder``; links that stay below are followed.
+def beneath(folder: int, path: str, flags: int, *, links: bool = True) -> int:
+    """Opens ``path`` below the directory ``folder``; links that stay below are followed, or none without ``links``.
 
-    What O_CREAT makes only its owner can read. Raises OSError: EXDEV where the path leads out.
+    What O_CREAT makes only its owner can read. The path may be longer than the kernel takes at once: then its
+    directories are opened one stretch after the other. Raises OSError: EXDEV where the path leads out.
     """
-    mode = 0o600 if flags & os.O_CREAT else 0
-    how = _How(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_MAGICLINKS)
     name = os.fsencode(path)
     if b"\0" in name:  # C would cut the name here and open another file
         raise OSError(errno.EINVAL, "a NUL character in a path")
+    resolve = _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS)
+    opened: int | None = None
+    try:
+        while len(name) > _LONGEST and (end := name.rfind(b"/", 1, _LONGEST)) > 0:
+            deeper = _opened(folder if opened is None else opened, name[:end], os.O_PATH | os.O_DIRECTORY, resolve)
+            if opened is not None:
+                os.close(opened)
+            opened, name = deeper, name[end:].lstrip(b"/") or b"."
+        return _opened(folder if opened is None else opened, name, flags, resolve)
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
+    how = _How(flags | os.O_CLOEXEC, 0o600 if flags & os.O_CREAT else 0, resolve)
     for _ in range(_RETRIES):
         fd = _libc.syscall(
             ctypes.c_long(_OPENAT2),

@@ -229,7 +229,7 @@ class Run:
         """The facts about the files, whatever the reason of the end. Where they cannot be had, the errors say so."""
         try:
             self.workspace = self.workspace or await files_left(self.services, self.claim)
-            return await left_in(self.workspace)
+            return await left_in(self.workspace, self.stop)
         except OSError as error:
             log.warning("the files of this run cannot be read", exc_info=error)
             why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"
@@ -273,8 +273,7 @@ class Run:
             termination_reason=ending.reason,
             summary=ending.summary,
             details=clip(self.steps.details(), MAX_DETAILS_CHARS),
-            files_modified=[change.path for change in left.changes],
-            file_changes=list(left.changes),
+            **left.of_files,
             errors=[*self.troubles, *self.steps.errors()],
             tool_call_count=self.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
             turn_count=self.meter.turns,

@@ -106,7 +106,8 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        return await Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt)
+        most = self.settings.workspace_max_bytes
+        return await Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt, most)
 
     def _check_copied(self, claim: Claim, spec: DirectoryWorkspace) -> None:
         """A copy of the parent's files was made by the parent's worker; another machine may not see it."""

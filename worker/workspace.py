@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
 from shared.errors import Invalid, Unavailable
+from worker.copies.allowance import UNBOUNDED, Allowance
+from worker.copies.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
 from worker.copies.generation import Generation
-from worker.copies.manifest import Difference, Manifest, content_of
-from worker.copies.patch import FilePatch, file_patch, quoted
-from worker.copies.treecopy import TreeCopy, Unreadable
+from worker.copies.manifest import Manifest
+from worker.copies.treecopy import TooMuch, TreeCopy, Unreadable
 from worker.files import Files
 from worker.output import PRIVATE_DIR
 from worker.sandbox.environment import MOUNT, owner
 from worker.search.searching import Ignoring
 from worker.threads import to_the_end
 
-MAX_PATCH_BYTES = 2 * 1024 * 1024
-_MAX_COMPARED_BYTES = 8 * 1024 * 1024
+_NOT_COPIED = "not-copied.json"
+_MAX_NAMED = 20
+_NO_FILES = (Path("/proc"), Path("/sys"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -53,14 +57,16 @@ class Workspace:
         root: Path,
         sources: Sequence[Path] | None = None,
         attempt: int = 1,
+        max_bytes: int | None = None,
     ) -> Workspace:
         """The delegation's workspace below ``root``: a copy of what an earlier attempt left, or made as ``spec`` says.
 
         ``sources`` are the directories from which copies may be made; None means any that can be read. Raises
-        Invalid for a source that is not allowed, missing or unreadable, Unavailable when the disk is full.
+        Invalid for a source that is not allowed, missing, unreadable or has more than ``max_bytes`` (holes not
+        counted), Unavailable when the disk is full.
         """
-        folder = root / delegation_id
-        return await to_the_end(_make, cls, Generation(folder, attempt), spec, sources, Event())
+        rules = _Rules(sources, max_bytes, Event())
+        return await to_the_end(_make, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
@@ -85,65 +91,32 @@ class Workspace:
 
     async def changes(self) -> list[FileChange]:
         """Every file that differs from the start, whoever changed it, in order of first change, each path once."""
-        return await to_the_end(self._changes)
+        return [*(await self.facts()).changes]
 
     async def patch(self, max_bytes: int = MAX_PATCH_BYTES) -> str:
         """The same as a patch for ``git apply``. Files that do not fit are left out, and its first lines name them."""
-        return await to_the_end(self._patch, max_bytes)
+        return (await self.facts(max_bytes=max_bytes)).patch
 
-    def _changes(self) -> list[FileChange]:
-        return [self._change(difference) for difference in self._manifest.differences()]
+    async def facts(self, allowance: Allowance = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
+        """Both at once, and what they lack: what is not known when the allowance is over is left out of them."""
+        return await to_the_end(self._facts, allowance, max_bytes)
 
-    def _change(self, difference: Difference) -> FileChange:
-        old, new = difference.old, difference.new
-        patch = self._compared(difference) or FilePatch("")
-        kind = (
-            "renamed" if difference.source else "created" if old is None else "deleted" if new is None else "modified"
-        )
-        return FileChange.model_validate(
-            {
-                "path": _shown(difference.path),
-                "change": "renamed" if difference.source else kind,
-                "from": difference.source and _shown(difference.source),
-                "base_hash": old and old.sha256,
-                "new_hash": new and new.sha256,
-                "added_lines": patch.added,
-                "removed_lines": patch.removed,
-            }
-        )
-
-    def _patch(self, max_bytes: int) -> str:
-        parts: list[str] = []
-        left_out: list[str] = []
-        room = max_bytes
-        for difference in self._manifest.differences():
-            part = self._compared(difference)
-            size = len(part.text.encode()) if part else 0
-            if part is None or size > room:
-                left_out.append(f"# left out, too large: {quoted('', difference.path)}\n")
-            else:
-                parts.append(part.text)
-                room -= size
-        return "".join([*left_out, *parts])
-
-    def _compared(self, difference: Difference) -> FilePatch | None:
-        """The path's patch, or None where it is too large or was gone before we looked."""
+    def _facts(self, allowance: Allowance, max_bytes: int) -> Facts:
         files, base = self._fds
-        old_at = self._manifest.base.get(difference.source or difference.path)
-        new_at = self._manifest.now.get(difference.path)
-        old = content_of(base, difference.source or difference.path, old_at, _MAX_COMPARED_BYTES) if old_at else b""
-        new = content_of(files, difference.path, new_at, _MAX_COMPARED_BYTES) if new_at else b""
-        return None if old is None or new is None else file_patch(difference, old, new)
+        compared = Comparison(self._manifest, files, base, allowance, max_bytes).run()
+        return replace(compared, not_copied=_not_copied(self._folder))
 
 
-def _shown(path: str) -> str:
-    """The path as JSON can hold it: names that are no UTF-8 have their odd bytes spelled out."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What may be copied."""
+
+    sources: Sequence[Path] | None
+    max_bytes: int | None
+    stop: Event
 
 
-def _make(
-    cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, sources: Sequence[Path] | None, stop: Event
-) -> Workspace:
+def _make(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _Rules, _: Event) -> Workspace:
     folder = wanted.folder
     if latest := Generation.latest(folder):
         return cls(latest if latest.number >= wanted.number else latest.next(wanted.number))
@@ -153,7 +126,7 @@ def _make(
         for name in ("files", "base", "marks"):
             (making / name).mkdir(mode=0o700, parents=True)
         making.chmod(0o700)
-        _fill(making, spec, sources, stop)
+        _fill(making, spec, rules)
         cls(Generation(making, 1)).close()
         making.rename(folder)
     except OSError as error:
@@ -166,7 +139,7 @@ def _make(
     return cls(Generation(folder, 1))
 
 
-def _fill(folder: Path, spec: WorkspaceSpec, sources: Sequence[Path] | None, stop: Event) -> None:
+def _fill(folder: Path, spec: WorkspaceSpec, rules: _Rules) -> None:
     files = folder / "files"
     files.chmod(0o755)
     if whose := owner():
@@ -175,21 +148,42 @@ def _fill(folder: Path, spec: WorkspaceSpec, sources: Sequence[Path] | None, sto
         return
     if not isinstance(spec, DirectoryWorkspace):
         raise _invalid("/workspace/kind", f"workspaces of kind {spec.kind!r} are not built yet; use directory or empty")
-    with _source(spec.path, sources) as source:
+    with _source(spec.path, rules.sources) as source:
         try:
-            _copy(source, folder, ignored=spec.ignored, stop=stop)
+            _copy(source, folder, ignored=spec.ignored, rules=rules)
         except Unreadable as error:
             raise _invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
+        except TooMuch as error:
+            most = f"{(rules.max_bytes or 0) / (1 << 30):g} GiB (set DEPUTIZE_WORKSPACE_MAX_BYTES for more)"
+            detail = f"{spec.path} is too large to be copied: with {error.path} it has more than {most}"
+            raise _invalid("/workspace/path", detail) from None
 
 
-def _copy(source: int, folder: Path, *, ignored: bool, stop: Event) -> None:
+def _copy(source: int, folder: Path, *, ignored: bool, rules: _Rules) -> None:
     root = folder.parent.stat()
     skip = (root.st_dev, root.st_ino)  # a source that holds our own workspaces
     with _opened(folder / "files") as files, _opened(folder / "base") as base:
         with Files(Path(f"/proc/self/fd/{source}")) as original:
             ignoring = None if ignored else Ignoring(original)
-            TreeCopy(source, files, partial(_is_copied, ignoring), owner(), skip, stop).run()
-        TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=stop).run()
+            wanted = partial(_is_copied, ignoring)
+            copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes)
+            copy.run()
+        (folder / _NOT_COPIED).write_text(json.dumps(_named(copy.left_out)), "ascii")
+        TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
+
+
+def _named(left_out: Mapping[str, str]) -> list[str]:
+    """What to say of special files."""
+    shown = [f"{shown_path(path)} is {what} and was not copied" for path, what in list(left_out.items())[:_MAX_NAMED]]
+    more = len(left_out) - len(shown)
+    return [*shown, *([f"{more} more special files were not copied"] if more else [])]
+
+
+def _not_copied(folder: Path) -> list[str]:
+    try:
+        return json.loads((folder / _NOT_COPIED).read_text("ascii"))
+    except FileNotFoundError:
+        return []
 
 
 def _is_copied(ignoring: Ignoring | None, path: str, is_directory: bool) -> bool:
@@ -210,6 +204,8 @@ def _source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
         raise _invalid("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
     try:
         real = Path(f"/proc/self/fd/{fd}").readlink()
+        if why := _never_copied(real):
+            raise _invalid("/workspace/path", f"{path} cannot be copied: {why}; give a directory of your work")
         roots = None if allowed is None else [each.resolve() for each in allowed]
         if roots is not None and not any(real.is_relative_to(each) for each in roots):
             where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
@@ -217,6 +213,14 @@ def _source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _never_copied(real: Path) -> str | None:
+    if real == Path("/"):
+        return "it is the whole machine"
+    if any(real.is_relative_to(each) for each in _NO_FILES):
+        return "what it shows are no files, the kernel makes it up"
+    return None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from contextlib import closing
@@ -17,7 +18,9 @@ from pathlib import Path
 from worker.copies.manifest import scan
 from worker.copies.treecopy import TreeCopy
 from worker.sandbox.environment import owner
+from worker.temporaries import TEMPORARY
 
+_LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -71,7 +74,7 @@ class Generation:
             os.chown(new.files, *whose)
         with closing(_Folder(self.files)) as old, closing(_Folder(new.files)) as copy:
             before = scan(old.fd)
-            TreeCopy(old.fd, copy.fd, owner=owner()).run()
+            TreeCopy(old.fd, copy.fd, _is_no_leftover, owner=owner()).run()
             after = scan(copy.fd)
         start = json.loads(self.start.read_text("ascii"))
         same = {path for path, seen in start.items() if path in after and tuple(before.get(path, ())) == tuple(seen)}
@@ -80,6 +83,11 @@ class Generation:
         making.write_text(json.dumps(moved), "ascii")
         making.rename(new.start)
         return new
+
+
+def _is_no_leftover(path: str, is_directory: bool) -> bool:
+    """False for what a worker was writing when it died; such a file never had its name yet."""
+    return is_directory or not _LEFTOVER.fullmatch(path.rpartition("/")[2])
 
 
 class _Folder:

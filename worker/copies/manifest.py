@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -13,13 +14,19 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import NamedTuple
 
-from worker.files import TEMPORARY
+from worker.copies.allowance import UNBOUNDED, Allowance
 from worker.openat2 import beneath
 from worker.output import PRIVATE_DIR
+from worker.temporaries import is_being_written
 
 LINK = "120000"
 """git's mode of a symbolic link."""
+DIRECTORY = "040000"
+"""And of a directory."""
+MAX_ENTRIES = 1_000_000
+MAX_PATH_CHARS = 32_768
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_PIECE = 1 << 20
 
 
 class Seen(NamedTuple):
@@ -53,21 +60,23 @@ class Difference(NamedTuple):
     source: str | None = None
 
 
-def scan(root: int, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
-    """Every file and link below the directory, by path; not what git could not record, nor ``.git``, nor our own.
+def scan(root: int, before: dict[str, Seen] | None = None, missed: list[str] | None = None) -> dict[str, Seen]:
+    """Every file and link below the directory, by path; not what git could not record, nor our own.
 
-    What lies in directories we may not read is taken as ``before`` had it. The tree may change meanwhile.
+    What lies in directories that cannot be opened, or are more than we look at, is taken as ``before`` had it, and
+    ``missed`` is told. The tree may change meanwhile.
     """
     found: dict[str, Seen] = {}
+    missed = [] if missed is None else missed
     waiting = [""]
     while waiting:
         path = waiting.pop()
         try:
-            fd = beneath(root, path or ".", _FOLDER)
-        except PermissionError:
-            found |= {name: seen for name, seen in (before or {}).items() if name.startswith(path + "/")}
-            continue
-        except OSError:
+            fd = _folder(root, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                missed.append(f"{path[:200] or '.'}: {error.strerror}")
+                found |= {name: seen for name, seen in (before or {}).items() if name.startswith(path + "/")}
             continue
         try:
             for name, entry in _tracked(fd, f"{path}/" if path else ""):
@@ -77,19 +86,36 @@ def scan(root: int, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
                     found[name] = entry
         finally:
             os.close(fd)
+        if len(found) > MAX_ENTRIES:
+            missed.append(f"there are more than {MAX_ENTRIES} files")
+            return (before or {}) | found
     return found
+
+
+def _folder(root: int, path: str) -> int:
+    if len(path) > MAX_PATH_CHARS:
+        raise OSError(errno.ENAMETOOLONG, "nested too deep")
+    return beneath(root, path or ".", _FOLDER, links=False)
 
 
 def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, Seen]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             path = prefix + entry.name
-            if entry.name == ".git" or path == PRIVATE_DIR or entry.name.startswith(TEMPORARY):
+            if path == PRIVATE_DIR or is_being_written(entry.name):
                 continue
             with suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
                 if modes.S_IFMT(found.st_mode) in (modes.S_IFREG, modes.S_IFLNK, modes.S_IFDIR):
                     yield path, Seen(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
+
+
+def git_folder(path: str) -> str | None:
+    """The ``.git`` that the path is or lies in; git keeps its own state there, which no patch carries."""
+    if ".git" not in path:
+        return None
+    names = path.split("/")
+    return "/".join(names[: names.index(".git") + 1]) if ".git" in names else None
 
 
 def content_of(root: int, path: str, seen: Seen, max_bytes: int) -> bytes | None:
@@ -103,17 +129,22 @@ def content_of(root: int, path: str, seen: Seen, max_bytes: int) -> bytes | None
     return None
 
 
-def _digest_of(root: int, path: str, seen: Seen) -> str | None:
+def _digest_of(root: int, path: str, seen: Seen, allowance: Allowance) -> str | None:
     with suppress(OSError):
         if modes.S_ISLNK(seen.mode):
             return hashlib.sha256(_target(root, path)).hexdigest()
         with _opened(root, path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.sha256()
+            while piece := file.read(_PIECE):
+                if allowance.over:
+                    return None
+                digest.update(piece)
+            return digest.hexdigest()
     return None
 
 
 def _target(root: int, path: str) -> bytes:
-    fd = beneath(root, path, os.O_PATH | os.O_NOFOLLOW)
+    fd = _beneath(root, path, os.O_PATH)
     try:
         return os.readlink(b"", dir_fd=fd)
     finally:
@@ -121,7 +152,17 @@ def _target(root: int, path: str) -> bytes:
 
 
 def _opened(root: int, path: str) -> FileIO:
-    return FileIO(beneath(root, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+    return FileIO(_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK))
+
+
+def _beneath(root: int, path: str, flags: int) -> int:
+    """The file, or the link itself; no directory on the way may be a link."""
+    above, _, name = path.rpartition("/")
+    folder = beneath(root, above or ".", os.O_PATH | os.O_DIRECTORY, links=False)
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 class Manifest:
@@ -143,6 +184,8 @@ class Manifest:
             self._start = scan(files)
             start_file.write_text(json.dumps(self._start), "ascii")
         self.base = scan(base)
+        self.missed: list[str] = []
+        """What the last look at the tree could not see."""
         self._order: dict[str, int] = {}
         if self._order_file.exists():
             lines = self._order_file.read_text("ascii").split("\n")
@@ -153,38 +196,57 @@ class Manifest:
     def note(self) -> None:
         """Looks at the tree and remembers which paths differ for the first time, oldest change first."""
         with self._lock:
-            self.now = scan(self._files, self.now)
-            differing = self._differing() - self._order.keys()
+            missed: list[str] = []
+            self.now = scan(self._files, self.now, missed)
+            self.missed = missed
+            differing = {path for path in self._differing() if (git_folder(path) or path) not in self._order}
             gone = [path for path in differing if path not in self.now]
             changed = sorted(differing & self.now.keys(), key=lambda path: (self.now[path].ctime_ns, path))
-            new = [*sorted(gone), *changed]
+            new = list(dict.fromkeys(git_folder(path) or path for path in [*sorted(gone), *changed]))
             if new:
                 with self._order_file.open("a", encoding="ascii") as file:
                     file.writelines(json.dumps(path) + "\n" for path in new)
                 self._remember(new)
 
-    def differences(self) -> list[Difference]:
-        """Every path whose content or mode differs now, renames found by equal content, in order of first change."""
+    def differences(self, allowance: Allowance = UNBOUNDED) -> list[Difference]:
+        """Every path whose content or mode differs now, renames found by equal content, in order of first change.
+
+        A path whose content could not be read, also for lack of time, counts as changed. Of a ``.git`` only that
+        something in it differs is said.
+        """
         self.note()
         with self._lock:
-            found = [self._compare(path) for path in self._differing()]
-            changed = _renamed([each for each in found if each.old != each.new])
-            return sorted(changed, key=self._rank)
+            differing = self._differing()
+            folders = {folder for path in differing if (folder := git_folder(path))}
+            found = [self._compare(path, allowance) for path in differing if not git_folder(path)]
+            changed = _renamed([each for each in found if each.old != each.new or _is_unread(each)])
+            return sorted([*changed, *map(self._git_difference, folders)], key=self._rank)
+
+    def _git_difference(self, folder: str) -> Difference:
+        def held(tree: dict[str, Seen]) -> Content | None:
+            inside = any(path == folder or path.startswith(folder + "/") for path in tree)
+            return Content(DIRECTORY, None) if inside else None
+
+        return Difference(folder, held(self._start), held(self.now))
 
     def _differing(self) -> set[str]:
         paths = self._start.keys() | self.now.keys()
         return {path for path in paths if self._start.get(path) != self.now.get(path)}
 
-    def _compare(self, path: str) -> Difference:
+    def _compare(self, path: str, allowance: Allowance) -> Difference:
         old, new = self.base.get(path), self.now.get(path)
-        return Difference(path, self._content(self._base, path, old), self._content(self._files, path, new))
+        before = self._content(self._base, path, old, allowance)
+        return Difference(path, before, self._content(self._files, path, new, allowance))
 
-    def _content(self, root: int, path: str, seen: Seen | None) -> Content | None:
+    def _content(self, root: int, path: str, seen: Seen | None, allowance: Allowance) -> Content | None:
         if seen is None:
             return None
         key = (root, path, seen)
         if key not in self._digests:
-            self._digests[key] = _digest_of(root, path, seen)
+            digest = _digest_of(root, path, seen, allowance)
+            if allowance.over:
+                return Content(seen.git_mode, digest)
+            self._digests[key] = digest
         return Content(seen.git_mode, self._digests[key])
 
     def _remember(self, paths: Iterator[str] | list[str]) -> None:
@@ -194,6 +256,11 @@ class Manifest:
     def _rank(self, difference: Difference) -> tuple[int, str]:
         ranks = [self._order[path] for path in (difference.path, difference.source) if path in self._order]
         return min(ranks, default=len(self._order)), difference.path
+
+
+def _is_unread(each: Difference) -> bool:
+    """Whether there is a file before and after, and nobody knows whether they are equal."""
+    return each.old is not None and each.new is not None and None in (each.old.sha256, each.new.sha256)
 
 
 def _renamed(found: list[Difference]) -> list[Difference]:

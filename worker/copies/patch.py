@@ -15,7 +15,7 @@ from worker.text.diff import unified
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40
 _LINE = 52
-_LOOKED_AT = 8000
+LOOKED_AT = 8000
 """Bytes in which git looks for a NUL to call a file binary."""
 
 
@@ -83,7 +83,7 @@ def _headers(difference: Difference) -> list[str]:
 
 def _text(data: bytes) -> str | None:
     """The bytes as text, or None for what a patch must carry as binary."""
-    if b"\0" in data[:_LOOKED_AT]:
+    if b"\0" in data[:LOOKED_AT]:
         return None
     try:
         return data.decode("utf-8")

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat as modes
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-_CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
-_NOT_HERE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)
-_CHUNK = 1 << 30
+from worker.copies.content import Copier, Stopped
+from worker.openat2 import beneath
+
+__all__ = ["Stopped", "TooMuch", "TreeCopy", "Unreadable"]
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OURS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What is wrong on the copy's side, not on the source's."""
+_BLOCK = 512
+_SPECIAL = {modes.S_IFSOCK: "a socket", modes.S_IFIFO: "a FIFO", modes.S_IFCHR: "a device", modes.S_IFBLK: "a device"}
 
 Wanted = Callable[[str, bool], bool]
 """Path from the top and whether it is a directory, to whether it is copied."""
-
-
-class Stopped(Exception):
-    """The copy was given up because its event was set."""
 
 
 class Unreadable(Exception):
@@ -32,13 +32,30 @@ class Unreadable(Exception):
         self.path, self.why = path, why
 
 
+class TooMuch(Exception):
+    """The source has more bytes than may be copied; ``path`` is the file that did not fit."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A directory to copy; ``found`` is what it was, once its contents are copied and it only needs its mode."""
+
+    path: str
+    found: os.stat_result | None = None
+
+
 @dataclass(slots=True)
 class TreeCopy:
     """Copies what lies below the directory ``source`` into the empty directory ``target`` (both descriptors).
 
-    Every name is opened in its directory without following links, so a tree that changes meanwhile can lose
-    files from the copy but bring none from elsewhere. Sockets, FIFOs and devices are left out. ``owner`` is who
-    the copies belong to; ``skip`` is a directory that is left out wherever it is met (device, inode).
+    Every path is opened below its top without following links, so a tree that changes meanwhile can lose files from
+    the copy but bring none from elsewhere. Sockets, FIFOs and devices are left out, and told of in ``left_out``.
+    ``owner`` is who the copies belong to; ``skip`` is a directory that is left out wherever it is met (device,
+    inode); ``max_bytes`` is how much may be copied, holes not counted.
     """
 
     source: int
@@ -47,59 +64,90 @@ class TreeCopy:
     owner: tuple[int, int] | None = None
     skip: tuple[int, int] | None = None
     stop: Event = field(default_factory=Event)
-    _clones: bool = True
+    max_bytes: int | None = None
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+    """What each special file is, by its path."""
+    _bytes: int = 0
+    _copier: Copier = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copier = Copier(self.stop)
 
     def run(self) -> None:
-        """Raises Stopped, Unreadable, or OSError for what went wrong on the target's side."""
-        self._folder(self.source, self.target, "")
+        """Raises Stopped, Unreadable, TooMuch, or OSError for what went wrong on the target's side."""
+        waiting = [_Folder("")]
+        while waiting:
+            folder = waiting.pop()
+            if folder.found is not None:
+                self._finish(folder.path, folder.found)
+            else:
+                try:
+                    self._enter(folder.path, waiting)
+                except FileNotFoundError:
+                    continue
 
-    def _folder(self, source: int, target: int, path: str) -> None:
-        for entry in _entries(source, path):
-            if self.stop.is_set():
-                raise Stopped
-            inner = f"{path}/{entry.name}" if path else entry.name
-            is_directory = entry.is_dir(follow_symlinks=False)
-            if self.wanted(inner, is_directory):
-                with suppress(FileNotFoundError):
-                    self._entry(entry, source, target, inner)
-
-    def _entry(self, entry: os.DirEntry[str], source: int, target: int, path: str) -> None:
-        name, found = entry.name, entry.stat(follow_symlinks=False)
-        if modes.S_ISLNK(found.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-        elif modes.S_ISREG(found.st_mode):
-            self._file(name, source, target, path)
-            return
-        elif modes.S_ISDIR(found.st_mode) and (found.st_dev, found.st_ino) != self.skip:
-            self._descend(name, source, target, path)
-        else:
-            return
-        if self.owner:
-            os.chown(name, *self.owner, dir_fd=target, follow_symlinks=False)
-        os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=target, follow_symlinks=False)
-
-    def _descend(self, name: str, source: int, target: int, path: str) -> None:
-        inner = _open(name, _FOLDER, source, path)
+    def _enter(self, path: str, waiting: list[_Folder]) -> None:
+        """Copies what lies in one directory; the directories in it are left to be copied next, and finished then."""
+        source = _open(self.source, path, _FOLDER)
         try:
-            os.mkdir(name, 0o700, dir_fd=target)
-            copy = os.open(name, _FOLDER, dir_fd=target)
+            target = beneath(self.target, path or ".", _FOLDER, links=False)
             try:
-                self._folder(inner, copy, path)
-                os.fchmod(copy, modes.S_IMODE(os.fstat(inner).st_mode) & 0o777)
+                for entry in _entries(source, path):
+                    if self.stop.is_set():
+                        raise Stopped
+                    inner = f"{path}/{entry.name}" if path else entry.name
+                    if self.wanted(inner, entry.is_dir(follow_symlinks=False)):
+                        self._entry(entry, source, target, inner, waiting)
             finally:
-                os.close(copy)
+                os.close(target)
         finally:
-            os.close(inner)
+            os.close(source)
+
+    def _entry(self, entry: os.DirEntry[str], source: int, target: int, path: str, waiting: list[_Folder]) -> None:
+        name = entry.name
+        try:
+            found = entry.stat(follow_symlinks=False)
+            if modes.S_ISLNK(found.st_mode):
+                os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+                self._dress(name, found, target)
+            elif modes.S_ISREG(found.st_mode):
+                self._file(name, source, target, path)
+            elif not modes.S_ISDIR(found.st_mode):
+                self.left_out[path] = _SPECIAL.get(modes.S_IFMT(found.st_mode), "a special file")
+            elif (found.st_dev, found.st_ino) != self.skip:
+                os.mkdir(name, 0o700, dir_fd=target)
+                waiting += [_Folder(path, found), _Folder(path)]
+        except FileNotFoundError:
+            return  # it was replaced since the directory was listed
+        except PermissionError as error:
+            raise Unreadable(path, error.strerror or "") from None
+
+    def _dress(self, name: str, found: os.stat_result, folder: int) -> None:
+        if self.owner:
+            os.chown(name, *self.owner, dir_fd=folder, follow_symlinks=False)
+        os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=folder, follow_symlinks=False)
+
+    def _finish(self, path: str, found: os.stat_result) -> None:
+        """Owner, mode and times of a directory, when nothing more is made in it."""
+        folder = beneath(self.target, path, _FOLDER, links=False)
+        try:
+            if self.owner:
+                os.fchown(folder, *self.owner)
+            os.fchmod(folder, modes.S_IMODE(found.st_mode) & 0o777)
+            os.utime(folder, ns=(found.st_atime_ns, found.st_mtime_ns))
+        finally:
+            os.close(folder)
 
     def _file(self, name: str, source: int, target: int, path: str) -> None:
-        inner = _open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, source, path)
+        inner = _open(source, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, path)
         try:
             found = os.fstat(inner)
             if not modes.S_ISREG(found.st_mode):
                 return
+            self._count(found, path)
             copy = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=target)
             try:
-                self._content(inner, copy)
+                self._content(inner, copy, path)
                 if self.owner:
                     os.fchown(copy, *self.owner)
                 os.fchmod(copy, modes.S_IMODE(found.st_mode) & 0o777)  # set-uid bits were for the old owner
@@ -109,37 +157,34 @@ class TreeCopy:
         finally:
             os.close(inner)
 
-    def _content(self, source: int, target: int) -> None:
-        if self._clones:
-            try:
-                fcntl.ioctl(target, _CLONE, source)
-                return
-            except OSError as error:
-                if error.errno not in _NOT_HERE:
-                    raise
-                self._clones = False
+    def _count(self, found: os.stat_result, path: str) -> None:
+        self._bytes += min(found.st_size, found.st_blocks * _BLOCK)
+        if self.max_bytes is not None and self._bytes > self.max_bytes:
+            raise TooMuch(path)
+
+    def _content(self, source: int, target: int, path: str) -> None:
         try:
-            while os.copy_file_range(source, target, _CHUNK):
-                pass
+            self._copier.copy(source, target)
         except OSError as error:
-            if error.errno not in _NOT_HERE:
+            if error.errno in _OURS:
                 raise
-            while os.sendfile(target, source, None, _CHUNK):
-                pass
+            raise Unreadable(path, error.strerror or "") from None
 
 
-def _entries(folder: int, path: str) -> Iterator[os.DirEntry[str]]:
+def _entries(folder: int, path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            yield from list(found)
+            return list(found)
     except OSError as error:
         raise Unreadable(path or ".", error.strerror or "") from None
 
 
-def _open(name: str, flags: int, folder: int, path: str) -> int:
+def _open(folder: int, name: str, flags: int, path: str | None = None) -> int:
     try:
-        return os.open(name, flags, dir_fd=folder)
+        return beneath(folder, name or ".", flags, links=False)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
             raise FileNotFoundError from None  # it was replaced since the directory was listed
-        raise Unreadable(path, error.strerror or "") from None
+        if error.errno in _OURS:
+            raise
+        raise Unreadable(path or name or ".", error.strerror or "") from None

@@ -9,11 +9,12 @@ from threading import Event
 from typing import NamedTuple
 
 from shared.errors import ErrorType, ToolError
-from worker.files import TEMPORARY, Files
+from worker.files import Files
 from worker.output import PRIVATE_DIR, clip, is_private
 from worker.search.gitignore import Ignoring
 from worker.search.globbing import Exists, Pattern, Place
 from worker.search.unsearched import Unsearched
+from worker.temporaries import is_being_written
 
 MAX_ENTRIES = 500_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -107,7 +108,7 @@ class _Listing:
             os.close(fd)
 
     def _never(self, name: str) -> bool:
-        return name == ".git" or name.startswith(TEMPORARY) or (name == PRIVATE_DIR and not self._prefix)
+        return name == ".git" or is_being_written(name) or (name == PRIVATE_DIR and not self._prefix)
 
     def _seen(self, entry: os.DirEntry[str]) -> Seen | None:
         """The file or link, or None for what is neither, or has vanished."""

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.files import TEMPORARY, Entry
+from worker.files import Entry
 from worker.output import PRIVATE_DIR, clip, one_line
+from worker.temporaries import is_being_written
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
@@ -57,7 +58,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
 
 
 def _is_ours(entry: Entry) -> bool:
-    return entry.path == PRIVATE_DIR or entry.name.startswith(TEMPORARY)
+    return entry.path == PRIVATE_DIR or is_being_written(entry.name)
 
 
 def _line(entry: Entry) -> str:
