@@ -18,6 +18,8 @@ from worker.sandbox.environment import MOUNT, Shown
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")
 _MOST_LINKS = 16
+_PYTHON = ("lib/python3*",)
+_INSTALLED = (*_PYTHON, "lib/node_modules")
 
 
 def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
@@ -54,7 +56,7 @@ def _installation(program: str) -> Iterator[Path]:
         prefix = path.parent.parent
         if (prefix / "pyvenv.cfg").is_file():
             yield prefix
-            yield from _parts(_base(prefix))
+            yield from _parts(_base(prefix), _PYTHON)
         else:
             yield from _parts(prefix) or [path]
         if not path.is_symlink():
@@ -62,10 +64,16 @@ def _installation(program: str) -> Iterator[Path]:
         path = Path(os.path.normpath(path.parent / path.readlink()))
 
 
-def _parts(prefix: Path) -> list[Path]:
-    """``bin`` and ``lib`` of a prefix where a Python or a Node is installed; nothing else that may lie there."""
-    installed = [*prefix.glob("lib/python3*"), *prefix.glob("lib/node_modules")]
-    return [prefix / "bin", prefix / "lib"] if installed and prefix != Path("/") else []
+def _parts(prefix: Path, installed: Sequence[str] = _INSTALLED) -> list[Path]:
+    """``bin`` and ``lib`` of a prefix where a Python or a Node is installed; nothing else that may lie there.
+
+    Where one of them is a link to another place it is no installation: that place would be shown as a whole.
+    """
+    if prefix == Path("/") or not any(any(prefix.glob(pattern)) for pattern in installed):
+        return []
+    parts = [prefix / "bin", prefix / "lib"]
+    real = prefix.resolve()
+    return parts if all(part.resolve() == real / part.name for part in parts) else []
 
 
 def _base(venv: Path) -> Path:

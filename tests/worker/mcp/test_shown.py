@@ -42,6 +42,24 @@ def test_of_a_prefix_programs_and_libraries_are_shown(prefix: Path, library: str
     assert places(f"{prefix}/bin/server") == [f"{prefix}/bin", f"{prefix}/lib"]
 
 
+@pytest.mark.parametrize("part", ["bin", "lib"])
+@pytest.mark.parametrize("library", ["python3.11", "node_modules"])
+def test_a_link_in_the_place_of_a_part_shows_no_other_directory(prefix: Path, part: str, library: str) -> None:
+    """As a checkout may have one to a directory of its user's, where a Node is installed beside much else."""
+    theirs = prefix.parent / "theirs"
+    (prefix / part).rename(theirs)
+    (theirs if part == "lib" else prefix / "lib").joinpath(library).mkdir()
+    (prefix / part).symlink_to(theirs)
+    assert places(f"{prefix}/bin/server") == [f"{prefix}/bin/server"]
+
+
+def test_an_environment_shows_nothing_of_a_prefix_without_a_python(prefix: Path, tmp_path: Path) -> None:
+    for folder in ("theirs/bin", "theirs/lib/node_modules"):
+        (tmp_path / folder).mkdir(parents=True)
+    (prefix / "pyvenv.cfg").write_text(f"home = {tmp_path}/theirs/bin\n")
+    assert places(f"{prefix}/bin/server") == [str(prefix)]
+
+
 def test_of_any_other_directory_only_the_program_is_shown(prefix: Path) -> None:
     assert places(f"{prefix}/bin/server") == [f"{prefix}/bin/server"]
 
