@@ -14,7 +14,7 @@ from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 
 from shared.errors import Misconfigured
 from worker.files import Files
-from worker.mcp.config import Server
+from worker.mcp.entry import Server
 from worker.mcp.free_program import FreeProgram
 from worker.mcp.pipes import Incoming, Outgoing, Program
 from worker.mcp.remote import reached

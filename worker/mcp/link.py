@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ErrorType, ToolError
 from shared.log import log
-from worker.mcp.config import Server
+from worker.mcp.entry import Server
 from worker.mcp.line import Caller, Line, Words, opened
 from worker.mcp.remote import BROKEN, NOT_SENT
 
@@ -44,7 +45,7 @@ class Link:
     def __init__(self, server: Server, caller: Caller, connect_seconds: float) -> None:
         self.server = server
         self._caller = caller
-        self._seconds = connect_seconds
+        self.connect_seconds = connect_seconds
         self._lock = asyncio.Lock()
         self._closing = asyncio.Event()
         self._holding: asyncio.Task[None] | None = None
@@ -66,8 +67,8 @@ class Link:
         self._holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
         why: str | None = "it was not waited for"
         try:
-            await asyncio.wait([ready], timeout=self._seconds)
-            why = ready.result() if ready.done() else f"it did not answer within {self._seconds:g} seconds"
+            await asyncio.wait([ready], timeout=self.connect_seconds)
+            why = ready.result() if ready.done() else f"it did not answer within {self.connect_seconds:g} seconds"
         finally:
             if why is not None:
                 await self.close()
@@ -119,10 +120,11 @@ class Link:
         A broken connection is made again once; then a call is only repeated that is ``repeatable`` or that the server
         cannot have seen. Raises ``ToolError`` that says what is known.
         """
+        latest = asyncio.get_running_loop().time() + (self.server.call_seconds or math.inf)
         for last in (False, True):
             client = await self._connected()
             try:
-                return await self._ask(client, tool, arguments, tell)
+                return await self._ask(client, tool, arguments, tell, latest)
             except MCPError as error:
                 unseen = error.code == NOT_SENT or error.message == "Session terminated"
                 if not (unseen or self._lost(error)):
@@ -167,25 +169,31 @@ class Link:
             return self._client
 
     async def _ask(
-        self, client: Client, tool: str, arguments: Mapping[str, Any], tell: Progress
+        self, client: Client, tool: str, arguments: Mapping[str, Any], tell: Progress, latest: float
     ) -> types.CallToolResult:
         # Not the client's own call_tool: it would check what the server says against the server's own schema, in this
         # thread, however much it is.
         loop, quiet = asyncio.get_running_loop(), self.server.idle_seconds
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=dict(arguments)))
-        bound = asyncio.timeout(quiet)
+        bound = asyncio.timeout_at(min(loop.time() + quiet, latest))
         waiting = True
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
             if waiting and not bound.expired():
-                bound.reschedule(loop.time() + quiet)
+                bound.reschedule(min(loop.time() + quiet, latest))
                 await tell(progress, total, message)
 
         try:
             async with bound:
                 answer = await client.session.send_request(request, _ANSWER, progress_callback=heard)
         except TimeoutError:
-            said = f"it said nothing for {quiet:g} seconds and the call was cancelled"
+            late = loop.time() >= latest
+            said = (
+                f"it took more than {self.server.call_seconds:g} seconds"
+                if late
+                else f"it said nothing for {quiet:g} seconds"
+            )
+            said = f"{said} and the call was cancelled"
             raise self._doubt(said, type=ErrorType.TIMEOUT) from None
         finally:
             waiting = False

@@ -15,7 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INVALID_REQUEST
 
-from worker.mcp.config import Server
+from worker.mcp.entry import Server
 from worker.mcp.pipes import MAX_MESSAGE
 from worker.web.dial import GuardedTransport
 from worker.web.targets import target

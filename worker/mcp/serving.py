@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import mcp_types as types
 
-from worker.mcp.config import Server
+from worker.mcp.entry import Server
 from worker.mcp.line import Caller
 from worker.mcp.link import Down, Link
 from worker.mcp.tools import McpTool, tools_of
@@ -31,12 +31,13 @@ class Served:
 async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> AsyncGenerator[Served]:
     """The servers' tools, ready to be called until the block ends; nothing of any server is alive afterwards.
 
-    ``seconds`` is how long is waited for them, all together. No server's failure is anybody else's.
+    ``seconds`` is how long is waited for them, all together; for one that has a ``connect_timeout``, that long. No
+    server's failure is anybody else's.
     """
-    links = [Link(server, caller, seconds) for server in servers]
+    links = [Link(server, caller, server.connect_seconds or seconds) for server in servers]
     try:
         async with asyncio.TaskGroup() as side_by_side:
-            reaching = [side_by_side.create_task(_reached(link, seconds)) for link in links]
+            reaching = [side_by_side.create_task(_reached(link)) for link in links]
         served, taken = Served(), set[str]()
         for link, listed in zip(links, (each.result() for each in reaching), strict=True):
             if isinstance(listed, Down):
@@ -51,11 +52,11 @@ async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> 
         await asyncio.gather(*(link.end() for link in links))
 
 
-async def _reached(link: Link, seconds: float) -> list[types.Tool] | Down:
+async def _reached(link: Link) -> list[types.Tool] | Down:
     begun = time.monotonic()
     try:
         await link.connect()
-        return await link.tools(max(seconds - (time.monotonic() - begun), 1))
+        return await link.tools(max(link.connect_seconds - (time.monotonic() - begun), 1))
     except Down as error:
         await link.close()
         return error

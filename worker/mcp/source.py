@@ -13,7 +13,8 @@ from shared.errors import Misconfigured
 from shared.log import hide, log
 from shared.settings import Settings, environment
 from shared.trust import configuration_folder
-from worker.mcp.config import Config, Server, find_config_file
+from worker.mcp.config import Config, find_config_file
+from worker.mcp.entry import Server
 from worker.mcp.names import prefix
 from worker.sources import Place
 from worker.threads import to_the_end
@@ -79,6 +80,8 @@ class McpServers:
                 place.miss(prefix(name))
                 place.warn(problem)
         wanted = [server for server in config.servers if place.wants(prefix(server.name))]
+        for remark in (each for server in wanted for each in config.remarks.get(server.name, ())):
+            place.warn(remark)
         secrets = [secret for server in wanted for secret in server.secrets]
         hide(secrets)  # a server's own words may come to the log, and they may quote what it was given
         place.hide(secrets)

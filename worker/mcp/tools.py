@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mcp_types as types
 
 from shared.errors import Misconfigured
 from worker.mcp.content import result_of
+from worker.mcp.entry import Server, matches
 from worker.mcp.link import Link
 from worker.mcp.names import exposed
+from worker.mcp.spelling import unmatched
 from worker.output import clip
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
@@ -19,6 +21,7 @@ from worker.tools.base import Effect, Kind, ToolContext, ToolResult
 from worker.tools.declared import DeclaredTool
 
 MAX_DESCRIPTION = 4000
+_MAX_UNMATCHED = 10
 PROGRESS_SECONDS = 0.1
 """Between two pieces of news of one call; a server may report each byte."""
 
@@ -66,7 +69,8 @@ async def tools_of(
 ) -> tuple[list[McpTool], list[str]]:
     """The server's tools that are allowed and usable, and what is wrong with the others. ``taken`` gets their names."""
     tools: dict[str, McpTool] = {}
-    problems: list[str] = []
+    listed = [*listed]
+    problems = [f"the MCP server {link.server.name!r}: {each}" for each in _unmatched(link.server, listed)]
     for told in listed:
         if not link.server.tools.lets(told.name):
             continue
@@ -80,3 +84,16 @@ async def tools_of(
         except Misconfigured as error:
             problems.append(f"the tool {told.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")
     return list(tools.values()), problems
+
+
+def _unmatched(server: Server, listed: Sequence[types.Tool]) -> list[str]:
+    """What is said of patterns that fit no tool: a filter that is spelt wrongly hides or shows others than meant."""
+    names = [told.name for told in listed]
+    allowed, denied = "list of allowed tools", "list of denied tools"
+    lists = {allowed: server.tools.allow, denied: server.tools.deny, "trust": server.trust}
+    said: list[str] = []
+    for kind, patterns in lists.items():
+        patterns = patterns if isinstance(patterns, list) else []
+        fits = [pattern for pattern in patterns if any(matches(name, [pattern]) for name in names)]
+        said += unmatched(kind, patterns, names, fits)
+    return said[:_MAX_UNMATCHED]

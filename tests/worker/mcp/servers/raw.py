@@ -1,6 +1,7 @@
 """An MCP server in nothing but Python's standard library: quick to start, and able to behave in ways no SDK allows.
 
-Its arguments say how it begins: ``greet``, ``deaf``, ``die``, ``nonsense``, and what it has: ``unusable``, ``many``.
+Its arguments say how it begins: ``greet``, ``deaf``, ``die``, ``nonsense``, ``mute``, and what it has: ``unusable``,
+``many``.
 It writes what it did into the directory where it runs, the workspace.
 """
 
@@ -8,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 QUIRKS = set(sys.argv[1:])
@@ -33,6 +35,7 @@ TOOLS = [
     tool("say too much"),
     tool("say nothing"),
     tool("wait"),
+    tool("tick"),
     tool("leave a child"),
 ]
 if "unusable" in QUIRKS:
@@ -55,7 +58,7 @@ def note(name):
         notes.write(name + "\n")
 
 
-def call(id, name, arguments):
+def call(token, name, arguments):
     note(name)
     if name == "echo":
         return text(arguments.get("text", ""))
@@ -77,6 +80,11 @@ def call(id, name, arguments):
         return text("much\n" * 40_000)
     if name == "say too much":
         return text("x" * 9_000_000)
+    if name == "tick":
+        for number in range(arguments["times"]):
+            time.sleep(0.08)
+            send(method="notifications/progress", params={"progressToken": token, "progress": number})
+        return text("ticked")
     if name == "leave a child":
         os.system("sleep 1000 >/dev/null 2>&1 &")
         return text("left")
@@ -102,6 +110,8 @@ def serve():
         if method == "initialize":
             about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
             send(id=id, result={**about, "serverInfo": {"name": "raw", "version": "1"}})
+        elif method == "tools/list" and "mute" in QUIRKS:
+            note("asked for its tools")
         elif method == "tools/list":
             start = int(params.get("cursor") or 0)
             more = {"nextCursor": str(start + 50)} if start + 50 < len(TOOLS) else {}
@@ -114,7 +124,7 @@ def serve():
             progress = {"progressToken": token, "progress": 1, "total": 3, "message": "a third"}
             send(method="notifications/progress", params=progress)
         elif method == "tools/call":
-            result = call(id, params["name"], params.get("arguments", {}))
+            result = call(params.get("_meta", {}).get("progressToken"), params["name"], params.get("arguments", {}))
             if result is not None:
                 send(id=id, result=result)
         elif method == "notifications/cancelled" and params.get("requestId") == waiting:
