@@ -1,0 +1,147 @@
+"""Renewing leases, answer by answer: what each one means, whom it is for, and when it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from shared.bus import Bus
+from shared.delegation import DelegationRequest, Limits
+from shared.keys import CANCEL, LEASES, record_key
+from shared.runs import Claim
+from tests.waiting import until
+from worker.lease import Leases, Stop
+
+LONG = 30.0
+
+
+class Questions:
+    """Stands for the pipe of the renewals: a test gives the answers."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked: list[tuple[list[str], list[Any]]] = []
+        self.answers: list[asyncio.Future[list[int]]] = []
+
+    def script(self, script: object, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[list[int]]:
+        self.asked.append(([*keys], [*args]))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+
+class Desk:
+    def __init__(self, bus: Any = None) -> None:
+        self.pipe = Questions()
+        self.bus = bus
+
+    @asynccontextmanager
+    async def leases(self, seconds: float = LONG, *, asking: bool = True) -> AsyncIterator[Leases]:
+        """Leases that are renewed all the time; with ``asking`` false only the time they last is watched."""
+        leases = Leases(self.pipe, self.bus, seconds)  # pyright: ignore[reportArgumentType]
+        self.pipe.away = not asking
+        work = [asyncio.create_task(leases.renew_forever())]
+        if self.bus:
+            work.append(asyncio.create_task(leases.hear_cancels()))
+        try:
+            yield leases
+            assert not any(task.done() for task in work), "a worker would have ended here"
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work)
+
+
+def claim(name: str, fence: str = "1:token") -> Claim:
+    return Claim(name, fence, 1, 1, DelegationRequest(task="t"), Limits(), [], {}, {})
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    return Desk()
+
+
+@pytest.mark.requirement("P-16")
+async def test_an_answer_stops_the_run_that_is_lost_or_cancelled_and_no_other(desk: Desk) -> None:
+    async with (
+        desk.leases(0.3) as leases,
+        leases.held(claim("a")) as held,
+        leases.held(claim("b")) as lost,
+        leases.held(claim("c")) as cancelled,
+    ):
+        await until(lambda: desk.pipe.asked)
+        keys, args = desk.pipe.asked[0]
+        assert keys == [LEASES, *map(record_key, "abc")]
+        assert args == [300, "a", "1:token", "b", "1:token", "c", "1:token"]
+        desk.pipe.answers[0].set_result([0, 1, 2])
+        assert (await lost.wait(), await cancelled.wait()) == (Stop.FENCED, Stop.CANCELLED)
+        assert held.reason is None
+
+
+async def test_an_answer_that_comes_after_the_run_is_for_nobody(desk: Desk) -> None:
+    async with desk.leases(0.3) as leases:
+        async with leases.held(claim("a")) as ended:
+            await until(lambda: desk.pipe.asked)
+        async with leases.held(claim("a", "2:token")) as next_attempt:
+            desk.pipe.answers[0].set_result([1])
+            await until(lambda: len(desk.pipe.asked) == 2)
+            assert (ended.reason, next_attempt.reason) == (None, None)
+        assert leases.count == 0
+
+
+async def test_nothing_is_asked_while_nothing_is_held_or_an_answer_is_on_its_way_or_redis_is_away(desk: Desk) -> None:
+    async with desk.leases(0.03) as leases:
+        await passed(0.1)
+        assert desk.pipe.asked == []
+        desk.pipe.away = True
+        async with leases.held(claim("a")):
+            await passed(0.1)
+            assert desk.pipe.asked == []
+            desk.pipe.away = False
+            await until(lambda: desk.pipe.asked)
+            await passed(0.1)
+            assert len(desk.pipe.asked) == 1
+            desk.pipe.answers[0].set_exception(ConnectionError("gone"))
+            await until(lambda: len(desk.pipe.asked) == 2)
+            desk.pipe.answers[1].cancel()
+            await until(lambda: len(desk.pipe.asked) == 3)
+            desk.pipe.answers[2].set_result([0])
+        await passed(0.1)
+        asked = len(desk.pipe.asked)
+        await passed(0.1)
+        assert len(desk.pipe.asked) == asked
+
+
+async def passed(seconds: float) -> None:
+    """Lets several rounds of renewals go by."""
+    end = time.monotonic() + seconds
+    await until(lambda: time.monotonic() > end)
+
+
+@pytest.mark.requirement("P-14")
+async def test_a_run_whose_lease_was_not_renewed_for_its_whole_length_is_stopped_and_not_earlier(desk: Desk) -> None:
+    async with desk.leases(0.6, asking=False) as leases:
+        begun = time.monotonic()
+        async with leases.held(claim("a")) as stop:
+            assert await asyncio.wait_for(stop.wait(), LONG) is Stop.FENCED
+    assert time.monotonic() - begun >= 0.6
+
+
+async def test_a_request_to_cancel_reaches_its_run_and_one_for_another_worker_does_no_harm() -> None:
+    redis = FakeAsyncRedis(server=FakeServer(), decode_responses=True)
+    async with (
+        Bus(redis) as bus,
+        Desk(bus).leases() as leases,
+        leases.held(claim("a")) as stop,
+        leases.held(claim("b")) as other,
+    ):
+        await until(lambda: redis.publish(CANCEL, "elsewhere"))
+        await redis.publish(CANCEL, "a")
+        assert await asyncio.wait_for(stop.wait(), LONG) is Stop.CANCELLED
+        assert other.reason is None
+    await redis.aclose()
