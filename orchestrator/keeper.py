@@ -13,15 +13,14 @@ import os
 import secrets
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, Program, python
+from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, Program, at_most, python
 from orchestrator.flower import Flower
 from orchestrator.home import (
     INFO,
@@ -40,7 +39,7 @@ from orchestrator.home import (
 )
 from orchestrator.listening import listen, url_of
 from orchestrator.readiness import until_ready
-from orchestrator.redis_server import prepare
+from orchestrator.redis_server import EmbeddedRedis, prepare
 from orchestrator.stack import Wanted
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
@@ -65,9 +64,10 @@ class Keeper:
         self._home = home = settings.home
         (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis: Child | None = None
+        self._embedded: EmbeddedRedis | None = None
         redis_url = settings.redis_url
         if redis_url is None:
-            embedded = prepare(home / "redis")
+            self._embedded = embedded = prepare(home / "redis")
             redis_url = embedded.url
             self._redis = Child(Program("redis", embedded.command, environment={}), home)
         self._listening = listen(settings.host, port)
@@ -132,7 +132,7 @@ class Keeper:
             await asyncio.wait(waiting[:3], return_when=asyncio.FIRST_COMPLETED)
             log.info("the stack stops")
         finally:
-            with _at_most(self._longest_stop()):
+            with at_most(self._longest_stop()):
                 await self._stop()
                 for task in waiting:
                     task.cancel()
@@ -174,6 +174,8 @@ class Keeper:
         await asyncio.gather(*(child.stop() for child in self._others))
         if self._redis:
             await self._redis.stop()
+        if self._embedded:
+            self._embedded.clear()
 
     def _longest_stop(self) -> float:
         children = [*self._others, self._redis] if self._redis else self._others
@@ -184,18 +186,6 @@ class Keeper:
             for child in self._others:
                 child.kill()
         asked.set()
-
-
-@contextmanager
-def _at_most(seconds: float) -> Generator[None]:
-    """Ends this process when the block takes longer; the kernel ends its children with it."""
-    timer = threading.Timer(seconds, os._exit, [1])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:

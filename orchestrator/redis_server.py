@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import secrets
 import shutil
-import socket
+import stat
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from shared.errors import Misconfigured
 
@@ -44,6 +46,14 @@ class EmbeddedRedis:
     command: tuple[str, ...]
     url: str
 
+    def clear(self) -> None:
+        """Removes the socket of a server that has ended, and the folder that was made for it alone."""
+        path = Path(unquote(self.url.removeprefix("unix://")))
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            if path.parent.name.startswith("deputize-"):
+                path.parent.rmdir()
+
 
 def prepare(folder: Path) -> EmbeddedRedis:
     """Writes the configuration into ``folder``, made private. Raises Misconfigured when there is no server."""
@@ -52,7 +62,6 @@ def prepare(folder: Path) -> EmbeddedRedis:
     folder.chmod(0o700)
     listen, url = _address(folder)
     configuration = folder / "redis.conf"
-    # The file holds a password when there is one, so nobody else may ever have it open.
     configuration.unlink(missing_ok=True)
     with os.fdopen(os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(CONFIGURATION.format(listen=listen, folder=_quoted(str(folder))))
@@ -77,14 +86,23 @@ def find_program() -> Path:
 
 
 def _address(folder: Path) -> tuple[str, str]:
-    path = str(folder / "r.sock")
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
-        return f"port 0\nunixsocket {_quoted(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    password = secrets.token_urlsafe(32)
-    return f"bind 127.0.0.1\nport {port}\nrequirepass {password}", f"redis://:{password}@127.0.0.1:{port}/0"
+    # Never a port: others could reach it, or take it first and be sent the password.
+    path = str(_socket(folder))
+    return f"port 0\nunixsocket {_quoted(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
+
+
+def _socket(folder: Path) -> Path:
+    """Where the server listens: in its folder, or in a private one with a shorter name."""
+    name = f"deputize-{os.geteuid()}-{sha256(os.fsencode(folder)).hexdigest()[:16]}"
+    places = [folder, *(Path(base, name) for base in (tempfile.gettempdir(), "/tmp"))]  # noqa: S108 - made private
+    path = next((p / "r.sock" for p in places if len(os.fsencode(p / "r.sock")) <= SOCKET_PATH_BYTES), None)
+    if path is None:
+        raise Misconfigured(f"{folder} is too long a path for a socket; set DEPUTIZE_HOME to a shorter one")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    found = path.parent.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise Misconfigured(f"{path.parent} is open to others; remove it, or set DEPUTIZE_HOME to a shorter path")
+    return path
 
 
 def _quoted(text: str) -> str:

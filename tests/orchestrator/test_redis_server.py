@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from orchestrator.redis_server import prepare
+from shared.errors import Misconfigured
 from tests.redis_server import RedisProcess
 
 
@@ -32,9 +34,26 @@ def test_what_it_answered_is_on_the_disk(redis_process: RedisProcess) -> None:
         assert client.get("deputize:test") == b"kept"
 
 
-def test_where_a_sockets_path_would_be_too_long_it_asks_for_a_password(tmp_path: Path) -> None:
+def test_where_a_sockets_path_would_be_too_long_it_listens_in_a_private_folder_elsewhere(tmp_path: Path) -> None:
     server = RedisProcess(tmp_path / ("x" * 100))
-    host = server.url.rpartition("@")[2]
-    with closing(server), redis.Redis.from_url(f"redis://{host}") as stranger, pytest.raises(redis.AuthenticationError):
-        stranger.ping()
-    assert ((tmp_path / ("x" * 100) / "redis.conf").stat().st_mode & 0o777) == 0o600
+    place = Path(server.url.removeprefix("unix://")).parent
+    with closing(server), redis.Redis.from_url(server.url) as client:
+        assert client.config_get("port") == {"port": "0"}
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert tmp_path not in place.parents
+    server.embedded.clear()
+    assert not place.exists()
+
+
+def test_a_folder_that_others_may_use_holds_no_socket(tmp_path: Path) -> None:
+    """Somebody may have made it before us, to read what goes through it."""
+    embedded = prepare(tmp_path / ("x" * 100))
+    place = Path(embedded.url.removeprefix("unix://")).parent
+    place.chmod(0o755)
+    with pytest.raises(Misconfigured, match="open to others"):
+        prepare(tmp_path / ("x" * 100))
+    place.rmdir()
+    place.symlink_to(tmp_path)
+    with pytest.raises(Misconfigured, match="open to others"):
+        prepare(tmp_path / ("x" * 100))
+    place.unlink()
