@@ -24,6 +24,7 @@ from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
 from shared.queue import Ticket
 from shared.runs import Page, RunStore
+from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.sizes import check_sizes
 
@@ -111,6 +112,8 @@ class Delegations:
         check_sizes(request)
         _check_tools(request.tools, tools)
         _check_version(request)
+        if reason := foreign_script(request.model, self._settings):
+            raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
         if isinstance(request.workspace, DirectoryWorkspace):
             self._check_directory(Path(request.workspace.path))
 

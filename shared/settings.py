@@ -53,6 +53,8 @@ class Settings(BaseModel):
     """Where no token is set: true lets every user and program of this machine in, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
+    scripts: Path | None = None
+    """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""
     context_tokens: int | None = Field(default=None, ge=1000)
     """The model's window, where it is not the one known for its name: an endpoint may offer less."""
     workspace_root: Path | None = None
@@ -121,7 +123,7 @@ class Settings(BaseModel):
             )
         return path
 
-    @field_validator("home", "workspace_root")
+    @field_validator("home", "workspace_root", "scripts")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()

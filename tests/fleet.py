@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,9 +98,8 @@ class Fleet:
 @asynccontextmanager
 async def open_fleet(redis_url: str, home: Path, **settings: Any) -> AsyncGenerator[Fleet]:
     home.mkdir(parents=True, exist_ok=True)
-    chosen = Settings.load(
-        environ={}, **({"redis_url": redis_url, "home": home, "local": True, "concurrency": 50} | settings)
-    )
+    own = {"redis_url": redis_url, "home": home, "local": True, "concurrency": 50, "scripts": tempfile.gettempdir()}
+    chosen = Settings.load(environ={}, **(own | settings))
     async with open_service(chosen, redis_url) as service:
         fleet = Fleet(chosen, service)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,7 +80,8 @@ async def open_bench(
     redis_url: str, home: Path, *, name: str = "worker-1", offered: Sequence[AnyTool] = BUILTIN, **settings: Any
 ) -> AsyncGenerator[Bench]:
     """A worker's services with its files below ``home``. ``offered`` are the tools that its runs may have."""
-    chosen = Settings.load(environ={}, **({"redis_url": redis_url, "home": home, "local": True} | settings))
+    own = {"redis_url": redis_url, "home": home, "local": True, "scripts": tempfile.gettempdir()}
+    chosen = Settings.load(environ={}, **(own | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []
     async with open_services(

@@ -15,10 +15,11 @@ from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
 from shared.connection import REDIS_ERRORS, Pipe, connect, undisturbed
 from shared.delegation import DirectoryWorkspace
-from shared.errors import WorkspaceLost
+from shared.errors import Misconfigured, WorkspaceLost
 from shared.keys import LEASES, record_key
 from shared.queue import Ticket
 from shared.runs import RELEASE, WRITING, Claim, RunStore
+from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.wire import now
 from worker.discovered import Discovery
@@ -79,8 +80,13 @@ class Services:
         return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], [claim.id, claim.fence, 0])
 
     async def model(self, name: str | None) -> Model:
-        """The model of that name; opened once a process, in a thread, because importing an SDK takes seconds."""
+        """The model of that name; opened once a process, in a thread, because importing an SDK takes seconds.
+
+        Raises Misconfigured for a script that is not the operator's.
+        """
         wanted = name or self.settings.model
+        if reason := foreign_script(wanted, self.settings):
+            raise Misconfigured(reason)
         if wanted not in self.models:
             opening = asyncio.to_thread(open_model, wanted, self.settings)
             self.models[wanted] = asyncio.create_task(opening, name=f"open {wanted}")

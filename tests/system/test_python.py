@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings.load(environ={}, home=tmp_path / "home", model="scripted")
+    return Settings.load(environ={}, home=tmp_path / "home", model="scripted", scripts=tmp_path)
 
 
 @pytest.mark.requirement("P-22")

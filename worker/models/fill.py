@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from worker.models.patterns import finditer
+
 _PLACE = re.compile(
     r"""\{\{\s* (?P<verb>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
         (?: \s+ /(?P<regex>(?:\\/|[^/\n])+)/ )? (?: \s+ else \s+ "(?P<otherwise>[^"]*)" )? \s*\}\}""",
@@ -70,5 +72,5 @@ def _words(place: re.Match[str], past: Past) -> str:
 
 def _matches(regex: str, text: str) -> list[str]:
     """The different matches, in order of their first one."""
-    found = re.finditer(regex.replace("\\/", "/"), text, re.MULTILINE)
+    found = finditer(regex.replace("\\/", "/"), text)
     return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))

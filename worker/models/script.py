@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import regex
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,8 +20,8 @@ LABEL = "(This text comes from a script, not from a language model.)"
 
 def _compiles(pattern: str) -> str:
     try:
-        re.compile(pattern)
-    except re.error as error:
+        regex.compile(pattern, regex.MULTILINE)
+    except regex.error as error:
         raise ValueError(f"not a regular expression: {error}") from None
     return pattern
 
@@ -139,5 +139,13 @@ def load_script(path: str) -> Script:
     except ValidationError as error:
         mistakes = "; ".join(f"{m['pointer'] or '/'}: {m['detail']}" for m in explain(error, Script))
         raise Misconfigured(f"the script {shown} is wrong: {mistakes}") from None
-    except (ValueError, yaml.YAMLError) as error:
-        raise Misconfigured(f"the script {shown} is not valid YAML or JSON: {error}") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise Misconfigured(f"the script {shown} is not valid YAML or JSON{_place(error)}") from None
+
+
+def _place(error: Exception) -> str:
+    """Where it is wrong, without a word of what stands there: the file may be another one than was meant."""
+    if isinstance(error, json.JSONDecodeError):
+        return f": line {error.lineno}, column {error.colno}"
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return f": line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Self
@@ -14,6 +13,7 @@ from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.base import Begun, Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
 from worker.models.fill import Past, fill
+from worker.models.patterns import search
 from worker.models.script import Block, Rule, Script, Tokens, Turn, load_script
 
 PIECE = 24
@@ -72,7 +72,7 @@ class ScriptedModel:
 
     def _rule(self, task: str) -> Rule:
         for rule in self._script.rules:
-            if rule.match.contains.lower() in task.lower() and re.search(rule.match.regex, task):
+            if rule.match.contains.lower() in task.lower() and search(rule.match.regex, task):
                 return rule
         raise ModelUnavailable(
             f"model {self._name} follows a script, and no rule of it matches this task. "
@@ -160,8 +160,8 @@ def _applies(block: Block, prompt: Prompt, past: Past) -> bool:
     tools = {tool.name for tool in prompt.tools}
     last = past.text(None)
     return (
-        (block.when is None or re.search(block.when, last, re.MULTILINE) is not None)
-        and (block.unless is None or re.search(block.unless, last, re.MULTILINE) is None)
+        (block.when is None or search(block.when, last, lines=True))
+        and (block.unless is None or not search(block.unless, last, lines=True))
         and (block.tool is None or block.tool in tools)
         and (block.no_tool is None or block.no_tool not in tools)
     )
