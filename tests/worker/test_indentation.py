@@ -40,6 +40,14 @@ DEEP_GO = "func f() {\n\tif x {\n\t\tgo()\n\t}\n}\n"
         (GO, "    go()\n    on()", "    if x {\n        go()\n    }", DEEP_GO),
         ("a:\n  b:\n    c: 1\n", "b:\n\tc: 1", "b:\n\tc:\n\t\td: 1", "a:\n  b:\n    c:\n      d: 1\n"),
         ("        go()\n        on()\n", "\tgo()\n\ton()", "\tif x:\n\t\tgo()", None),
+        # the first line goes, and the others stay where they are
+        ("if x:\n        go()\n    on()\n", "    go()\non()", "on()", "if x:\n    on()\n"),
+        ("if x:\n        go()\n    on()\n", "    go()\non()", "    on()", "if x:\n    on()\n"),
+        # quoted in other steps than the file has, written in those of the file or in the quoted ones
+        (CLASS, "def f():\n  go()", "def f():\n    go()\n    on()", CLASS + "        on()\n"),
+        (CLASS, "def f():\n  go()", "def f():\n  go()\n  on()", CLASS + "        on()\n"),
+        (CLASS, "def f():\n  go()", "def f():\n    stop()", STOPPED),
+        (CLASS, "def f():\n  go()", "def f():\n  stop()", STOPPED),
         # blank lines stay blank
         ("if x:\n    go()\n\n    on()\n", "go()\n\non()", "    go()\n\n    off()", "if x:\n    go()\n\n    off()\n"),
         # where nothing differs in indentation, it is what the model says

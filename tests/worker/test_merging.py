@@ -50,6 +50,7 @@ def line_of(done: Replacement) -> str:
         ("const a = await load(url);", "const a = load(url);", "const a = load(uri);", "const a = await load(uri);"),
         ("return form(options.a);", "return form(options.a)", "return draw(options.a)", "return draw(options.a);"),
         ("call('left', it, up)", 'call("left", it, up)', 'call("left", it, down)', "call('left', it, down)"),
+        ("const all = load(url);", "const al = load(url);", "let al = load(url);", "let all = load(url);"),
         # a word of which both think otherwise is the model's
         ("result: sum(prices),", "result: sum(price),", "result: sum(goods),", "result: sum(goods),"),
         ("result: sum(prices),", "result: sum(price),", "result: sum(price, tax),", "result: sum(price, tax),"),
@@ -138,10 +139,14 @@ def words(text: str) -> Counter[str]:
     return Counter(re.findall(r"\w+|[^\w\s]", text))
 
 
-def lie_apart(first: list[Edit], second: list[Edit]) -> bool:
-    """Whether at least one token that is in all three versions stands between all edits of both sides."""
-    pairs = [(one, other) for one in first for other in second if any(one[1:]) and any(other[1:])]
-    return all(a + m < b or b + n < a for (a, m, _), (b, n, _) in pairs)
+def lie_apart(theirs: list[Edit], mine: list[Edit]) -> bool:
+    """Whether a token that is in all three versions stands between all edits of both sides.
+
+    A blank may be enough beside a token in the place of which the file has another one.
+    """
+    pairs = [(one, other) for one in theirs for other in mine if any(one[1:]) and any(other[1:])]
+    near = [(a + m - bool(m and put), b, b + n, a + bool(m and put)) for (a, m, put), (b, n, _) in pairs]
+    return all(end < first or last < start for end, first, last, start in near)
 
 
 @settings(deadline=None, max_examples=200)

@@ -147,5 +147,20 @@ def test_a_text_that_overlaps_itself_is_no_single_reading() -> None:
         edited("“a”“a”“a”\n", '"a""a"', "new", every=True)
 
 
+def test_a_line_of_blanks_is_not_the_end_of_another_line() -> None:
+    text = "  one\n  }\n\nlast  one\n"
+    assert edited(text, "  \n\nlast one\n", "  }\n\nlast two\n") is None
+
+
+def test_typographic_signs_of_the_model_do_not_get_into_plain_text() -> None:
+    text = '{\n  "one": "first",\n  "two": "second"\n}\n'
+    with pytest.raises(ToolError) as caught:
+        edited(text, "  “one“: “first“,\n", "  “one“: “other“,\n")
+    assert caught.value.type is ErrorType.EDIT_NOT_FOUND
+    done = edited(text, "  “one“: “first“,\n", '  "one": "other",\n')
+    assert done is not None
+    assert done.text == text.replace("first", "other")
+
+
 def test_half_of_a_ligature_is_no_place() -> None:
     assert edited("oﬃce\n", "of", "if") is None

@@ -6,8 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, permutations
+from itertools import islice, pairwise, permutations
 
+from worker.text.diff import compared
 from worker.text.merging import Line
 
 _UNITS = ("\t", " " * 4, " " * 2, " " * 8)
@@ -62,8 +63,8 @@ def fitted(file: str, old: Sequence[Line], found: Sequence[Line], new: Sequence[
     """The new lines as they have to be indented in the place of the found ones, or None where that is not certain.
 
     Where the old lines were indented as the file is, so are the new ones. Else the first new line gets the
-    indentation of the first found one, and the others keep theirs relative to it: a model that quoted lines without
-    their indentation may or may not have written the new ones with it.
+    indentation of the first found one, or of the one that it is, and the others keep theirs relative to it: a model
+    that quoted lines without their indentation may or may not have written the new ones with it.
     """
     if all(mine.indent == theirs.indent for mine, theirs in zip(old, found, strict=True)) or len(new) == 1:
         return list(new)
@@ -71,13 +72,47 @@ def fitted(file: str, old: Sequence[Line], found: Sequence[Line], new: Sequence[
     if shift is None:
         return None
     kind = _signs(line.indent for line in found) or _signs(_indents(file))
-    for units in (None, *_other_units(file, kind, old, found, new)) if shift.units is None else (shift.units,):
-        moving = Shift(new[1].indent, found[1].indent, units)
-        indents = [moving(line.indent) for line in new[1:]]
-        sure = [indent for indent in indents if indent is not None]
-        if len(sure) == len(indents) and (not kind or _signs(sure) <= kind):
-            return [new[0], *(replace(line, indent=indent) for line, indent in zip(new[1:], sure, strict=True))]
-    return None
+    same = {theirs.indent for mine, theirs in zip(old, found, strict=True) if mine.text == new[1].text}
+    anchor = same.pop() if len(same) == 1 else found[1].indent
+    if shift.units is None:
+        readings = [_read(anchor, new, units, kind) for units in (None, *_other_units(file, kind, old, found, new))]
+        return next((reading for reading in readings if reading), None)
+    mine, theirs = (_read(anchor, new, units, kind) for units in (shift.units, None))
+    if not mine or not theirs or mine == theirs:
+        return mine or theirs
+    # in the steps of the old lines or in those of the file already: the lines that stay tell, or the least step
+    least = _least_step(new)
+    scores = [(_unmoved(found, old, mine), least == len(shift.units[0]))]
+    scores += [(_unmoved(found, old, theirs), least == len(shift.units[1]))]
+    return None if scores[0] == scores[1] else mine if scores[0] > scores[1] else theirs
+
+
+def _least_step(lines: Sequence[Line]) -> int:
+    depths = sorted({len(line.indent) for line in lines[1:]})
+    return min((deeper - depth for depth, deeper in pairwise(depths)), default=0)
+
+
+def _read(anchor: str, new: Sequence[Line], units: tuple[str, str] | None, kind: set[str]) -> list[Line] | None:
+    """The new lines if one of their steps is what ``units`` says; None where they do not consist of such steps."""
+    moving = Shift(new[1].indent, anchor, units)
+    lines: list[Line] = []
+    for line in new[1:]:
+        indent = moving(line.indent)
+        if indent is None or (kind and not _signs([indent]) <= kind):
+            return None
+        lines.append(replace(line, indent=indent))
+    return [new[0], *lines]
+
+
+def _staying(old: Sequence[Line], new: Sequence[Line]) -> list[tuple[int, int]]:
+    """Which of the old lines are which of the new ones, but for their indentation."""
+    steps = compared([line.text for line in old], [line.text for line in new])
+    return [pair for step in steps if step.same for pair in zip(step.old, step.new, strict=True)]
+
+
+def _unmoved(found: Sequence[Line], old: Sequence[Line], new: Sequence[Line]) -> int:
+    """How many of the lines that the new text keeps stand as deep as they did."""
+    return sum(found[at].indent == new[number].indent for at, number in _staying(old, new))
 
 
 def _other_units(

@@ -1,8 +1,8 @@
 """One line in three versions: as a model quoted it, as the file has it, and as the model wants it.
 
-Both changes are made where they lie apart: at least one token that neither of them touches, and no blank, stands
-between them. Where they meet, the model's line counts as it was written, unless it would lose something that only the
-file has.
+Both changes are made where they lie apart: at least one token that neither of them touches stands between them, and
+where something was added or left out, one that is no blank. Where they meet, the model's line counts as it was written,
+unless it would lose something that only the file has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from worker.text.diff import compared
-from worker.text.folding import LOOK_ALIKES, Folded
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 _COMMENT = re.compile(r"//|#|--|/\*|<!--")
@@ -128,8 +127,12 @@ def _both(base: Sequence[str], theirs: Sequence[str], mine: Sequence[str], *, ba
 
 
 def _of_file(base: Sequence[str], theirs: Sequence[str]) -> list[Change]:
-    """How the file differs; what is not only another form of the same character reaches over the blanks beside it."""
-    return [change if _looks_alike(base, change) else _wider(base, change) for change in changes(base, theirs)]
+    """How the file differs; where something was added or left out, that reaches over the blanks beside it."""
+    return [change if _replaces(base, change) else _wider(base, change) for change in changes(base, theirs)]
+
+
+def _replaces(base: Sequence[str], change: Change) -> bool:
+    return bool(_filled(base[change.start : change.end]) and _filled(change.tokens))
 
 
 def _wider(base: Sequence[str], change: Change) -> Change:
@@ -139,11 +142,6 @@ def _wider(base: Sequence[str], change: Change) -> Change:
     while high < len(base) and base[high].isspace():
         high += 1
     return replace(change, low=low, high=high)
-
-
-def _looks_alike(base: Sequence[str], change: Change) -> bool:
-    quoted, there = "".join(base[change.start : change.end]), "".join(change.tokens)
-    return bool(quoted) and Folded(quoted, LOOK_ALIKES).text == Folded(there, LOOK_ALIKES).text
 
 
 def _brings(old: Sequence[str], new: Sequence[str]) -> set[str]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from rapidfuzz.distance import Indel
 
 from worker.text.diff import compared
+from worker.text.folding import LOOK_ALIKES, Folded
 from worker.text.line_merge import loses, merged_line, reaches_end, reaches_start
 
 _TEXT = re.compile(r"[^ \t\r\n](?:[^\n]*[^ \t\r\n])?")
@@ -81,7 +82,7 @@ class Merge:
                 return None
             parts += (body, self._gap(number, at))
         text = "".join(parts)
-        return text if self._is_balanced(text) else None
+        return text if self._is_balanced(text) and not self._is_typographic(text) else None
 
     def _earlier(self) -> list[int | None]:
         """Which old line each new one was: the same, the same but for its indentation, or one that is much alike."""
@@ -140,6 +141,12 @@ class Merge:
         if same or mine == self.old[earlier].gap:
             return theirs
         return mine[: len(mine) - len(mine.lstrip(" \t"))] + theirs.lstrip(" \t")
+
+    def _is_typographic(self, text: str) -> bool:
+        """Whether quotes, dashes or blanks come in that the old lines have in the place of the file's plain ones."""
+        found = _joined(self.found)
+        odd = set(_joined(self.old)) - set(found)
+        return any(not sign.isascii() and Folded(sign, LOOK_ALIKES).text != sign for sign in odd & set(text))
 
     def _is_balanced(self, text: str) -> bool:
         """Whether brackets and quotes are as even as they were in the file, or changed as the model changed them."""

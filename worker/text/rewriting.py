@@ -41,6 +41,6 @@ def rewritten(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rew
     raise ToolError(
         ErrorType.EDIT_NOT_FOUND,
         f"old_string is not in the file as it was given. Lines {first}-{last} are nearly like it, but new_string "
-        f"changes just what differs there and would lose it: {listed(said)}. Nothing was changed. "
-        "Copy old_string exactly from the file, and keep in new_string what has to stay.",
+        f"changes just what differs there, so that it is not certain what to write: {listed(said)}. "
+        "Nothing was changed. Copy old_string exactly from the file, and keep in new_string what has to stay.",
     )

@@ -80,10 +80,12 @@ def _folded(text: str, old: str, folds: Sequence[Fold], *, every: bool) -> list[
         return []
     folded = Folded(text, *folds)
     cut_short = old[-1:] in (" ", "\t") and not literal
+    opens = wanted[0] == "\n" and old[0] in (" ", "\t")  # a line of blanks, and not the end of any other line
     return [
         (folded.origin(at), folded.origin(at + len(wanted)))
         for at in starts_of(folded.text, wanted, every=every)
-        if not (cut_short and folded.text[at + len(wanted) :][:1] not in ("", "\n"))
+        if not (opens and folded.text[at - 1 : at] not in ("", "\n"))
+        and not (cut_short and folded.text[at + len(wanted) :][:1] not in ("", "\n"))
         and not (folded.splits(at) or folded.splits(at + len(wanted)))
     ]
 
