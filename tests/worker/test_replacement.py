@@ -19,7 +19,7 @@ plain = st.text(alphabet="ab \t\n", max_size=30)
 windows = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=25).map("".join)
 
 
-UNLIKE = str.maketrans("ab é漢\U0001f680", "xy_ü字\u2603")
+UNLIKE = str.maketrans("ab \té漢\U0001f680", "xy_-ü字\u2603")
 """Makes a new text that repeats nothing of what stands around it: that would not be written twice."""
 
 
