@@ -38,6 +38,10 @@ class StackInfo:
     redis_url: str
     flower_url: str | None
     workers: int
+    stays: bool = False
+    """Whether it runs in the foreground, and not only as long as somebody uses it."""
+    model: str = ""
+    """A digest of the settings by which its workers ask a model."""
 
 
 def prepare_home(home: Path) -> None:

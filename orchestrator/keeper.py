@@ -40,7 +40,7 @@ from orchestrator.home import (
 from orchestrator.listening import listen, url_of
 from orchestrator.readiness import until_ready
 from orchestrator.redis_server import EmbeddedRedis, prepare
-from orchestrator.stack import Wanted
+from orchestrator.stack import Wanted, model_digest
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.process_memory import keep_memory_private
@@ -81,6 +81,7 @@ class Keeper:
             redis_url=redis_url,
             flower_url=flower.url if flower else None,
             workers=wanted.workers,
+            model=model_digest(settings),
         )
         environment = self._environment(settings, wanted)
         self._worker_environment = environment | settings.endpoint_variables()
@@ -193,6 +194,7 @@ def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
 
     async def work() -> None:
         keeper = Keeper(settings, wanted, settings.port)
+        keeper.info = replace(keeper.info, stays=True)
 
         async def announce() -> None:
             await keeper.ready.wait()

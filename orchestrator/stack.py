@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -36,7 +37,7 @@ from orchestrator.home import (
     unusable,
 )
 from orchestrator.logs import keep_last_log, last_line
-from orchestrator.readiness import TICK_SECONDS, Progress, Stage, stage_of
+from orchestrator.readiness import TICK_SECONDS, WORKER, Progress, Stage, stage_of
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 
@@ -44,6 +45,8 @@ STALLED_SECONDS = 60.0
 """A start that gets no further for so long is given up."""
 QUIET_SECONDS = 3.0
 """A start that takes no longer needs no words."""
+OUTDATED_SECONDS = 30.0
+"""A worker may need that long to hand over what it does."""
 FULL_SECONDS = 5.0
 """On a full disk no start succeeds, but somebody may be about to make room."""
 ASK_SECONDS = 1.0
@@ -100,10 +103,39 @@ async def stack_in_use(
             # A keeper on its way out holds this one alone; after it, a new keeper is to be started.
             while not try_lock(users, fcntl.LOCK_SH):
                 await waiting.pause(Stage("waiting for the last stack to stop", "keeper.log"))
+            if workers:
+                await _let_outdated_stop(settings, users, waiting)
             info = await _ready(settings, Wanted(workers, concurrency), waiting)
         except OSError as error:
             raise unusable(home, error) from None
         yield info
+
+
+def model_digest(settings: Settings) -> str:
+    """Tells model settings apart without naming them."""
+    said = json.dumps([settings.model, settings.endpoint_variables()], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def asks_otherwise(settings: Settings, info: StackInfo) -> bool:
+    """Whether the stack's workers ask another model, or ask it otherwise, than was said here."""
+    said = settings.has_model_endpoint or "model" in settings.model_fields_set
+    return bool(said and info.model and info.model != model_digest(settings))
+
+
+async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _Waiting) -> None:
+    """Waits for a stack to end that nobody else uses and that would ask its model by settings that were mended."""
+    info = running(settings)
+    if info is None or info.stays or not asks_otherwise(settings, info):
+        return
+    alone = try_lock(users, fcntl.LOCK_EX)
+    fcntl.flock(users, fcntl.LOCK_UN)
+    deadline = time.monotonic() + OUTDATED_SECONDS
+    stage = Stage("waiting for a stack with other model settings to stop", "keeper.log")
+    while alone and running(settings) == info and time.monotonic() < deadline:
+        await waiting.pause(stage)
+    while not try_lock(users, fcntl.LOCK_SH):
+        await waiting.pause(stage)
 
 
 async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> StackInfo:
@@ -119,6 +151,8 @@ async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> Stack
                 started = _Started(settings, wanted, lock)
         info = read_info(home)
         stage = await stage_of(info)
+        if not wanted.workers and stage == WORKER:
+            stage = None  # whoever only looks needs none
         if info is not None and info.workers == 0 < wanted.workers:
             waiting.ask_for_workers(info)
             stage = Stage("starting the worker", "worker-1.log")

@@ -83,7 +83,7 @@ class Commands(click.Group):
 def cli(ctx: click.Context, config: Path | None) -> None:
     """Delegate tasks to tool agents that run in parallel on a pool of workers.
 
-    Without DEPUTIZE_URL the stack on this machine is used; run, batch and demo start one when there is none.
+    Without DEPUTIZE_URL the stack on this machine is used; where there is none, a command starts what it needs.
     """
     ctx.obj = config
 

@@ -101,7 +101,7 @@ class Attention:
 
     def _waited(self, open: list[str]) -> None:
         self.seen.cut = Exit.WAITED
-        self.display.note(f"the wait ran out; {_still(open)}. {self._way_back(open)}")
+        self.display.note(f"the wait ran out; {self._still(open)}. {self._way_back(open)}")
 
     async def _interrupted(
         self,
@@ -113,7 +113,7 @@ class Attention:
         self.seen.cut = Exit.INTERRUPTED
         if not self.may_cancel:
             return
-        self.display.note(f"detached; {_still(open)}. {self._way_back(open)}")
+        self.display.note(f"detached; {self._still(open)}. {self._way_back(open)}")
         if number == signal.SIGTERM:  # nobody is there to press again
             return
         self.display.note(
@@ -130,17 +130,20 @@ class Attention:
         self.display.note(f"cancelled: {', '.join(open)}")
 
     def _way_back(self, open: Sequence[str]) -> str:
-        if self.service.own:
+        ids = " ".join(open[:3])
+        if not self.service.stays:
             return (
                 "The stack of this command ends with it; what is not finished goes on with the next one "
-                f"(`deputize up`). Come back with `deputize watch {' '.join(open[:3])}`."
+                f"(`deputize up`). Until then `deputize show {open[0]}` tells how far it came, "
+                f"then `deputize watch {ids}` follows it; `deputize cancel {ids}` ends it."
             )
-        return f"Come back with `deputize watch {' '.join(open[:3])}`, or stop with `deputize cancel`."
+        return f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
 
-
-def _still(open: Sequence[str]) -> str:
-    names = ", ".join(open[:3]) + (", …" if len(open) > 3 else "")
-    return f"{names} {'goes' if len(open) == 1 else 'go'} on"
+    def _still(self, open: Sequence[str]) -> str:
+        names = ", ".join(open[:3]) + (", …" if len(open) > 3 else "")
+        if not self.service.stays:
+            return f"{names} {'is' if len(open) == 1 else 'are'} paused"
+        return f"{names} {'goes' if len(open) == 1 else 'go'} on"
 
 
 @asynccontextmanager

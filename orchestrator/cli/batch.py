@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,6 +16,7 @@ import click
 from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention, note_if_it_waits
 from orchestrator.cli.batch_files import Line, Results, open_results, read_lines, with_lines
+from orchestrator.cli.before import asks_a_model, note_before_work
 from orchestrator.cli.exits import Exit, of_results
 from orchestrator.cli.given import Finite
 from orchestrator.cli.live import display
@@ -78,9 +80,11 @@ class _Saying:
 async def _run(
     settings: Settings, lines: list[Line], said: _Saying, written: Results | None
 ) -> tuple[Exit | None, list[ToolAgentResult]]:
-    async with reach(settings, start=True) as service:
+    requests = [line.request for line in lines]
+    async with reach(settings, workers=1, needs_model=asks_a_model(requests, settings)) as service:
+        await note_before_work(service, requests, partial(output.line, err=True))
         try:
-            delegations = await accepted(service.client, [line.request for line in lines])
+            delegations = await accepted(service.client, requests)
         except Refused as refusal:
             if written:
                 written.withdraw()

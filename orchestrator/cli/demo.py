@@ -123,14 +123,14 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
 
 async def _demo(settings: Settings, parts: list[Part]) -> Exit:
     output.line(_who_answers(settings), err=True)
-    async with reach(settings, start=True, workers=WORKERS) as service:
+    async with reach(settings, workers=WORKERS) as service:
         delegations = await service.client.batch([part.request for part in parts])
         with display() as shown:
             attended = await Attention(service, shown).all(delegations)
         if attended.cut is not None:
             return attended.cut
         held = [
-            await _tell(service.client, part, attended.results[delegation.id])
+            await _tell(settings, service.client, part, attended.results[delegation.id])
             for part, delegation in zip(parts, delegations, strict=True)
         ]
     return Exit.SUCCEEDED if all(held) else Exit.FAILED
@@ -145,7 +145,7 @@ def _who_answers(settings: Settings) -> str:
     )
 
 
-async def _tell(client: Client, part: Part, result: ToolAgentResult) -> bool:
+async def _tell(settings: Settings, client: Client, part: Part, result: ToolAgentResult) -> bool:
     """Prints one delegation's end; gives whether what must be true of it is."""
     id = result.delegation_id
     kinds = Counter(envelope.event.type for envelope in await client.events(id))
@@ -161,7 +161,7 @@ async def _tell(client: Client, part: Part, result: ToolAgentResult) -> bool:
     for line in diff[:DIFF_LINES]:
         output.line(f"    {line}")
     if len(diff) > DIFF_LINES:
-        output.line(f"    … {len(diff) - DIFF_LINES} more lines: deputize show {id} --patch")
+        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {words.command(settings, 'show', id, '--patch')}")
     holds = part.holds(result)
     output.line(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
     return holds

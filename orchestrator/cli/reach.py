@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli import output
-from shared.errors import Invalid, NotFound, Unavailable
+from shared.errors import Invalid, Misconfigured, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -24,6 +24,10 @@ ID_PREFIX = "dlg_"
 ID_LENGTH = 30
 ID_PART = re.compile(r"[0-9a-z]+")
 NEWEST = "@last"
+NO_MODEL = (
+    "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), "
+    "or DEPUTIZE_MODEL=scripted to try everything but the thinking"
+)
 SEARCHED = 5000
 """A short id is looked for among that many of the newest delegations."""
 
@@ -32,7 +36,9 @@ SEARCHED = 5000
 class Service:
     client: Client
     own: bool = False
-    """Started by this command, and gone with it."""
+    """Started by this command."""
+    stays: bool = True
+    """It goes on when this command, and whoever else uses it, is over."""
 
 
 def load_settings(ctx: click.Context, **override: Any) -> Settings:
@@ -52,32 +58,63 @@ def stack_here(settings: Settings) -> StackInfo | None:
 
 
 @asynccontextmanager
-async def reach(
-    settings: Settings, *, start: bool = False, stay: bool = False, workers: int = 1
-) -> AsyncGenerator[Service]:
-    """The service. With ``start`` one is started for the block where there is none; with ``stay`` it is kept up."""
+async def reach(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
+    """The service; where none runs one is started for the block.
+
+    Without workers it only answers: to look at what an interrupted command left is no reason to pay for going on with
+    it. ``needs_model`` refuses before anything is started where workers would have no model to ask.
+    """
     from orchestrator.client import Client
 
     if settings.url:
-        async with Client(settings.url, settings.token.get_secret_value() if settings.token else None) as client:
-            yield Service(client)
+        async with _named(settings) as service:
+            yield service
         return
-    from orchestrator.stack import stack_in_use
+    from orchestrator.redis_check import check_redis
+    from orchestrator.stack import asks_otherwise, stack_in_use
 
     there = stack_here(settings)
-    if there is None and not start:
-        raise Unavailable("no service runs on this machine; start one with `deputize up` or set DEPUTIZE_URL")
-    if there is None or start or stay:
-        if there is None:
+    own = there is None or there.workers == 0 < workers
+    if own:
+        if needs_model and not settings.has_model_endpoint:
+            raise Misconfigured(NO_MODEL)
+        if settings.redis_url is not None:
+            await check_redis(settings.redis_url)
+        if workers:
             output.line("no service runs here; starting one for this command", err=True)
-        async with (
-            stack_in_use(settings, workers=workers, tell=partial(output.line, err=True)) as stack,
-            Client(stack.url, stack.token) as client,
-        ):
-            yield Service(client, own=there is None)
-    else:
-        async with Client(there.url, there.token) as client:
-            yield Service(client)
+    tell = partial(output.line, err=True)
+    async with (
+        stack_in_use(settings, workers=workers, tell=tell) as stack,
+        Client(stack.url, stack.token) as client,
+    ):
+        if workers and asks_otherwise(settings, stack):
+            tell("note: the stack on this machine asks its model by other settings than those given here; its own hold")
+        yield Service(client, own=own, stays=stack.stays)
+
+
+@asynccontextmanager
+async def reach_lasting(settings: Settings) -> AsyncGenerator[Service]:
+    """A service that stays when this command is over. Raises Unavailable where there is none."""
+    from orchestrator.client import Client
+
+    if settings.url:
+        async with _named(settings) as service:
+            yield service
+        return
+    there = stack_here(settings)
+    if there is None or not there.stays:
+        what = "on this machine" if there is None else "that stays"
+        raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
+    async with Client(there.url, there.token) as client:
+        yield Service(client)
+
+
+@asynccontextmanager
+async def _named(settings: Settings) -> AsyncGenerator[Service]:
+    from orchestrator.client import Client
+
+    async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
+        yield Service(client)
 
 
 async def full_id(client: Client, given: str) -> str:

@@ -10,10 +10,11 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
+from orchestrator.cli.before import asks_a_model, note_before_work
 from orchestrator.cli.exits import Exit
 from orchestrator.cli.given import Directory, Finite, Text, in_options, stdin_text
 from orchestrator.cli.live import display
-from orchestrator.cli.reach import load_settings, reach
+from orchestrator.cli.reach import load_settings, reach, reach_lasting
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -108,7 +109,7 @@ async def _created(client: Client, request: DelegationRequest) -> Delegation:
 
 
 async def _detached(settings: Settings, request: DelegationRequest, as_json: bool) -> Exit:
-    async with reach(settings) as service:
+    async with reach_lasting(settings) as service:
         delegation = await _created(service.client, request)
         note_lowered_limits(delegation, _note)
         await note_if_it_waits(service.client, _note)
@@ -120,7 +121,8 @@ async def _detached(settings: Settings, request: DelegationRequest, as_json: boo
 
 
 async def _attended(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
-    async with reach(settings, start=True) as service:
+    async with reach(settings, workers=1, needs_model=asks_a_model([request], settings)) as service:
+        await note_before_work(service, [request], _note)
         delegation = await _created(service.client, request)
         with display() as shown:
             shown.note(delegation.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import sys
@@ -45,6 +46,7 @@ def up(
     from shared.log import set_up
 
     set_up("WARNING", settings.secrets)
+    _check_redis(settings)
     _let_stop(settings)
 
     def say(info: StackInfo) -> None:
@@ -91,6 +93,14 @@ def _model(settings: Settings) -> str:
     return f"{settings.model}, but there is no key: set ANTHROPIC_API_KEY, or DEPUTIZE_MODEL=scripted for a try without"
 
 
+def _check_redis(settings: Settings) -> None:
+    """Refuses to start over a Redis that is not there: whoever waits for it would wait in silence."""
+    if settings.redis_url is not None:
+        from orchestrator.redis_check import check_redis
+
+        asyncio.run(check_redis(settings.redis_url))
+
+
 def _let_stop(settings: Settings) -> None:
     """Waits for a stack that nobody uses any more: `up` right after an interrupted `run` shall not trip over it."""
     from orchestrator.home import KEEPER_LOCK, opened, read_info, try_lock
@@ -117,6 +127,7 @@ def serve(ctx: click.Context, host: str | None, port: int | None, no_token: bool
     from shared.log import set_up
 
     set_up(settings.log_level, settings.secrets)
+    _check_redis(settings)
     api.serve(settings)
     return Exit.SUCCEEDED
 

@@ -15,6 +15,7 @@ from orchestrator.cli.exits import Exit
 from orchestrator.cli.given import Finite
 from orchestrator.cli.live import Display, display
 from orchestrator.cli.reach import full_id, load_settings, reach
+from shared.errors import Unavailable
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -38,9 +39,11 @@ def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, as_json:
 
 
 async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
-    async with reach(settings, stay=True) as service:
+    async with reach(settings) as service:
         client = service.client
         delegations = [await client.get(await full_id(client, id)) for id in ids]
+        if service.own and any(not each.status.finished for each in delegations):
+            raise _nothing_goes_on([each.id for each in delegations if not each.status.finished])
         with JsonLines() if as_json else display() as shown:
             attended = await Attention(service, shown, wait, may_cancel=False).all(delegations)
     if not as_json:
@@ -50,8 +53,16 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, a
     return attended.code
 
 
+def _nothing_goes_on(paused: list[str]) -> Unavailable:
+    names = ", ".join(paused[:3]) + (", …" if len(paused) > 3 else "")
+    what = f"; paused: {names}, which `deputize up` goes on with" if paused else "; start one with `deputize up`"
+    return Unavailable(f"no service runs on this machine, so nothing goes on{what}")
+
+
 async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> Exit:
-    async with reach(settings, stay=True) as service, interrupts() as presses:
+    async with reach(settings) as service, interrupts() as presses:
+        if service.own:
+            raise _nothing_goes_on([each.id async for each in unfinished(service.client)])
         with JsonLines() if as_json else display() as shown:
             looking = asyncio.create_task(_look_on(service.client, shown))
             pressed = asyncio.create_task(presses.get())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
         PermissionRequested,
         ProgressMade,
     )
+    from shared.settings import Settings
 
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
 
@@ -51,6 +56,16 @@ def count(number: int, thing: str) -> str:
 def number(value: float) -> str:
     """As a person would write it: no exponent, no `.0`."""
     return f"{value:.10f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def command(settings: Settings, *arguments: str) -> str:
+    """A command that works as it is written in the shell from which this one was called."""
+    program = "deputize"
+    called = Path(sys.argv[0])
+    if called.name == program and (found := shutil.which(program)) != str(called.absolute()):
+        program = str(called.absolute()) if found is None or not called.samefile(found) else program
+    home = "" if "home" not in settings.model_fields_set else f"DEPUTIZE_HOME={shlex.quote(str(settings.home))} "
+    return f"{home}{shlex.quote(program)} {shlex.join(arguments)}"
 
 
 def cut(text: str, width: int) -> str:

@@ -113,9 +113,6 @@ async def test_where_nobody_answers_it_ends_with_3_and_names_the_way_out(tmp_pat
     done = await deputize("run", "x", DEPUTIZE_URL=f"http://127.0.0.1:{free_port()}")
     assert done.code == 3
     assert "deputize up" in done.err
-    done = await deputize("list", DEPUTIZE_HOME=str(tmp_path))
-    assert done.code == 3
-    assert "deputize up" in done.err
 
 
 async def test_with_a_wrong_token_or_setting_it_ends_with_3() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import httpx2
@@ -78,12 +80,29 @@ async def test_the_demo_shows_three_delegations_and_what_is_true_of_them(tmp_pat
     assert "+        if subtotal >= DISCOUNT_FROM:" in done.out
     assert done.out.count(" run_finished") == 3
     assert "max_tool_calls" in done.out
+    # The command it names works as it stands, in a shell that knows neither the program nor the home.
+    (hint,) = [line.split("more lines: ")[1] for line in done.out.splitlines() if "more lines: " in line]
+    shell = await asyncio.create_subprocess_exec(
+        "bash", "-c", hint, stdout=PIPE, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    )
+    patch, _ = await shell.communicate()
+    assert (shell.returncode, patch[:11]) == (0, b"diff --git ")
 
 
 async def test_without_a_service_run_brings_its_own(tmp_path: Path) -> None:
     done = await deputize("run", "Look around", DEPUTIZE_HOME=str(tmp_path), DEPUTIZE_MODEL="scripted")
     assert done.code == 1
     assert "no real model is configured" in done.out.replace("\n", " ")
+
+
+async def test_settings_that_were_mended_count_at_once(tmp_path: Path) -> None:
+    scripts = {}
+    for name in ("wrong", "right"):
+        scripts[name] = tmp_path / f"{name}.json"
+        scripts[name].write_text(json.dumps({"rules": [{"turns": [[{"text": name}]]}]}))
+    for name, script in scripts.items():
+        done = await deputize("run", "x", DEPUTIZE_HOME=str(tmp_path / "h"), DEPUTIZE_MODEL=f"scripted:{script}")
+        assert (done.code, done.out.split("\n")[0]) == (0, name)
 
 
 async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:
@@ -109,6 +128,20 @@ async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(t
     assert "goes on with the next one (`deputize up`)" in done.err
     id = next(line for line in done.err.splitlines() if line.startswith("dlg_"))
     assert f"deputize watch {id}" in done.err
+    assert f"{id} is paused" in done.err
+    # To look at it, some time later, starts what that needs, and nothing that goes on with it.
+    await until(lambda: not tmp_path.joinpath("home", "stack.json").exists(), 60)
+    shown = await deputize("show", "@last", **here)
+    assert shown.code == 0
+    assert f"id         {id}\ntask       Take your time\nstatus     " in shown.out
+    assert (await deputize("list", **here)).out.count(id) == 1
+    assert (await deputize("tools", **here)).out
+    assert (await deputize("prune", **here)).out == "0 delegations removed\n"
+    watched = await deputize("watch", id, **here)
+    assert watched.code == 3
+    assert f"paused: {id}, which `deputize up` goes on with" in watched.err
+    events = (await deputize("show", id, "--events", **here)).out
+    assert events.count("run_started") + events.count("run_resumed") == 1
     async with started("up", "--port", "0", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
         done = await deputize("watch", id, **here)
@@ -119,7 +152,7 @@ async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(t
 
 
 async def test_an_interrupt_while_the_stack_starts_ends_with_130(tmp_path: Path) -> None:
-    async with started("run", "x", DEPUTIZE_HOME=str(tmp_path)) as command:
+    async with started("run", "x", DEPUTIZE_HOME=str(tmp_path), DEPUTIZE_MODEL="scripted") as command:
         await until(lambda: b"starting one" in command.err, 30)
         command.interrupt()
         done = await command.done()

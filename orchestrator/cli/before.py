@@ -1,0 +1,47 @@
+"""What is said and refused before work is handed over, so that nobody pays for a surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import words
+from orchestrator.cli.reach import Service
+from orchestrator.cli.watch import unfinished
+
+if TYPE_CHECKING:
+    from shared.delegation import DelegationRequest
+    from shared.settings import Settings
+
+SHOWN = 3
+
+
+def asks_a_model(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
+    """Whether any of them needs more than a script."""
+    return any(not (request.model or settings.model).startswith("scripted") for request in requests)
+
+
+async def note_before_work(
+    service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None]
+) -> None:
+    """Says what goes on besides, and which of the default tools are missing."""
+    if service.own:
+        await _note_resumed(service, note)
+    if any(request.tools is None for request in requests):
+        await _note_missing_tools(service, note)
+
+
+async def _note_resumed(service: Service, note: Callable[[str], None]) -> None:
+    before = [delegation.id async for delegation in unfinished(service.client)]
+    if before:
+        names = ", ".join(before[:SHOWN]) + (", …" if len(before) > SHOWN else "")
+        note(f"{words.count(len(before), 'delegation')} from before goes on, too: {names}; `deputize cancel` ends it")
+
+
+async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> None:
+    workers = await service.client.workers()
+    if workers and all(worker.sandbox is not None for worker in workers):
+        note(
+            f"warning: commands and changes of files will be refused, because the sandbox does not work: "
+            f"{workers[0].sandbox}; `deputize doctor` says how to mend it"
+        )
