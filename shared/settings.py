@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
@@ -31,6 +31,7 @@ MODEL_VARIABLES = (
     "ANTHROPIC_CUSTOM_HEADERS",
 )
 """The SDK's own variables. Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
+_READ_BY_LIBRARIES = re.compile(r"(ANTHROPIC|DEPUTIZE|SSL_CERT|FLOWER)_.*|.*_PROXY", re.IGNORECASE)
 _TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {"caps": ("CAP_", Limits), "tools": ("TOOLS_", ToolSettings)}
 """Settings that are tables of their own: the prefix of their variables, and what is in them."""
 _SCHEME = re.compile(r"^(Bearer|Basic|Token|ApiKey)\s+", re.IGNORECASE)
@@ -98,8 +99,11 @@ class Settings(BaseModel):
     """
     local: bool = False
     """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
-    sandbox: bool = True
-    """False refuses every tool that needs the sandbox; nothing ever runs unprotected."""
+    sandbox: bool | Literal["required"] = True
+    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
+
+    ``required``: a worker whose sandbox does not work ends at once with exit code 3.
+    """
     log_level: str = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """What MODEL_VARIABLES said, for the model client and for masking."""
@@ -161,7 +165,9 @@ class Settings(BaseModel):
     @classmethod
     def load(cls, config: Path | None = None, environ: Mapping[str, str] | None = None, **override: Any) -> Self:
         """Reads file and environment; ``override`` beats both. Raises Misconfigured that names the setting."""
-        environ = os.environ if environ is None else environ
+        if environ is None:
+            _forget_blank()
+            environ = os.environ
         _warn_of_unknown(environ)
         found = written(config, environ, CAPS)
         values = found.values
@@ -234,6 +240,13 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
             log.warning("the variable %s is no setting and has no effect%s", visible(name[:100]), hint)
 
 
+def _forget_blank() -> None:
+    """Blank variables are unset, for the libraries too: some of them take an empty text for an address or a file."""
+    for name, text in list(os.environ.items()):
+        if not text.strip() and _READ_BY_LIBRARIES.fullmatch(name):
+            del os.environ[name]
+
+
 def _plain_fields() -> set[str]:
     return set(Settings.model_fields) - {"model_endpoint", *_TABLES}
 
@@ -252,9 +265,10 @@ def _variables(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:
     """A variable's text, or that of the file its ``_FILE`` twin names. Empty counts as unset."""
-    if text := environ.get(name):
+    text = environ.get(name, "")
+    if text.strip():
         return text
-    if not (path := environ.get(f"{name}_FILE")):
+    if not (path := environ.get(f"{name}_FILE", "").strip()):
         return None
     try:
         return Path(path).read_text("utf-8").strip() or None

@@ -10,6 +10,7 @@ from functools import cache, partial
 
 from celery import Celery
 
+from shared.errors import Misconfigured
 from shared.log import log
 from shared.queue import TASK, send_tickets
 from shared.settings import Settings
@@ -18,8 +19,10 @@ from worker.progress import ProgressEvents
 from worker.run import Run
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
+from worker.threads import to_the_end
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
+from worker.workspace import check_writable
 
 
 def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] = BUILTIN) -> None:
@@ -28,9 +31,12 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
+        await to_the_end(check_writable, settings.workspaces)
         problem = (
             await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
         )
+        if problem and settings.sandbox == "required":
+            raise Misconfigured(f"DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: {problem}")
         if problem:
             log.warning("tools that need the sandbox are refused here: %s", problem)
         async with open_services(

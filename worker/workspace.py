@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
-from shared.errors import Invalid, Unavailable
+from shared.errors import Invalid, Misconfigured, Unavailable
 from worker.copies.allowance import UNBOUNDED, Allowance
 from worker.copies.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
 from worker.copies.generation import Generation
@@ -234,6 +234,21 @@ def _opened(folder: Path) -> Generator[int]:
 
 def _invalid(pointer: str, detail: str) -> Invalid:
     return Invalid(detail, [{"pointer": pointer, "detail": detail}])
+
+
+def check_writable(root: Path) -> None:
+    """Raises ``Misconfigured`` that says what to do where workspaces cannot be made below ``root``."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = root / f"selftest-{secrets.token_hex(4)}"
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        whose = f"user {os.getuid()}, group {os.getgid()}"
+        raise Misconfigured(
+            f"workspaces cannot be made in {root}: {error.strerror} for {whose}. Let that user write there "
+            f"(chown {os.getuid()} {root}, or fsGroup on Kubernetes), or set DEPUTIZE_WORKSPACE_ROOT to another folder"
+        ) from None
 
 
 def delete(folder: Path) -> None:

@@ -99,6 +99,9 @@ class Endpoint:
         # Compressed events would have to wait for each other, and are small anyway.
         self._headers["accept-encoding"] = "identity"
         self._url = client.base_url.join("v1/messages")
+        if self._url.scheme not in ("http", "https") or not self._url.host:
+            shown = client.base_url.copy_with(userinfo=b"")
+            raise ValueError(f"ANTHROPIC_BASE_URL is {str(shown)!r}, and an address begins with http:// or https://.")
         timeout = httpx2.Timeout(access.patience.read_timeout, connect=access.patience.connect_timeout)
         self._timeouts = {"timeout": timeout.as_dict()}
         self.url = str(self._url.copy_with(userinfo=b""))

@@ -19,7 +19,8 @@ from worker.sandbox.base import Command, Sandbox
 
 _MEND = (
     "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "
-    "with the seccomp profile worker/sandbox/seccomp-worker.json and unmasked /proc (systempaths=unconfined)."
+    "with the seccomp profile worker/sandbox/seccomp-worker.json and unmasked /proc (systempaths=unconfined). "
+    "Ubuntu 23.10 and newer: sysctl kernel.apparmor_restrict_unprivileged_userns=0."
 )
 _KNOWN_VARIABLES = {"PATH", "HOME", "USER", "LANG", "TERM", "PWD", "OLDPWD", "_", "SHLVL"}
 _SECONDS = 20

@@ -1,0 +1,188 @@
+"""The steps of the images without an engine: their entry points with the very environment that compose gives them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from shared.settings import Settings
+from tests.fake_model import FakeModel, Turn, text
+from tests.fleet import open_fleet
+from tests.redis_server import RedisProcess
+
+pytestmark = pytest.mark.system
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+ROOT = Path(__file__).parents[2]
+LIBRARIES = {"PYTHONPATH": str(ROOT)}
+BIN = Path(sys.executable).parent
+
+
+@cache
+def service(name: str, **variables: str) -> dict[str, Any]:
+    """A service as the real Compose reads it where the caller has set nothing but ``variables``."""
+    done = subprocess.run(
+        [BIN / "docker-compose", "--profile", "*", "config", "--format", "json"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]} | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)["services"][name]
+
+
+def environment(name: str, folder: Path, secrets: dict[str, str], **variables: str) -> dict[str, str]:
+    """The container's environment with its paths below ``folder``: secrets, the tmpfs and the volumes."""
+    places = {"/run/secrets": folder / "secrets", "/tmp": folder / "tmp", "/var/lib": folder / "lib"}
+    for place in places.values():
+        place.mkdir(exist_ok=True)
+    for file, said in secrets.items():
+        (folder / "secrets" / file).write_text(said + "\n")
+    found = {key: value or "" for key, value in service(name, **variables)["environment"].items()}
+    for key, value in found.items():
+        inside = next((place for place in places if value.startswith(f"{place}/")), "")
+        found[key] = value.replace(inside, str(places[inside]), 1) if inside else value
+    return {"PATH": os.environ["PATH"], "TMPDIR": str(folder / "tmp")} | found
+
+
+@pytest.fixture
+def guarded_redis(redis_process: RedisProcess) -> str:
+    """The address of a server with a password, as compose's secret says it."""
+    with redis.Redis.from_url(redis_process.url) as client:
+        client.config_set("requirepass", "pw")
+    return redis_process.url.replace("unix://", "unix://:pw@", 1)
+
+
+def worker(environment: dict[str, str], log: Path, **options: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "worker", "--name", "1"]
+    with log.open("ab") as output:
+        return subprocess.Popen(command, env=environment | LIBRARIES, stdout=output, stderr=output, **options)
+
+
+async def test_a_worker_with_composes_environment_carries_out_a_delegation(guarded_redis: str, tmp_path: Path) -> None:
+    async with FakeModel() as model, open_fleet(guarded_redis, tmp_path / "home") as fleet:
+        model.script("", [Turn([text("done")])])
+        given = environment("worker", tmp_path, {"redis_url": guarded_redis, "anthropic_api_key": model.key})
+        assert given["ANTHROPIC_BASE_URL"] == given["DEPUTIZE_MODEL"] == given["DEPUTIZE_CONCURRENCY"] == ""
+        process = worker(given | {"ANTHROPIC_BASE_URL": model.url}, tmp_path / "log", cwd=tmp_path)
+        try:
+            result = await fleet.run()
+            assert (result.status, result.summary, result.errors) == ("succeeded", "done", [])
+            alive = list((tmp_path / "tmp" / "deputize").glob("alive-*"))
+            assert len(alive) == 1
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
+def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> None:
+    given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
+    program = (
+        "import asyncio; from shared.settings import Settings; from worker.models.endpoint import Access, Endpoint\n"
+        "from worker.models.retry import Patience\n"
+        "async def main(): print(Endpoint(Access.of(Settings.load().model_endpoint, Patience())).url)\n"
+        "asyncio.run(main())"
+    )
+    blank = dict.fromkeys(("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "HTTPS_PROXY", "SSL_CERT_FILE"), " ")
+    done = subprocess.run([sys.executable, "-c", program], env=given | blank, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "https://api.anthropic.com/v1/messages", done.stderr
+
+
+def test_a_wrong_address_of_the_model_is_named(tmp_path: Path) -> None:
+    given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
+    program = (
+        "import asyncio; from shared.settings import Settings; from worker.models.anthropic import AnthropicModel\n"
+        "async def main(): AnthropicModel('m', Settings.load().model_endpoint)._endpoint()\n"
+        "asyncio.run(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=given | {"ANTHROPIC_BASE_URL": "gateway:8080"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert "ANTHROPIC_BASE_URL is 'gateway:8080/'" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["closed", "missing"])
+def test_a_workspace_volume_that_cannot_be_written_is_one_clear_line(
+    guarded_redis: str, redis_process: RedisProcess, tmp_path: Path, place: str
+) -> None:
+    given = environment("worker", tmp_path, {"redis_url": guarded_redis, "anthropic_api_key": "key"})
+    closed = tmp_path / "lib" / "closed"
+    closed.mkdir(mode=0o500)
+    root = closed if place == "closed" else closed / "missing"
+    process = worker(
+        given | {"DEPUTIZE_WORKSPACE_ROOT": str(root)}, tmp_path / "log", cwd="/", preexec_fn=_without_capabilities
+    )
+    assert process.wait(60) == 3
+    said = (tmp_path / "log").read_text()
+    assert f"workspaces cannot be made in {root}: Permission denied for user {os.getuid()}, group {os.getgid()}" in said
+    assert "Traceback" not in said
+
+
+def _without_capabilities() -> None:
+    """Modes stop this process, whoever it is."""
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path) -> None:
+    for name in ("worker", "orchestrator"):
+        secrets = {"redis_url": guarded_redis, "anthropic_api_key": "key", "deputize_token": "t" * 32}
+        given = environment(name, tmp_path, secrets)
+        given.pop("DEPUTIZE_URL", None)  # nobody listens there: this is not the container
+        (tmp_path / "tmp").chmod(0o755)
+        done = subprocess.run(
+            [BIN / "deputize", "doctor", "--json"], env=given, cwd=tmp_path, capture_output=True, text=True
+        )
+        rows = {row["name"]: row["state"] for row in map(json.loads, done.stdout.splitlines())}
+        assert (rows["home"], rows["redis"]) == ("ok", "ok"), done.stdout
+
+
+def test_every_service_that_speaks_to_redis_has_its_address_from_a_file() -> None:
+    for name in ("orchestrator", "worker", "flower"):
+        assert service(name)["environment"]["DEPUTIZE_REDIS_URL_FILE"] == "/run/secrets/redis_url"
+        assert "DEPUTIZE_REDIS_URL" not in service(name)["environment"]
+        assert "redis_url" in [secret["source"] for secret in service(name)["secrets"]]
+    assert "/run/secrets/redis_conf" in service("redis")["command"]
+
+
+def test_the_state_folder_lies_where_a_read_only_container_can_write() -> None:
+    for name in ("orchestrator", "worker", "flower"):
+        found = service(name)
+        assert any(found["environment"]["DEPUTIZE_HOME"].startswith(f"{place}/") for place in found["tmpfs"])
+
+
+def test_logs_rotate_and_images_can_come_from_elsewhere() -> None:
+    elsewhere = {"DEPUTIZE_PYTHON_IMAGE": "mirror/python@sha256:0", "DEPUTIZE_REDIS_IMAGE": "mirror/valkey@sha256:1"}
+    for name in ("redis", "orchestrator", "worker", "flower"):
+        assert service(name)["logging"]["options"]["max-size"] == "10m"
+    assert service("redis", **elsewhere)["image"] == "mirror/valkey@sha256:1"
+    assert service("worker", **elsewhere)["build"]["args"]["PYTHON"] == "mirror/python@sha256:0"
+
+
+def test_the_dockerfiles_fetch_nothing_but_a_base_image_that_can_be_set() -> None:
+    for name in ("worker", "orchestrator"):
+        lines = (ROOT / name / "Dockerfile").read_text("utf-8").splitlines()
+        assert not [line for line in lines if line.lower().startswith("# syntax")]
+        bases = [line for line in lines if line.startswith("FROM ")]
+        assert {base.split()[1] for base in bases} == {"${PYTHON}"}
+        assert lines.index("ARG PYTHON=python:3.13-slim") < lines.index(bases[0])
+        assert any("compileall" in line for line in lines)
+
+
+def test_settings_take_the_sandbox_as_required() -> None:
+    assert Settings.load(environ={"DEPUTIZE_SANDBOX": "required"}).sandbox == "required"
+    assert Settings.load(environ={"DEPUTIZE_SANDBOX": "false"}).sandbox is False
