@@ -155,7 +155,18 @@ class Services:
     async def announce(self) -> None:
         with suppress(*REDIS_ERRORS):
             await undisturbed(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
-            await to_the_end(_touch, self.settings.home / f"alive-{self.name}")
+            await to_the_end(_touch, self._sign_of_life)
+
+    async def leave(self) -> None:
+        """Takes this worker out of the catalog, and its sign of life away."""
+        with suppress(OSError):
+            self._sign_of_life.unlink(missing_ok=True)
+        with suppress(*REDIS_ERRORS):
+            await asyncio.wait_for(self.catalog.leave(self.name), 1)
+
+    @property
+    def _sign_of_life(self) -> Path:
+        return self.settings.home / f"alive-{self.name}"
 
 
 def _touch(path: Path) -> None:
@@ -204,10 +215,7 @@ async def open_services(
         async with presence.shown(), _kept_up(services, Janitor(settings, store, bus, presence, send)):
             yield services
         await close_models()
-        with suppress(OSError):
-            (settings.home / f"alive-{name}").unlink(missing_ok=True)
-        with suppress(*REDIS_ERRORS):
-            await asyncio.wait_for(services.catalog.leave(name), 1)
+        await services.leave()
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 
 from celery import Celery
@@ -14,6 +14,7 @@ from shared.errors import Misconfigured
 from shared.log import log
 from shared.queue import TASK, send_tickets
 from shared.settings import Settings
+from worker.models import open_model
 from worker.pool import AsyncPool, AsyncTask, add_service
 from worker.progress import ProgressEvents
 from worker.run import Run
@@ -32,6 +33,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
         await to_the_end(check_writable, settings.workspaces)
+        await to_the_end(_warm_up, settings)
         problem = (
             await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
         )
@@ -62,6 +64,12 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
 
     app.task(run, name=TASK, base=AsyncTask, bind=True)
     add_service(app, service)
+
+
+def _warm_up(settings: Settings) -> None:
+    """Imports the model's client, which takes seconds, before the first run waits for it."""
+    with suppress(Exception):  # what cannot be opened is said by the run that needs it
+        open_model(settings.model, settings)
 
 
 @cache
