@@ -62,7 +62,7 @@ class XmlCalls:
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
         """The model's reply with the calls of its text. Deltas show the words alone. Raises ``ModelUnavailable``."""
-        words = _Words()
+        words = _Words(prompt.tools)
         async with aclosing(self._model.reply(self.as_sent(prompt))) as parts:
             async for part in parts:
                 match part:
@@ -76,7 +76,7 @@ class XmlCalls:
                         yield reply
                     case _:
                         if isinstance(part, Retrying):
-                            words = _Words()
+                            words = _Words(prompt.tools)
                         yield part
 
     def _system(self, prompt: Prompt) -> str:
@@ -100,10 +100,12 @@ class XmlCalls:
 class _Words:
     """The words among text deltas, as far as it is certain that they are none of a call.
 
-    From the first ``<tool_call`` on everything is held back until the reply is there, and so are blanks at its ends.
+    From the first ``<tool_call`` or tag of a tool's name on everything is held back until the reply is there, and so
+    are blanks at its ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
+        self._openings = (_OPENING, *(f"<{tool.name}>" for tool in tools))
         self._shown = 0
         self._kept = ""
         self._holding = False
@@ -113,9 +115,9 @@ class _Words:
         if self._holding:
             return ""
         text = self._kept + delta
-        at = text.find(_OPENING)
-        self._holding = at >= 0
-        shown = text[: at if self._holding else _certain(text)].rstrip()
+        begun = [at for opening in self._openings if (at := text.find(opening)) >= 0]
+        self._holding = bool(begun)
+        shown = text[: min(begun) if begun else _certain(text, self._openings)].rstrip()
         self._kept = text[len(shown) :]
         shown = shown if self._shown else shown.lstrip()
         self._shown += len(shown)
@@ -126,10 +128,10 @@ class _Words:
         return text[self._shown :]
 
 
-def _certain(text: str) -> int:
+def _certain(text: str, openings: Sequence[str]) -> int:
     """How much of a text cannot be the beginning of a call."""
-    begin = text.rfind("<", -len(_OPENING))
-    return begin if begin >= 0 and _OPENING.startswith(text[begin:]) else len(text)
+    begin = text.rfind("<")
+    return begin if begin >= 0 and any(opening.startswith(text[begin:]) for opening in openings) else len(text)
 
 
 def _understood(reply: Reply, prompt: Prompt) -> Reply:

@@ -8,6 +8,7 @@ another call, because it may be a value.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 OPENING = r"<tool_call(?=[\s>])[^<>]*+>"
@@ -22,6 +23,8 @@ _INSIDE = re.compile(
 )
 _IN_FENCE = re.compile(rf"(?P<open>{OPENING})|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)", re.MULTILINE)
 SECTION_END = re.compile(r"\]\]>\s*+</([A-Za-z_][\w.-]*+)\s*+>")
+_LOOSE_END = re.compile(r"\]\]>\s*+<(?:([A-Za-z_][\w.-]*+)>|/(?:params|tool_call)\b)")
+_BARE_END = re.compile(r"[ \t]*+$", re.MULTILINE)
 _MARGIN = 100
 """How far back to look for a line's beginning."""
 _CONTENT = re.compile(r"\s*+(?:<[A-Za-z]|\{|<?\Z)")
@@ -31,19 +34,24 @@ _CONTENT = re.compile(r"\s*+(?:<[A-Za-z]|\{|<?\Z)")
 class Attempt:
     """A place in the text where a call was tried. ``missing`` is what it lacks to be complete, or "".
 
-    ``fenced``: it fills a code fence, alone or with other calls.
+    ``fenced``: it fills a code fence, alone or with other calls. ``bare``: the tool whose name is its tag, where it is
+    no ``<tool_call>``.
     """
 
     start: int
     end: int
     missing: str = ""
     fenced: bool = False
+    bare: str = ""
 
 
-def find_attempts(text: str) -> list[Attempt]:
-    """The calls tried in a text, in order. None are inside inline code, or in a fence that holds other things."""
+def find_attempts(text: str, tools: Collection[str] = ()) -> list[Attempt]:
+    """The calls tried in a text, in order. None are inside inline code, or in a fence that holds other things.
+
+    ``tools``: an element of such a name that has its lines for itself is tried, too, where no call has the right form.
+    """
     if "<tool_call" not in text:
-        return []
+        return _bare(text, tools)
     found: list[Attempt] = []
     tokens = list(_OUTSIDE.finditer(text))
     code_ends = _code_ends(tokens)
@@ -63,6 +71,38 @@ def find_attempts(text: str) -> list[Attempt]:
             case _:
                 pass
     return found
+
+
+def _bare(text: str, tools: Collection[str]) -> list[Attempt]:
+    """Elements named like a tool, outside of code: each from the start of a line to the end of one."""
+    names = "|".join(re.escape(tool) for tool in tools if f"<{tool}>" in text)
+    if not names:
+        return []
+    outside = re.compile(rf"{_OUTSIDE.pattern}|^[ \t]*+(?P<bare><(?P<tool>{names})>)", re.MULTILINE)
+    found: list[Attempt] = []
+    tokens = list(outside.finditer(text))
+    code_ends = _code_ends(tokens)
+    at = 0
+    for number, token in enumerate(tokens):
+        if token.start() < at:
+            continue
+        if token.lastgroup == "fence":
+            _, at = _fence(text, token.end(), token["mark"])
+        elif token.lastgroup == "ticks":
+            at = code_ends.get(number, at)
+        elif token["bare"] and (end := _element_end(text, token.end(), f"</{token['tool']}>")):
+            found.append(Attempt(token.start("bare"), end, bare=token["tool"]))
+            at = end
+    return found
+
+
+def _element_end(text: str, at: int, closing: str) -> int:
+    """Behind the first closing tag that ends its line; 0 where there is none."""
+    while (start := text.find(closing, at)) >= 0:
+        at = start + len(closing)
+        if _BARE_END.match(text, at):
+            return at
+    return 0
 
 
 def _code_ends(tokens: list[re.Match[str]]) -> dict[int, int]:
@@ -126,7 +166,17 @@ def _section_end(text: str, at: int, tag: str | None) -> tuple[str, int]:
     for end in SECTION_END.finditer(text, at):
         if end[1] == tag:
             return "", end.end()
+    # the tag may have been forgotten: then the section ends before the next tag, if it has one end only
+    call_end = text.find("</tool_call>", at)
+    loose = [*_LOOSE_END.finditer(text, at, call_end + 1)] if call_end >= 0 else []
+    if loose and loose[0].start() == text.find("]]>", at) and _is_closed(text, loose[0], call_end):
+        return "", loose[0].start() + 3
     return f"]]></{tag}>", len(text)
+
+
+def _is_closed(text: str, loose: re.Match[str], call_end: int) -> bool:
+    """Whether what follows a section is a tag that is closed itself, or the end of the parameters."""
+    return loose[1] is None or text.find(f"</{loose[1]}>", loose.end(), call_end) >= 0
 
 
 def _closes(mark: str, fence: str) -> bool:

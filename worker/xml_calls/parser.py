@@ -13,7 +13,7 @@ from worker.xml_calls.instruction import example
 from worker.xml_calls.reading import read_call
 from worker.xml_calls.spelling import FORM
 from worker.xml_calls.values import convert, declared_types
-from worker.xml_calls.written import Unreadable
+from worker.xml_calls.written import Unreadable, Written
 
 _NAME = re.compile(r"\s*+<name>\s*+(?:<!\[CDATA\[)?([\w.:-]{1,100})(?:\]\]>)?\s*+</name>")
 _NAMELESS = "tool_call"
@@ -46,6 +46,7 @@ class XMLToolCallParser:
 
     def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
+        self._declared = {tool.name: frozenset(tool.schema.get("properties") or ()) for tool in tools}
 
     def parse_tool_calls(self, text: str) -> list[ToolCall]:
         """The calls that can be carried out, in order (S003-027). Never raises."""
@@ -56,7 +57,7 @@ class XMLToolCallParser:
         words: list[str] = []
         calls: list[ToolCall] = []
         at = 0
-        for attempt in find_attempts(text):
+        for attempt in find_attempts(text, self._tools):
             call = self._call(text[attempt.start : attempt.end], attempt)
             if call is None or (call.problem and not problems):
                 continue
@@ -73,17 +74,35 @@ class XMLToolCallParser:
                 f"{attempt.missing} is missing, as if the reply was cut. Nothing that follows its beginning was, either"
             )
             return self._broken(raw, f"it is not complete: {cut}")
+        if attempt.bare:
+            return self._bare(raw, attempt.bare)
         try:
-            written = read_call(raw)
+            written = read_call(raw, self._declared)
         except Unreadable as error:
             return None if attempt.fenced else self._broken(raw, str(error))
         if attempt.fenced and (written.mended or (self._tools and written.name not in self._tools)):
             return None
+        fenced = ("It stood in a code fence; write calls outside of fences.",) if attempt.fenced else ()
+        return self._typed(written, raw, fenced)
+
+    def _typed(self, written: Written, raw: str, warnings: tuple[str, ...]) -> ToolCall:
         tool = self._tools.get(written.name)
         schema = tool.schema if tool else {}
         params = {name: convert(text, declared_types(schema, name)) for name, text in written.values}
-        fenced = ("It stood in a code fence; write calls outside of fences.",) if attempt.fenced else ()
-        return ToolCall(written.name, params, raw, (*fenced, *written.warnings))
+        return ToolCall(written.name, params, raw, (*warnings, *written.warnings))
+
+    def _bare(self, raw: str, name: str) -> ToolCall | None:
+        """An element named like a tool is a call only where it holds parameters of that tool and nothing else, and
+        all that are required; everything else is words."""
+        try:
+            written = read_call(f"<tool_call>{raw}</tool_call>", self._declared)
+        except Unreadable:
+            return None
+        given = {parameter for parameter, _ in written.values}
+        required = set(self._tools[name].schema.get("required") or ())
+        if written.name != name or not given <= self._declared[name] or not required <= given:
+            return None
+        return self._typed(written, raw, ("<tool_call> was missing around the call.",))
 
     def _broken(self, raw: str, why: str) -> ToolCall:
         named = _NAME.match(raw, raw.find(">") + 1)

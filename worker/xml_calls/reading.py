@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from xml.etree import ElementTree
 
 from worker.xml_calls.guarding import SECTION, guard, unguard
-from worker.xml_calls.mending import mend
+from worker.xml_calls.mending import Declared, mend
 from worker.xml_calls.written import Unreadable, Written, parameter_name, without_section
 
 _BLANKS = " \t\r\n"
@@ -22,12 +22,12 @@ class _NotStrictError(Exception):
     """The call is not quite the form."""
 
 
-def read_call(raw: str) -> Written:
+def read_call(raw: str, declared: Declared) -> Written:
     """What a call says, from its ``<tool_call>`` to its ``</tool_call>``. Raises ``Unreadable``."""
     try:
         written = _strict(raw)
     except (ElementTree.ParseError, _NotStrictError):
-        written = mend(raw)
+        written = mend(raw, declared)
     if not written.name:
         raise Unreadable("its <name> is empty")
     twice = [name for name, count in Counter(name for name, _ in written.values).items() if count > 1]

@@ -14,6 +14,7 @@ from tests.toolbench import Toolbench
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import Kind, ToolResult
 from worker.tools.web_fetch import WebFetch
+from worker.web.raw_pages import raw_url
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style></head><body>
 <nav><a href="/">Home</a></nav>
@@ -233,3 +234,40 @@ def test_it_is_one_of_the_default_kit() -> None:
     assert (tool.kind, tool.effect) == (Kind.FETCH, "pure")
     assert list(tool.schema["properties"]) == tool.schema["required"] == ["url"]
     assert "Markdown" in tool.description
+
+
+@pytest.mark.parametrize(
+    ("url", "raw"),
+    [
+        ("https://github.com/o/r/blob/main/src/a.py", "https://raw.githubusercontent.com/o/r/main/src/a.py"),
+        (
+            "http://www.github.com/o/r/blob/v1.0/a%20b.md?plain=1#L3",
+            "https://raw.githubusercontent.com/o/r/v1.0/a%20b.md",
+        ),
+        ("https://github.com/o/r/raw/main/a.py", "https://raw.githubusercontent.com/o/r/main/a.py"),
+        ("https://gitlab.com/g/s/r/-/blob/main/a.py?ref_type=heads", "https://gitlab.com/g/s/r/-/raw/main/a.py"),
+        ("https://github.com/o/r", None),
+        ("https://github.com/o/r/tree/main/src", None),
+        ("https://github.com/o/r/blob/main", None),
+        ("https://github.com/o/r/issues/1?x=/blob/main/a.py", None),
+        ("https://github.com.evil.example/o/r/blob/main/a.py", None),
+        ("https://evil.example/github.com/o/r/blob/main/a.py", None),
+    ],
+)
+def test_the_page_of_a_file_stands_for_the_file(url: str, raw: str | None) -> None:
+    assert raw_url(url) == (raw or url)
+
+
+async def test_of_a_github_page_the_file_is_fetched_and_its_host_is_judged(bare_desk: Toolbench) -> None:
+    web = Internet(
+        {"raw.githubusercontent.com": [[PUBLIC]]}, lambda host, path: response("x = 1\n", "text/plain; charset=utf-8")
+    )
+    url = "https://github.com/o/r/blob/main/a.py#L1"
+    result = await fetch(bare_desk, web, url)
+    assert (result.content, result.metadata["finalUrl"]) == (
+        "x = 1\n",
+        "https://raw.githubusercontent.com/o/r/main/a.py",
+    )
+    assert web.requested == [("raw.githubusercontent.com", "/o/r/main/a.py")]
+    tool = WebFetch(ToolSettings(), network=web)
+    assert tool.touches(tool.parse({"url": url})).hosts == ("raw.githubusercontent.com",)

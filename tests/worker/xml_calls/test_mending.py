@@ -119,3 +119,118 @@ def test_entities_of_their_own_are_refused(declared: str) -> None:
 def test_a_refused_call_keeps_its_name_where_that_is_certain() -> None:
     assert the_call(calling("<a>&lt; &</a>")).name == "tool"
     assert the_call("<tool_call>\nnothing</tool_call>").name == "tool_call"
+
+
+PING = ToolSpec("ping", "", {"type": "object", "properties": {}})
+EDIT = ToolSpec(
+    "edit",
+    "",
+    {"type": "object", "properties": {n: {"type": "string"} for n in ("path", "old", "new")}, "required": ["path"]},
+)
+
+
+def read_by(text: str) -> list[ToolCall]:
+    return XMLToolCallParser([PING, EDIT, TOOL]).read(text).calls
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "warning"),
+    [
+        (
+            "<tool_call>\n<name>edit</name>\n<params>\n<path>a.py\n<old>x</old>\n<new>y</new>\n</params>\n</tool_call>",
+            {"path": "a.py", "old": "x", "new": "y"},
+            "</path> was missing.",
+        ),
+        (
+            "<tool_call><name>edit</name><params><path>a.py</path><old>x</params></tool_call>",
+            {"path": "a.py", "old": "x"},
+            "</old> was missing.",
+        ),
+        (
+            "<tool_call><name>edit</name><params><path><![CDATA[a.py]]>\n<old><![CDATA[<b>x]]></old></params></tool_call>",
+            {"path": "a.py", "old": "<b>x"},
+            "</path> was missing.",
+        ),
+        (
+            "<tool_call><name>edit</name><params><path><![CDATA[a.py]]></params></tool_call>",
+            {"path": "a.py"},
+            "</path> was missing.",
+        ),
+        (
+            "<tool_call><name=edit</name><params><path><![CDATA[a]]></path></params></tool_call>",
+            {"path": "a"},
+            "<name=edit</name> was taken for <name>edit</name>.",
+        ),
+        (
+            '<tool_call><name="edit"><params><path><![CDATA[a]]></path></params></tool_call>',
+            {"path": "a"},
+            '<name="edit"> was taken for <name>edit</name>.',
+        ),
+        (
+            "<tool_call><name>edit<params><path><![CDATA[a]]></path></params></tool_call>",
+            {"path": "a"},
+            "<name>edit was taken for <name>edit</name>.",
+        ),
+        (
+            "<tool_call><edit><path><![CDATA[a]]></path></edit></tool_call>",
+            {"path": "a"},
+            "<edit>…</edit> was taken for <name>edit</name> and its parameters.",
+        ),
+        (
+            "I edit it.\n\n<edit>\n<path>a</path>\n<new><![CDATA[<edit>]]></new>\n</edit>\n\nThen more.",
+            {"path": "a", "new": "<edit>"},
+            "<tool_call> was missing around the call.",
+        ),
+    ],
+)
+def test_what_can_only_be_meant_as_a_call_is_one(text: str, params: dict[str, str], warning: str) -> None:
+    [call] = read_by(text)
+    assert (call.problem, call.name, call.params) == (None, "edit", params)
+    assert warning in call.warnings
+
+
+@pytest.mark.parametrize(
+    "text", ["<tool_call><name=ping</name></tool_call>", "<tool_call><ping></ping></tool_call>", "<ping></ping>\n"]
+)
+def test_a_tool_without_parameters_is_called_in_every_form(text: str) -> None:
+    [call] = read_by(text)
+    assert (call.problem, call.name, call.params) == (None, "ping", {})
+    assert call.warnings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Use <ping></ping> to look.",
+        "`<ping></ping>`",
+        "```\n<ping></ping>\n```",
+        "```xml\n<edit>\n<path>a</path>\n</edit>\n```",
+        "<edit>\nYou edit a <path> here.\n</edit>",
+        "<edit>\n<path>a</path>\n<mode>fast</mode>\n</edit>",
+        "<edit>\n<old>a</old>\n</edit>",
+        "<edit>\n<path>a</path>",
+        "<edit><path>a</path></edit> is how it looks.",
+        "<ping>words</ping>",
+        "<pong></pong>",
+    ],
+)
+def test_prose_and_code_become_no_call(text: str) -> None:
+    said = XMLToolCallParser([PING, EDIT]).read(text)
+    assert (said.calls, said.words) == ([], text.strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call><name>edit</name><params><path>a<old>x</old><old>y</old></params></tool_call>",
+        "<tool_call><name>edit</name><params><path>if a <b>: c<old>x</old></params></tool_call>",
+        "<tool_call><name>edit</name><params><path>a<unknown>x</unknown></params></tool_call>",
+        "<tool_call><name>edit</name><params><path><![CDATA[a]]>b]]><old>x</old></params></tool_call>",
+        "<tool_call><pong></pong></tool_call>",
+        "<tool_call><edit><path>a</path></tool_call>",
+        '<tool_call id="edit"><params><path>a</path></params></tool_call>',
+    ],
+)
+def test_what_may_mean_something_else_is_not_guessed(text: str) -> None:
+    [call] = read_by(text)
+    assert call.problem is not None
