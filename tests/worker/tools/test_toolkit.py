@@ -186,3 +186,8 @@ def test_missing_unknown_and_wrong_arguments_are_all_named_at_once() -> None:
     assert "unknown key 'imput'; did you mean 'input'?" in said
     assert "inner/deep: Input should be a valid integer" in said
     assert said.endswith("Known parameters: input, inner.")
+
+
+def test_the_names_of_kinds_are_those_that_policies_and_watchers_know() -> None:
+    kinds = {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"}
+    assert {kind.value for kind in Kind} == kinds == {kind.name.lower() for kind in Kind}

@@ -136,3 +136,11 @@ def test_a_failure_and_warnings_are_told_before_the_result() -> None:
 
 def test_characters_that_xml_does_not_know_reach_the_model() -> None:
     assert "\x00\x1b[0m\r\n\ud800" in format_tool_result("bash", "\x00\x1b[0m\r\n\ud800")
+
+
+@pytest.mark.requirement("S003-024")
+def test_the_form_itself_is_a_call_with_its_value_in_cdata() -> None:
+    assert FORM in generate_tool_instruction([SEARCH])
+    [call] = parse_tool_calls(FORM)
+    assert (call.name, call.params, call.warnings) == ("tool_name", {"parameter_name": "value"}, ())
+    assert "<parameter_name><![CDATA[value]]></parameter_name>" in FORM
