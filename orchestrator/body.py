@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from orchestrator.problems import summed_up
+from orchestrator.shape import MAX_VALUES, check_shape
 from shared.errors import Invalid, Refused, TooLarge
 from shared.wire import explain
 
@@ -35,14 +36,16 @@ BYTES_PER_SECOND = 64 * 1024
 """The slowest pace at which a large body may come."""
 
 
-def body_of(model: type[M], cap: int) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that gives the validated body of at most ``cap`` bytes."""
+def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that gives the validated body of at most ``cap`` bytes and so many values."""
 
     async def body(request: Request) -> M:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise NotJson("send the body as JSON, with the header `Content-Type: application/json`")
-        return parse(model, await _read(request, cap))
+        read = await _read(request, cap)
+        await check_shape(read, values)
+        return await asyncio.to_thread(parse, model, read)
 
     return body
 
@@ -81,7 +84,7 @@ def parse(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        if (first := error.errors(include_url=False)[0])["type"] == "json_invalid":
+        if error.error_count() == 1 and (first := error.errors(include_url=False)[0])["type"] == "json_invalid":
             raise Refused(f"the body is not valid JSON: {first['msg'].removeprefix('Invalid JSON: ')}") from None
         mistakes = explain(error, model)
         raise Invalid(summed_up(mistakes), mistakes) from None

@@ -27,10 +27,11 @@ from shared.runs import Page, RunStore
 from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.sizes import check_sizes
+from shared.wire import LONGEST_COMPARED, MAX_MISTAKES
 
 MAX_BATCH = 1000
-MAX_MISTAKES = 20
-"""Mistakes of a batch that are told at once."""
+MAX_SUGGESTIONS = 5
+MAX_NAMED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Delegations:
     ) -> tuple[list[Delegation], list[bool]]:
         async with _redis_guard(self._settings):
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
-            self._check_all(requests, tools, batch)
+            # In a thread: a thousand requests, or a directory that hangs, may not hold up everybody else.
+            await asyncio.to_thread(self._check_all, requests, tools, batch)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(new, self._settings.claim_seconds)
             tickets = [
@@ -102,7 +104,7 @@ class Delegations:
                 placed = [error | {"pointer": f"/requests/{index}{error['pointer']}"} for error in each]
                 if not isinstance(refusal, Invalid):
                     raise type(refusal)(refusal.detail, placed) from None
-                mistakes += placed
+                mistakes += placed[: MAX_MISTAKES - len(mistakes)]
             if len(mistakes) >= MAX_MISTAKES:
                 break
         if mistakes:
@@ -278,8 +280,18 @@ def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None
     errors: list[dict[str, str]] = []
     for index, pattern in enumerate(asked):
         if not (pattern.startswith(MCP) or any(fnmatchcase(name, pattern) for name in names)):
-            near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(c.name for c in known)}"
-            errors.append({"pointer": f"/tools/{index}", "detail": f"unknown tool {json.dumps(pattern)}; {hint}"})
+            errors.append({"pointer": f"/tools/{index}", "detail": _unknown_tool(pattern, names, len(errors))})
+            if len(errors) == MAX_MISTAKES:
+                break
     if errors:
         raise Invalid("; ".join(error["detail"] for error in errors), errors)
+
+
+def _unknown_tool(pattern: str, names: Sequence[str], before: int) -> str:
+    """With the closest names for the first mistakes only: looking for them takes time."""
+    near: list[str] = []
+    if before < MAX_SUGGESTIONS and len(pattern) <= LONGEST_COMPARED:
+        near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
+    some = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {some}" if not before else "see /v1/tools"
+    return f"unknown tool {json.dumps(pattern)}; {hint}"

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from shared.errors import Invalid, OutOfSpace, Refused, Unauthorized, Unavailable
-from shared.wire import Wire
+from shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
@@ -81,15 +81,15 @@ def away(error: Unavailable) -> Response:
 async def _wrong_parameters(request: Request, error: RequestValidationError) -> Response:
     """Mistakes in the query, the path or a header; bodies are read and explained in ``orchestrator.body``."""
     mistakes = [
-        {"pointer": "".join(f"/{part}" for part in mistake["loc"]), "detail": _said(mistake)}
-        for mistake in error.errors()
+        {"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": _said(mistake)}
+        for mistake in error.errors()[:MAX_MISTAKES]
     ]
     return await _refused(request, Invalid(summed_up(mistakes), mistakes))
 
 
 def _said(mistake: Mapping[str, Any]) -> str:
     if mistake["type"] == "extra_forbidden":
-        return f"unknown parameter {str(mistake['loc'][-1])!r}"
+        return f"unknown parameter {str(mistake['loc'][-1])[:LONGEST_SHOWN]!r}"
     return str(mistake["msg"]).removeprefix("Value error, ")
 
 

@@ -15,6 +15,11 @@ MAX_TEXT_BYTES = 1024 * 1024
 """Cap on task + context, UTF-8 bytes."""
 MAX_REQUEST_BYTES = 2 * 1024 * 1024
 """Cap on a whole request, bytes of JSON."""
+MAX_ENTRIES = 100
+"""Cap on each list and table of a request."""
+MAX_TOOL_NAME = 200
+MAX_NAME = 1000
+"""Cap on ids and names that callers choose, in characters."""
 
 
 class Status(StrEnum):
@@ -128,20 +133,20 @@ class DelegationRequest(Request):
     task: Annotated[str, AfterValidator(_not_blank)]
     context: str = ""
     expected_outcome: str = ""
-    session_id: str | None = None
-    message_id: str | None = None
+    session_id: str | None = Field(default=None, max_length=MAX_NAME)
+    message_id: str | None = Field(default=None, max_length=MAX_NAME)
     limits: Limits = Limits()
-    tools: list[str] | None = None
+    tools: list[Annotated[str, Field(max_length=MAX_TOOL_NAME)]] | None = Field(default=None, max_length=MAX_ENTRIES)
     approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
-    model: str | None = None
+    model: str | None = Field(default=None, max_length=MAX_NAME)
     tool_call_style: Literal["native", "xml"] = "native"
     workspace: WorkspaceSpec = EmptyWorkspace()
     output_schema: dict[str, Any] | None = None
-    verify: list[VerifyItem] = Field(default_factory=list)
+    verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
     max_verify_rounds: int = Field(default=2, ge=0, le=10)
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     priority: int = Field(default=5, ge=0, le=9)
-    parent_id: str | None = None
+    parent_id: str | None = Field(default=None, max_length=MAX_NAME)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
 
     @property

@@ -10,6 +10,14 @@ from typing import Annotated, Any, TypeGuard, get_args
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
+MAX_MISTAKES = 20
+MAX_EXAMINED = 2000
+"""A document with more mistakes is another one than was meant."""
+LONGEST_COMPARED = 64
+"""Characters of a name that is compared with the known ones."""
+LONGEST_SHOWN = 200
+"""Characters of a wrong name that are shown."""
+
 
 class Wire(BaseModel):
     """A value on the wire. Readers ignore keys they do not know, so that old readers survive new writers."""
@@ -44,8 +52,14 @@ def now() -> datetime:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[dict[str, str]]:
-    """What was wrong, one ``{pointer, detail}`` a mistake: an RFC 6901 pointer and a sentence with the closest key."""
-    return [_explained(mistake, model) for mistake in error.errors(include_url=False, include_context=False)]
+    """What was wrong, one ``{pointer, detail}`` a mistake: an RFC 6901 pointer and a sentence with the closest key.
+
+    At most MAX_MISTAKES; nobody reads more, and each costs time.
+    """
+    if (count := error.error_count()) > MAX_EXAMINED:
+        return [{"pointer": "", "detail": f"{count:,} mistakes, too many to name; is this the right document?"}]
+    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+    return [_explained(mistake, model) for mistake in mistakes[:MAX_MISTAKES]]
 
 
 def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
@@ -64,9 +78,10 @@ def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
 
 def _unknown_key(key: str, at: Any) -> str:
     known = [field.alias or name for name, field in at.model_fields.items()] if _is_model(at) else []
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    # Comparing takes time by the square of the length, and what is so long is no misspelt key.
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) if len(key) <= LONGEST_COMPARED else []
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-    return f"unknown key {key!r}; {hint}"
+    return f"unknown key {_cut(key)!r}; {hint}"
 
 
 def _step(at: Any, part: int | str) -> tuple[Any, str]:
@@ -102,4 +117,8 @@ def _is_model(thing: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def _escaped(part: int | str) -> str:
-    return "/" + str(part).replace("~", "~0").replace("/", "~1") if part != "" else ""
+    return "/" + _cut(str(part)).replace("~", "~0").replace("/", "~1") if part != "" else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"

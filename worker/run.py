@@ -264,7 +264,9 @@ class Run:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.heartbeat_seconds)
-            self.emit.emit(Heartbeat.model_validate(self._progress().model_dump()))
+            progress = self._progress()
+            self.emit.emit(Heartbeat.model_validate(progress.model_dump()))
+            self.emit.set({"progress": progress.to_json()})  # for those who ask instead of listening
 
     def _result(self, ending: Ending, left: Left) -> ToolAgentResult:
         return ToolAgentResult(

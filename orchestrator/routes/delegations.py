@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
@@ -12,15 +13,25 @@ from starlette.responses import PlainTextResponse, Response
 from orchestrator.body import body_of, document
 from orchestrator.delegations import MAX_BATCH
 from orchestrator.problems import refusals
+from orchestrator.shape import MAX_BATCH_VALUES
 from orchestrator.sse import unless_gone
 from orchestrator.wiring import Service
-from shared.delegation import MAX_REQUEST_BYTES, Delegation, DelegationRequest, Status, ToolAgentStep
+from shared.delegation import (
+    MAX_ENTRIES,
+    MAX_NAME,
+    MAX_REQUEST_BYTES,
+    Delegation,
+    DelegationRequest,
+    Status,
+    ToolAgentStep,
+)
 from shared.errors import Invalid, TooLarge
 from shared.wire import Request, Wire
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
+CURSOR = re.compile(r"dlg_[0-9a-z]{26}")
 
 router = APIRouter(prefix="/v1", tags=["delegations"])
 
@@ -52,11 +63,18 @@ class Filter(Request):
     """What to list, newest first."""
 
     status: Status | None = None
-    session: str | None = None
-    label: list[str] = Field(default_factory=list)
+    session: str | None = Field(default=None, max_length=MAX_NAME)
+    label: list[str] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """``key:value``; given more than once, all must match."""
     limit: int = Field(default=50, ge=1, le=500)
-    cursor: str | None = None
+    cursor: str | None = Field(default=None, max_length=MAX_NAME)
+
+    @field_validator("cursor")
+    @classmethod
+    def _of_a_page(cls, cursor: str | None) -> str | None:
+        if cursor is not None and not CURSOR.fullmatch(cursor):
+            raise ValueError("is not the nextCursor of a page")
+        return cursor
 
     @field_validator("label")
     @classmethod
@@ -123,7 +141,7 @@ def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
 )
 async def create_batch(
     service: Service,
-    batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES))],
+    batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES, MAX_BATCH_VALUES))],
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", include_in_schema=False)] = None,
 ) -> Items:
     """Hands over up to 1,000 pieces of work; all are accepted or none."""

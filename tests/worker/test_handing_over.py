@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,21 @@ async def test_a_run_that_is_under_way_says_so_again_and_again_and_none_of_it_is
         await running
     assert (beats[-1].tool_calls, beats[-1].last_tool, beats[-1].elapsed_ms > 0) == (1, "bash", True)
     assert "heartbeat" not in {envelope.event.type for envelope in await bench.events(id)}
+
+
+async def test_who_asks_in_the_middle_of_a_long_call_sees_how_far_it_is(bench: Bench, tmp_path: Path) -> None:
+    slow = {"delay": 30, "blocks": [say("late")]}
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, slow)))
+    claim = await bench.services.claim(id)
+    assert claim is not None
+    async with bench.services.leases.held(claim) as stop:
+        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).carry_out())
+        seen = await until(partial(_elapsed, bench, id))
+        await until(partial(_elapsed, bench, id, seen + 1))
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def _elapsed(bench: Bench, id: str, least: int = 1) -> int | None:
+    elapsed = (await bench.store.get(id)).progress.elapsed_ms
+    return elapsed if elapsed >= least else None
