@@ -152,6 +152,22 @@ def test_a_line_of_blanks_is_not_the_end_of_another_line() -> None:
     assert edited(text, "  \n\nlast one\n", "  }\n\nlast two\n") is None
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  \n\nsecond  of all the lines\n", "  }\n\nsecond of all the lines, changed\n"),
+        ("second  of all the lines here\n", "second of all the lines, changed\nthird\n"),
+        ("second  of all the lines here\n", "first {\n  }\n\nother\nthird\n"),
+    ],
+)
+def test_a_line_that_stands_beside_the_place_is_not_brought_again(old: str, new: str) -> None:
+    text = "first {\n  }\n\nsecond of all the lines here\nthird\n"
+    with pytest.raises(ToolError) as caught:
+        edited(text, old.replace("lines\n", "lines here\n"), new)
+    assert caught.value.type is ErrorType.EDIT_NOT_FOUND
+    assert "which stands beside the nearest place already" in caught.value.message
+
+
 def test_typographic_signs_of_the_model_do_not_get_into_plain_text() -> None:
     text = '{\n  "one": "first",\n  "two": "second"\n}\n'
     with pytest.raises(ToolError) as caught:
