@@ -29,7 +29,7 @@ def edits(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> tuple[str, str, str
     text = draw(texts.filter(str.strip))
     start = draw(st.integers(0, len(text) - 1))
     end = draw(st.integers(start + 1, len(text)))
-    return text, text[start:end], draw(texts).translate(UNLIKE)
+    return text, text[start:end], draw(texts).translate(UNLIKE).lstrip(" \t")
 
 
 def replaced(text: str, old: str, new: str, *, every: bool = False) -> Replacement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -89,3 +90,11 @@ def test_an_end_that_the_new_line_has_too_stands_there_once(code: str, other: st
     assert done.text in (f"top\n{other}{end}\n", f"top\n{other}{end}{end}\n")
     if not re.search(r"[\"'`()\[\]{}]", end):
         assert done.text == f"top\n{other}{end}\n"
+
+
+def test_an_endless_line_takes_no_endless_time() -> None:
+    size = 100_000
+    begun = time.process_time()
+    done = edit("y " + "ba" * size + "x" + "ab" * size, "x", "ab" * size + "z" + "ba" * size)
+    assert time.process_time() - begun < 5
+    assert len(done.text) == 8 * size + 3

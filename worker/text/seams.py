@@ -16,6 +16,8 @@ _COMMENT = re.compile(r"[ \t]+(?://|#|--|/\*).*$")
 _BULLET = re.compile(r"[-*+#>] +")
 _LONG = 4
 """Characters that hardly stand twice by intent."""
+_LONGEST = 400
+"""Characters of the line that are looked for in the new text."""
 _OPENER = re.compile(r"[:{(\[]$")
 
 
@@ -73,7 +75,7 @@ def _moved(line: str, shift: Shift) -> str | None:
 
 
 def _without_beginning(text: str, span: Span, before: str, old: str) -> Span:
-    for length in range(min(len(before), len(span.text)), 0, -1):
+    for length in range(min(len(before), len(span.text), _LONGEST), 0, -1):
         part = before[-length:]
         apart = not _splits_word(before[:-length], part) and not _splits_word(part, old)
         if apart and span.text.startswith(part) and not old.startswith(part):
@@ -85,7 +87,7 @@ def _without_beginning(text: str, span: Span, before: str, old: str) -> Span:
 
 
 def _without_end(text: str, span: Span, after: str, old: str) -> Span:
-    for length in range(min(len(after.rstrip()), len(span.text)), 0, -1):
+    for length in range(min(len(after.rstrip()), len(span.text), _LONGEST), 0, -1):
         part = after[:length]
         if span.text.endswith(part) and not old.endswith(part) and not part[0].isalnum():
             whole = part == after.rstrip() and (len(part) >= _LONG or not re.search(r"\w", part))
