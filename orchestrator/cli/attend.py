@@ -125,7 +125,7 @@ class Attention:
             return
         if number == signal.SIGTERM:
             return
-        await asyncio.gather(*(self.service.client.cancel(id) for id in open))
+        await self.service.client.cancel_all(open)
         await asyncio.wait({following}, timeout=CANCELLED_SECONDS)
         self.display.note(f"cancelled: {', '.join(open)}")
 

@@ -117,7 +117,7 @@ async def accepted(client: Client, requests: Sequence[DelegationRequest]) -> lis
         try:
             taken += await client.batch(requests[start : start + AT_ONCE])
         except Refused as refusal:
-            await asyncio.gather(*(client.cancel(delegation.id) for delegation in taken))
+            await client.cancel_all(delegation.id for delegation in taken)
             raise _shifted(refusal, start) from None
     return taken
 
