@@ -7,23 +7,30 @@ async with Orchestrator() as orchestrator:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
+
+from orchestrator.client import Client
 from orchestrator.delegations import Delegations, open_service
+from orchestrator.redis_check import check_redis
 from orchestrator.stack import stack_in_use
 from shared.delegation import Delegation, DelegationRequest, ToolAgentResult
+from shared.errors import Invalid
 from shared.events import Envelope, RunFinished
 from shared.settings import Settings
+from shared.wire import explain
 
-OnEvent = Callable[[Envelope], None]
-"""Hears every event of a delegation, text deltas, progress and errors among them (P-22)."""
+OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
+"""Hears every event of a delegation, text deltas, progress and errors among them (P-22); it may be async."""
 
 
 class Orchestrator:
-    """A service in this process. Without ``DEPUTIZE_REDIS_URL`` it uses this machine's stack, or starts one.
+    """The service of ``DEPUTIZE_URL``, else one in this process over ``DEPUTIZE_REDIS_URL`` or this machine's stack.
 
     Raises ``Misconfigured`` and ``Unavailable`` on entering; its verbs raise the ``Refused`` tree.
     """
@@ -32,12 +39,18 @@ class Orchestrator:
         self._settings = settings or Settings.load()
         self._workers = workers
         self._exit = AsyncExitStack()
-        self._service: Delegations | None = None
+        self._service: Delegations | Client | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
+        if settings.url:
+            token = settings.token.get_secret_value() if settings.token else None
+            self._service = await self._exit.enter_async_context(Client(settings.url, token))
+            return self
         async with AsyncExitStack() as opening:
-            if settings.redis_url is None:
+            if settings.redis_url is not None:
+                await check_redis(settings.redis_url)
+            else:
                 stack = await opening.enter_async_context(stack_in_use(settings, workers=self._workers))
                 settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
             assert settings.redis_url is not None
@@ -46,18 +59,22 @@ class Orchestrator:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._service = None  # what is asked for from now on is refused before any work begins
         await self._exit.aclose()
 
     @property
-    def service(self) -> Delegations:
-        """All verbs of the service."""
+    def service(self) -> Delegations | Client:
+        """All verbs of the service; with ``DEPUTIZE_URL`` those of its client."""
         if self._service is None:
-            raise RuntimeError("use it as `async with Orchestrator() as orchestrator:`")
+            raise RuntimeError("it is not open; use it inside `async with Orchestrator() as orchestrator:`")
         return self._service
 
     async def start(self, task: str | DelegationRequest, **fields: Any) -> Delegation:
         """Hands over a piece of work and returns at once. ``fields`` are those of ``DelegationRequest``."""
-        return (await self.service.accept(_request(task, fields))).delegation
+        service, request = self.service, _request(task, fields)
+        return (
+            await service.create(request) if isinstance(service, Client) else (await service.accept(request)).delegation
+        )
 
     async def delegate(
         self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Any
@@ -69,7 +86,8 @@ class Orchestrator:
         self, requests: Sequence[str | DelegationRequest], *, on_event: OnEvent | None = None, **fields: Any
     ) -> list[ToolAgentResult]:
         """Hands over several pieces of work at once, all or none; gives their results in the order of asking."""
-        accepted = await self.service.accept_batch([_request(request, fields) for request in requests])
+        service, asked = self.service, [_request(request, fields) for request in requests]
+        accepted = await (service.batch(asked) if isinstance(service, Client) else service.accept_batch(asked))
         return await asyncio.gather(*(self.result(delegation.id, on_event) for delegation in accepted))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
@@ -82,8 +100,8 @@ class Orchestrator:
         """Waits for the end of a delegation."""
         async with aclosing(self.service.follow(id)) as events:
             async for envelope in events:
-                if on_event:
-                    on_event(envelope)
+                if on_event and isawaitable(heard := on_event(envelope)):
+                    await heard
                 if isinstance(envelope.event, RunFinished):
                     break
         finished = await self.service.get(id)
@@ -101,4 +119,9 @@ def _request(task: str | DelegationRequest, fields: dict[str, Any]) -> Delegatio
     workspace = fields.get("workspace")
     if isinstance(workspace, str | Path):
         fields = fields | {"workspace": {"kind": "directory", "path": str(Path(workspace).absolute())}}
-    return DelegationRequest(task=task, **fields)
+    try:
+        return DelegationRequest(task=task, **fields)
+    except ValidationError as error:
+        mistakes = explain(error, DelegationRequest)
+        said = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
+        raise Invalid(said, mistakes) from None

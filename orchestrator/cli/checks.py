@@ -94,7 +94,7 @@ def _model(settings: Settings) -> Row:
     if settings.model.startswith("scripted"):
         return Row("!", "model", f"{settings.model}: a script, not a language model", "set DEPUTIZE_MODEL to a model")
     if not settings.has_model_endpoint:
-        return Row("!", "model", "no key here, so workers started here only play scripts", "set ANTHROPIC_API_KEY")
+        return Row("!", "model", "no key here, so `run` and `batch` start nothing here", "set ANTHROPIC_API_KEY")
     return Row("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")
 
 
