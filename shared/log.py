@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.masking import SecretMask
@@ -19,13 +20,13 @@ delegation: ContextVar[str] = ContextVar("delegation", default="")
 
 _mask = SecretMask()
 
-_OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
 
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -51,4 +52,6 @@ def set_up(level: str = "INFO", secrets: Iterable[str] = ()) -> None:
     hide(secrets)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
+    if level.upper() == "INFO":
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every call of a model
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

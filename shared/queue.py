@@ -6,6 +6,7 @@ What must not be lost is in the record and its lease (shared/runs.py), never in 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,10 +15,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import kombu.exceptions
 import redis.exceptions
-from celery import Celery
+from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
-from shared.errors import Misconfigured, Unavailable
+from shared.errors import DeputizeError, Misconfigured, Unavailable
+from shared.log import log
 from shared.process_memory import keep_memory_private
 from shared.settings import Settings
 
@@ -32,6 +34,7 @@ KEY_PREFIX = "deputize:celery:"
 
 LONGEST_RUN_SECONDS = 30 * 24 * 3600
 BATCH = 500
+EXIT_MISCONFIGURED = 3
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,14 @@ class SafeChannel(kombu_redis.Channel):
             raise redis.exceptions.ConnectionError("the connection to Redis was closed")
         return super()._connparams(asynchronous)
 
+    def _brpop_read(self, **options: Any) -> Any:
+        try:
+            return super()._brpop_read(**options)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            # Whoever can write to the queue could end every worker with one entry.
+            log.warning("an entry of the queue is no ticket and is dropped", extra={"cause": repr(error)[:300]})
+            return True
+
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:
             return super()._create_client(asynchronous)
@@ -213,11 +224,21 @@ def _app_of_this_process() -> Celery:
     settings = Settings.load()
     if settings.redis_url is None:
         raise Misconfigured("DEPUTIZE_REDIS_URL is not set; `deputize up --flower` runs Flower on the embedded Redis")
+    signals.celeryd_init.connect(_refuse_worker)
     return create_app(settings, settings.redis_url)
+
+
+def _refuse_worker(**_: Any) -> None:
+    sys.stderr.write("celery: this app's workers need what `deputize worker` sets up; start that instead\n")
+    raise SystemExit(EXIT_MISCONFIGURED)
 
 
 def __getattr__(name: str) -> Celery:
     # `celery -A shared.queue:app flower` wants a module attribute; importing this module must not read settings.
     if name == "app":
-        return _app_of_this_process()
+        try:
+            return _app_of_this_process()
+        except DeputizeError as error:
+            sys.stderr.write(f"celery: {error}\n")
+            raise SystemExit(EXIT_MISCONFIGURED) from None
     raise AttributeError(name)

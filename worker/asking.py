@@ -6,10 +6,14 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from shared.delegation import TerminationReason
+from shared.errors import ModelUnavailable
 from shared.events import ModelRetried, TextDelta, ThinkingDelta
 from worker.emit import Emitter
+from worker.history import History, user_message
 from worker.limits import Meter, PromptBound
 from worker.models.base import Begun, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart
+from worker.prompt import nothing_was_said
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,20 @@ class Asking:
                     case _:
                         pass
         raise AssertionError("a model's stream ends with a Reply or an error")
+
+
+def asked_for_words(history: History, reply: Reply) -> bool:
+    """Whether the model was asked again, because it ended its work without a word: nobody knows what that means.
+
+    Raises ``ModelUnavailable`` where the reply to that is as empty.
+    """
+    if not reply.says_nothing or reply.ending is not TerminationReason.COMPLETED:
+        return False
+    question = nothing_was_said()
+    if len(history.messages) > 1 and history.messages[-2] == user_message(question):
+        raise ModelUnavailable(
+            "the model ended its work without a word, and again when it was asked for a report. What was done stands "
+            "in the steps and the files; whether the task is done is not known"
+        )
+    history.ask(question)
+    return True

@@ -12,7 +12,7 @@ from shared.delegation import TerminationReason
 from shared.errors import ContextFull, ErrorType, Fenced, ToolError
 from shared.events import TurnStarted
 from shared.log import log
-from worker.asking import Asking
+from worker.asking import Asking, asked_for_words
 from worker.compaction import Window, compact
 from worker.emit import Emitter
 from worker.history import History
@@ -75,7 +75,7 @@ class Loop:
                 self.history.ask(reply_was_cut())
             elif reply.stop_reason == "model_context_window_exceeded":
                 await compact(self, "the reply reached the end of the model's window")
-            elif reply.stop_reason != "pause_turn":
+            elif reply.stop_reason != "pause_turn" and not asked_for_words(self.history, reply):
                 return reply.ending
 
     async def summarize(self, limit: LimitReached) -> None:
@@ -116,8 +116,7 @@ class Loop:
         usage = self.meter.spend(reply.usage)
         self.last_words = reply.text or self.last_words
         self.steps.thinking = reply.thinking or reply.text
-        if reply.content:
-            self.history.add(reply)
+        self.history.add(reply.spoken())
         self.asking.bound.learn(reply.usage, len(self.history.messages))
         self.window.learn(reply.usage, self.history)
         self.emit.emit(said(turn, reply, usage))

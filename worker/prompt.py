@@ -52,6 +52,13 @@ def last_turn(limit: LimitReached) -> str:
     )
 
 
+def nothing_was_said() -> str:
+    return (
+        '<system_hint type="empty_reply">Your reply held no words and no calls. Go on with the work, or report now in '
+        "plain words what was done and what is left.</system_hint>"
+    )
+
+
 def reply_was_cut() -> str:
     return (
         '<system_hint type="reply_cut">Your reply was cut at its longest allowed length. Go on from there, in '

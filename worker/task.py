@@ -7,16 +7,21 @@ import gc
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
+from typing import Any
 
 from celery import Celery
 
-from shared.errors import Misconfigured
+from shared.connection import REDIS_ERRORS, undisturbed
+from shared.delegation import TerminationReason
+from shared.errors import Misconfigured, NotFound
 from shared.log import log
 from shared.queue import TASK, send_tickets
+from shared.runs import RunStore
 from shared.settings import Settings
 from worker.models import open_model
 from worker.pool import AsyncPool, AsyncTask, add_service
 from worker.progress import ProgressEvents
+from worker.revoking import revoke_means_cancel
 from worker.run import Run
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
@@ -34,13 +39,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
         await to_the_end(check_writable, settings.workspaces)
         await to_the_end(_warm_up, settings)
-        problem = (
-            await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
-        )
-        if problem and settings.sandbox == "required":
-            raise Misconfigured(f"DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: {problem}")
-        if problem:
-            log.warning("tools that need the sandbox are refused here: %s", problem)
+        problem = await _sandbox_problem(settings)
         async with open_services(
             settings,
             redis_url,
@@ -53,17 +52,58 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
             waiting=pool.waiting,
         ) as services:
             opened.append(services)
+            revoke_means_cancel(partial(_cancel, services, pool.loop))
             yield
             opened.clear()
 
     async def run(self: AsyncTask, id: str) -> str | None:
         try:
-            return await carry_out(opened[0], id)
+            reason = await carry_out(opened[0], id)
         finally:
             spare_the_collector()
+        if reason not in (None, TerminationReason.COMPLETED.value):
+            raise Unsuccessful(reason)
+        return reason
 
-    app.task(run, name=TASK, base=AsyncTask, bind=True)
+    app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
     add_service(app, service)
+
+
+class Unsuccessful(Exception):
+    """How Celery and Flower are told that a delegation failed or was cancelled, and why."""
+
+
+class DelegationTask(AsyncTask):
+    """The base of our task: an unsuccessful delegation is no error in this code, so it shows no traceback."""
+
+    abstract = True
+
+    def on_failure(self, exc: BaseException, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        if isinstance(exc, Unsuccessful):
+            einfo.traceback = ""
+
+
+async def _sandbox_problem(settings: Settings) -> str | None:
+    """Why commands cannot run here. Raises ``Misconfigured`` where they must."""
+    problem = await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
+    if problem and settings.sandbox == "required":
+        raise Misconfigured(f"DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: {problem}")
+    if problem:
+        log.warning("tools that need the sandbox are refused here: %s", problem)
+    return problem
+
+
+def _cancel(services: Services, loop: asyncio.AbstractEventLoop, ids: Sequence[str]) -> None:
+    """Cancels from Celery's thread."""
+    asyncio.run_coroutine_threadsafe(_cancel_all(services.store, ids), loop)
+
+
+async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
+    for id in ids:
+        try:
+            await undisturbed(store.cancel(id))
+        except (NotFound, *REDIS_ERRORS) as error:
+            log.warning("%s was revoked and is not cancelled: %s", id[:100], error)
 
 
 def _warm_up(settings: Settings) -> None:

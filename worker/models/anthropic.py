@@ -19,7 +19,7 @@ from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from worker.models.endpoint import Access, Endpoint, endpoint
 from worker.models.prices import price_of
-from worker.models.retry import Failure, Patience, refused, silence
+from worker.models.retry import Failure, Patience, refused, sentence, silence
 from worker.models.stream import EventDecoder
 from worker.models.windows import window_of
 from worker.trust import trust_store
@@ -123,7 +123,7 @@ class AnthropicModel:
         if not failure.passing:
             return f"model {self._name} cannot be used: {said}"
         return (
-            f"model {self._name} at {url} did not answer after {tries_made} tries; the last one: {said} "
+            f"model {self._name} at {url} did not answer after {tries_made} tries; the last one: {sentence(said)} "
             "Check that the endpoint is up and ANTHROPIC_BASE_URL is right, or try again later."
         )
 

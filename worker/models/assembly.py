@@ -86,8 +86,8 @@ class Assembly:
         given = set[str]()
         for _, block in sorted(self._blocks.items()):
             whole, call = _finished(block, cut=self._stop_reason in CUT)
-            if whole.get("type") == "text" and not whole["text"]:
-                continue  # the API sends empty texts but refuses to take them back
+            if whole.get("type") == "text" and not whole["text"].strip():
+                continue  # the API sends blank texts but refuses to take them back
             content.append(whole)
             if call:
                 whole["id"] = _unlike(call.id, given)

@@ -98,6 +98,16 @@ class Reply:
         """This reply, of that turn, with keys for its calls."""
         return replace(self, calls=keyed(self.calls, turn))
 
+    @property
+    def says_nothing(self) -> bool:
+        """No call and no word: empty, blank, or thought and left unsaid."""
+        kinds = {block.get("type") for block in self.content}
+        return not self.calls and not self.text.strip() and kinds <= {"text", "thinking", "redacted_thinking"}
+
+    def spoken(self) -> Reply:
+        """This reply as it can be sent back: endpoints refuse an assistant's message without a word."""
+        return replace(self, content=[{"type": "text", "text": "(no words)"}]) if self.says_nothing else self
+
     def without_calls(self) -> Reply:
         """This reply with its words alone: for the last turn, in which nothing is executed any more."""
         words = [block for block in self.content if block.get("type") != "tool_use"]

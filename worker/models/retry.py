@@ -79,11 +79,16 @@ def refused(status: int, headers: Mapping[str, str], body: bytes, model: str, ur
         passing = told == "true"
     advice = _SPEND_ADVICE if spent else "" if passing else _ADVICE.get(status, _OTHER_ADVICE)
     return Failure(
-        f"HTTP {status} from {url}: {said}" + (f" {advice.format(model=model)}" if advice else ""),
+        f"HTTP {status} from {url}: {sentence(said)}" + (f" {advice.format(model=model)}" if advice else ""),
         passing=passing,
         retry_after=asked_delay(headers),
         too_long=status == 413 or (status == 400 and TOO_LONG.search(said) is not None),
     )
+
+
+def sentence(said: str) -> str:
+    """The words with a full stop, so that advice can follow them."""
+    return said if said.endswith((".", "!", "?")) else f"{said}."
 
 
 def told_in_stream(error: Mapping[str, Any]) -> Failure:
