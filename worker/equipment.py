@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shared.catalog import MCP
+from shared.delegation import ApprovalMode
 from shared.runs import Claim
 from worker import frozen
 from worker.children import Children
@@ -52,11 +53,12 @@ async def equipped(
     """
     request = claim.request
     async with AsyncExitStack() as opened:
-        sandbox = opened.enter_context(services.sandbox(workspace))
+        read_only = request.approval_mode is ApprovalMode.READ_ONLY
+        sandbox = opened.enter_context(services.sandbox(workspace, read_only=read_only))
         opened.push_async_callback(sandbox.shells.end)
         told = None if claim.tools is None else frozen.read(claim.tools)
         asked = request.tools if told is None else [each.name for each in told]
-        place = Place(claim.id, asked, workspace.files, sandbox, warn, hide, services.validators)
+        place = Place(claim.id, asked, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only)
         registry = Registry(services.tools)
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):

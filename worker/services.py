@@ -126,12 +126,12 @@ class Services:
             )
 
     @contextmanager
-    def sandbox(self, workspace: Workspace) -> Generator[Sandbox]:
-        """Where this run's commands run."""
+    def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> Generator[Sandbox]:
+        """Where this run's commands run; ``read_only`` keeps them from changing its files."""
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
-        with Bubblewrap(workspace.path, marks=workspace.marks) as sandbox:
+        with Bubblewrap(workspace.path, marks=workspace.marks, read_only=read_only) as sandbox:
             yield sandbox
 
     def card(self) -> WorkerCard:

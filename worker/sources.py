@@ -29,6 +29,8 @@ class Place:
     """Makes these values unreadable wherever the run says something (P-17)."""
     validators: ValidatorPool = field(default_factory=ValidatorPool)
     """Judges what strangers declare."""
+    read_only: bool = False
+    """Whether nothing that the tools start may change the run's files."""
     missing: list[str] = field(default_factory=list[str])
     """How the names begin of tools that cannot be had right now."""
 

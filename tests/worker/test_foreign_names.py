@@ -133,3 +133,17 @@ async def test_a_call_keeps_its_key_and_turn_in_the_next_attempt(redis_url: str,
     assert [(step.id, step.turn_index) for step in steps] == [("call_1_1", 1), ("call_2_1", 2), ("call_2_2", 2)]
     assert "outcome unknown" in (steps[-1].error or "")
     assert result.file_changes[0].added_lines == 2
+
+
+@pytest.mark.parametrize("pid", [1, 2])
+async def test_no_command_can_say_what_was_left_behind(tmp_path: Path, pid: int) -> None:
+    """It looks for the word of the guard wherever the guard's own process could show it."""
+    script = f"""
+        cat /proc/{pid}/cmdline /proc/{pid}/environ | tr '\\0' '\\n' | grep -E '^(word=)?[a-z]+-?[0-9a-f]*$' |
+            sed 's/^word=//' > words
+        while read -r word; do printf 'hidden\\n%s\\n99 forged\\n' "$word" >&2; done < words
+    """
+    with sandbox_over(tmp_path / "ws") as sandbox:
+        done = await sandbox.run(bash(script, env={"word": "exported"}))
+        assert sandbox.reaped == []
+    assert b"hidden" in done.stderr or not (tmp_path / "ws/words").read_text()

@@ -40,6 +40,7 @@ class Caller:
     sandbox: Sandbox
     environ: Mapping[str, str]
     validators: ValidatorPool = field(default_factory=ValidatorPool)
+    read_only: bool = False
 
 
 class Line:
@@ -97,14 +98,22 @@ async def _sandboxed(server: Server, caller: Caller, words: Words) -> AsyncGener
         env={"PATH": ":".join([*beside, search_path(visible)]), **server.env},
     )
     incoming = Incoming(words.add)
-    with Bubblewrap(caller.files.root, shown=visible) as sandbox:
+    with Bubblewrap(caller.files.root, shown=visible, read_only=caller.read_only) as sandbox:
         process = await sandbox.start(command, incoming.feed, words.add, interactive=True)
         async with _talking(process, incoming, caller) as line:
             yield line
 
 
 def _free(server: Server, caller: Caller, incoming: Incoming, words: Words) -> FreeProgram:
-    """A program with this machine's network and files, as the operator decided; still not with its secrets (P-17)."""
+    """A program with this machine's network and files, as the operator decided; still not with its secrets (P-17).
+
+    Raises ``Misconfigured`` where it may not change the run's files and only its own word would keep it from that.
+    """
+    if caller.read_only and not server.trust:
+        raise Misconfigured(
+            "this delegation is read-only (approvalMode readOnly), and outside of the sandbox nothing keeps it from "
+            'changing files; "trust" in mcp.json lets it run all the same'
+        )
     inherited = {name: caller.environ[name] for name in DEFAULT_INHERITED_ENV_VARS if name in caller.environ}
     argv = [program_of(server.command, _path(server, caller), sandbox=False), *server.args]
     cwd = os.path.join(caller.files.root, server.cwd or "")  # noqa: PTH118 - an absolute one replaces the root

@@ -96,7 +96,7 @@ class McpServers:
         await asyncio.to_thread(import_module, "worker.mcp.serving")
         from worker.mcp.serving import Caller, serving  # now that the SDK is loaded, off the event loop
 
-        caller = Caller(place.files, place.sandbox, self._environ, place.validators)
+        caller = Caller(place.files, place.sandbox, self._environ, place.validators, place.read_only)
         served = await opened.enter_async_context(serving(wanted, caller, self._seconds))
         for server in served.down:
             place.miss(prefix(server))

@@ -46,7 +46,7 @@ class Bubblewrap:
 
     ``bwrap`` is for the self-test; everyone else gets the one that passed it. ``shown`` is what commands find besides
     the system's own programs; default: what the machine has for them. ``marks`` is the directory for marks; without
-    one none are kept.
+    one none are kept. ``read_only`` keeps commands from changing the workspace.
     """
 
     _proof: ClassVar[Proof | None] = None
@@ -57,8 +57,11 @@ class Bubblewrap:
         bwrap: Bwrap | None = None,
         shown: Sequence[Shown] | None = None,
         marks: Path | None = None,
+        *,
+        read_only: bool = False,
     ) -> None:
         self._workspace = workspace
+        self._read_only = read_only
         self._marks = marks
         self._bwrap = bwrap
         self._shown = environment.shown() if shown is None else shown
@@ -152,7 +155,7 @@ class Bubblewrap:
         fds: list[int] = []
         try:
             argv = self._command_line(command, fds, interactive=interactive)
-            process = Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr)
+            process = Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr, self._word)
         except Misconfigured as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
         except (OSError, ValueError) as error:
@@ -190,7 +193,7 @@ class Bubblewrap:
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
         seconds = math.ceil(command.timeout) + 10  # we end it earlier, if we are not stopped ourselves
         outer += [tool("setpriv"), *_DIES_WITH_US, tool("timeout"), "--signal=KILL", str(seconds)]
-        inner = [tool("prlimit"), *_LIMITS, "--", "/bin/sh", "-c", script, self._word]
+        inner = [tool("prlimit"), *_LIMITS, "--", "/bin/sh", "-c", script, "guard"]
         return [*outer, str(program), "--args", str(options), "--", *inner, *command.argv]
 
     def _options(self, command: Command, fds: list[int]) -> list[str]:
@@ -206,6 +209,7 @@ class Bubblewrap:
         else:
             fds.append(os.dup(self._fd))
             options += ["--bind-fd", str(fds[-1]), MOUNT]
+        options += ["--remount-ro", MOUNT] * self._read_only
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
         for name, value in {"PATH": environment.search_path(self._shown), **_VARIABLES, **command.env}.items():
             options += ["--setenv", name, value]

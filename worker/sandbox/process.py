@@ -15,17 +15,19 @@ from worker.sandbox.tree import asked_to_end, children, command_line, opened, te
 
 READY = b"ready\n"
 GUARD = (
-    "echo ready >&2; read -r go || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
+    "echo ready >&2; unset word; read -r word || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
     '"$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
 )
 """The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
 
 By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run:
 that is exit code 125. A command that signals its own process group reaches the guard, which goes on.
-When the command has ended it says which processes are left behind; ``$0`` is a word that no command knows.
+When the command has ended it says which processes are left behind, after the word that it was given: no argument and
+no variable of a process, where commands could read it.
 """
 _LEFT = (
-    'if [ $# -gt 2 ]; then echo "$0" >&2; for p; do read -r name <$p/comm && echo "${p#/proc/} $name" >&2; done; fi; '
+    'if [ $# -gt 2 ]; then echo "$word" >&2; '
+    'for p; do read -r name <$p/comm && echo "${p#/proc/} $name" >&2; done; fi; '
 )
 NO_INPUT = " </dev/null"
 """For commands that are given no input: some programs read a pipe instead of looking at files."""
@@ -61,7 +63,13 @@ class Process:
     """
 
     def __init__(
-        self, argv: Sequence[str], fds: Sequence[int], stdin: bytes | None, on_stdout: Sink, on_stderr: Sink
+        self,
+        argv: Sequence[str],
+        fds: Sequence[int],
+        stdin: bytes | None,
+        on_stdout: Sink,
+        on_stderr: Sink,
+        word: str = "go",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.failure: str | None = None
@@ -73,25 +81,14 @@ class Process:
         self._started = False
         self._init: int | None = None
         self._init_pid = 0
-        self._process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env={},
-            cwd="/",
-            pass_fds=fds,
-            process_group=0,  # the terminal's Ctrl-C is the worker's to handle
-            umask=0o022,
-        )
+        self._process = _begun(argv, fds)
         assert self._process.stdin
         assert self._process.stdout
         assert self._process.stderr
         fd = os.dup(self._process.stdin.fileno())
         self._process.stdin.close()
         os.set_blocking(fd, False)
-        self._stdin = Stdin(fd, b"go\n" + (stdin or b""), open_end=stdin is None, held=True)
+        self._stdin = Stdin(fd, f"{word}\n".encode() + (stdin or b""), open_end=stdin is None, held=True)
         self._sinks = {self._process.stdout.fileno(): on_stdout, self._process.stderr.fileno(): self._setup_output}
         self._on_stderr = on_stderr
         for fd in self._sinks:
@@ -249,3 +246,18 @@ class Process:
         with suppress(BlockingIOError):
             while data := os.read(fd, _CHUNK):
                 self._sinks[fd](data)
+
+
+def _begun(argv: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env={},
+        cwd="/",
+        pass_fds=fds,
+        process_group=0,  # the terminal's Ctrl-C is the worker's to handle
+        umask=0o022,
+    )
