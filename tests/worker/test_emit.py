@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, TurnStarted
 from shared.ids import new_id
-from shared.keys import channel, ledger_key, record_key
+from shared.keys import channel, history_key, ledger_key, record_key
 from shared.runs import WRITING, Claim, RunStore
 from tests.waiting import until
 from worker.emit import Emitter
@@ -90,6 +90,27 @@ async def test_text_deltas_are_gathered_into_frames_without_a_number(voice: Voic
         voice.emitter.delta(TextDelta, 1, word)
     frame = await voice.next_frame()
     assert (frame["type"], frame["text"], "seq" in frame) == ("text_delta", "one two three", False)
+    voice.emitter.emit(TurnStarted(turn=2))
+    assert (await voice.next_frame())["type"] == "turn_started"  # and no frame without words before it
+
+
+@pytest.mark.parametrize("kept", ["event", "message", "mark", "field"])
+async def test_whatever_is_said_alone_is_written_though_nobody_waits_for_it(voice: Voice, kept: str) -> None:
+    redis, id = voice.store.redis, voice.claim.id
+    match kept:
+        case "event":
+            voice.emitter.emit(TurnStarted(turn=1))
+            await until(lambda: redis.exists(f"{record_key(id)}:events"))
+            assert (await voice.next_frame())["turn"] == 1
+        case "message":
+            voice.emitter.keep(b'{"role":"user"}')
+            await until(lambda: redis.llen(history_key(id)))
+        case "mark":
+            voice.emitter.mark("c1", "{}")
+            await until(lambda: redis.hexists(ledger_key(id), "c1"))
+        case _:
+            voice.emitter.set({"progress": "{}"})
+            await until(lambda: redis.hexists(record_key(id), "progress"))
 
 
 async def test_live_text_comes_before_the_event_that_follows_it(voice: Voice) -> None:
