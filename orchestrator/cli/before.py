@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import words
 from orchestrator.cli.reach import Service
 from orchestrator.cli.watch import unfinished
+from shared.errors import DeputizeError
 
 if TYPE_CHECKING:
     from shared.delegation import DelegationRequest
@@ -25,10 +27,11 @@ async def note_before_work(
     service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None]
 ) -> None:
     """Says what goes on besides, and which of the default tools are missing."""
-    if service.own:
-        await _note_resumed(service, note)
-    if any(request.tools is None for request in requests):
-        await _note_missing_tools(service, note)
+    with suppress(DeputizeError):  # handing the work over says what is wrong, and of what
+        if service.own:
+            await _note_resumed(service, note)
+        if any(request.tools is None for request in requests):
+            await _note_missing_tools(service, note)
 
 
 async def _note_resumed(service: Service, note: Callable[[str], None]) -> None:

@@ -246,3 +246,13 @@ async def test_no_color_takes_the_colours_and_leaves_the_table(url: str, service
 async def test_without_a_terminal_nothing_is_coloured_or_redrawn(url: str, service: FakeService) -> None:
     done = await run(url, service, "x", then=lambda id: service.finish(id, TerminationReason.ERROR), TERM="xterm")
     assert "\x1b" not in done.out + done.err
+
+
+async def test_tools_that_would_be_refused_are_told_before_the_work(url: str, service: FakeService) -> None:
+    service.fleet = [worker_card(sandbox="no user namespaces")]
+    done = await run(url, service, "x")
+    warning, id, *_ = done.err.splitlines()
+    assert warning.startswith("warning: commands and changes of files will be refused")
+    assert "no user namespaces" in warning
+    assert id.startswith("dlg_")
+    assert "warning" not in (await run(url, service, "x", "--tools", "read_file")).err
