@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -16,12 +16,16 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from worker.mcp.pace import Pace
+
 MAX_MESSAGE = 8 * 1024 * 1024
 """Bytes of one message. An image in base64 is one; reading a longer one would hold up everything else here."""
 MAX_WAITING = 500
 """Messages that nobody has read yet; with more, the server is not listened to for a moment."""
 MAX_NONSENSE = 100
 _PAUSE = 0.1
+_MAX_NOISE = 100
+"""Lines of one piece that are no messages and are kept all the same: they may say why a server fails."""
 
 
 class Program(Protocol):
@@ -66,19 +70,28 @@ class Incoming(_Stream):
         self._line: list[bytes] = []
         self._size = 0
         self._nonsense = 0
+        self._pace = Pace()
 
     def feed(self, data: bytes) -> None:
         """Takes bytes in whatever pieces they come."""
-        for number, part in enumerate(data.split(b"\n")):
-            if number:
-                self._take(b"".join(self._line))
-                self._line, self._size = [], 0
-            self._line.append(part)
-            self._size += len(part)
+        if self._ended:
+            return
+        first, *others = data.split(b"\n")
+        self._line.append(first)
+        self._size += len(first)
+        if others:
+            *whole, rest = others
+            self._take([b"".join(self._line), *whole])
+            self._line, self._size = [rest], len(rest)
         if self._size > MAX_MESSAGE:
             self._fail(f"it said more than {MAX_MESSAGE} bytes in one message")
+        pause = self._pace.pause(len(data), len(others))
+        if self._pace.exhausted:
+            self._fail("it says more and more, whether anybody reads it or not")
         if len(self._messages) > MAX_WAITING:
-            self.pause(_PAUSE)
+            pause = max(pause, _PAUSE)
+        if pause:
+            self.pause(pause)
 
     def end(self) -> None:
         """Nothing more comes; what came is still read."""
@@ -106,22 +119,27 @@ class Incoming(_Stream):
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    def _take(self, line: bytes) -> None:
-        if self._ended:
-            return
-        if not line.startswith(b"{") or len(line) > MAX_MESSAGE:
-            self._noise(line[:1000] + b"\n")
-            return
+    def _take(self, lines: Sequence[bytes]) -> None:
+        noise: list[bytes] = []
+        for line in lines:
+            if line[:1] != b"{" or len(line) > MAX_MESSAGE or not self._understood(line):
+                noise.append(line[:1000])
+            if self._ended:
+                break
+        if noise:
+            self._noise(b"\n".join([*noise[:_MAX_NOISE], b""]))
+
+    def _understood(self, line: bytes) -> bool:
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            self._noise(line[:1000] + b"\n")
             self._nonsense += 1
             if self._nonsense > MAX_NONSENSE:
                 self._fail("it says what is no JSON-RPC")
-            return
+            return False
         self._messages.append(SessionMessage(message))
         self._news.set()
+        return True
 
     def _fail(self, why: str) -> None:
         if self.broken is None:

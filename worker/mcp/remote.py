@@ -6,6 +6,7 @@ SDK would take the whole connection down with it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -16,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INVALID_REQUEST
 
 from worker.mcp.entry import Server
+from worker.mcp.pace import Pace
 from worker.mcp.pipes import MAX_MESSAGE
 from worker.web.dial import GuardedTransport
 from worker.web.targets import target
@@ -53,6 +55,7 @@ class _Steady(httpx2.AsyncBaseTransport):
 
     def __init__(self, server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> None:
         self._guarded = GuardedTransport([target(server.url).listed])
+        self._pace = Pace()
         self._said = said
         self._broken = broken
 
@@ -77,12 +80,32 @@ class _Steady(httpx2.AsyncBaseTransport):
             if answer.status_code != 404 and not kind.startswith("application/json"):
                 await answer.aclose()
                 return _refusal(answer.status_code, BROKEN if answer.is_server_error else INVALID_REQUEST, status)
-        if not kind.startswith("text/event-stream"):
-            answer.stream = _Bounded(cast(httpx2.AsyncByteStream, answer.stream))
+        streams = kind.startswith("text/event-stream")
+        body = cast(httpx2.AsyncByteStream, answer.stream)
+        answer.stream = _Paced(body, self._pace) if streams else _Bounded(body)
         return answer
 
     async def aclose(self) -> None:
         await self._guarded.aclose()
+
+
+class _Paced(httpx2.AsyncByteStream):
+    """A stream of events that is read no faster than its server may speak."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, pace: Pace) -> None:
+        self._body = body
+        self._pace = pace
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._body:
+            yield part
+            if pause := self._pace.pause(len(part), part.count(b"\n")):
+                await asyncio.sleep(pause)
+            if self._pace.exhausted:
+                raise httpx2.ReadError("it says more and more, whether anybody reads it or not")
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
+from tests.lag import lag_probe
+from worker.mcp.pace import BURST_BYTES, BURST_LINES, BYTES_A_SECOND, LINES_A_SECOND, MAX_PAUSED, Pace
 from worker.mcp.pipes import MAX_MESSAGE, MAX_NONSENSE, MAX_WAITING, Incoming
 
 
@@ -75,3 +77,47 @@ async def test_who_talks_faster_than_anybody_reads_has_to_wait() -> None:
     assert pauses == []
     incoming.feed(message(2))
     assert len(pauses) == 1
+
+
+FLOODS = {
+    "newlines": b"\n" * 262_144,
+    "greetings": b"hi\n" * 80_000,
+    "notifications": b'{"jsonrpc":"2.0","method":"n"}\n' * 8000,
+    "large notifications": b'{"jsonrpc":"2.0","method":"n","params":{"x":"' + b"x" * 7_800_000 + b'"}}\n',
+    "a line without end": b"x" * 262_144,
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+async def test_a_flood_is_heard_slowly_and_in_the_end_not_at_all(flood: bytes) -> None:
+    incoming, pauses = Incoming(lambda line: None), list[float]()
+    incoming.pause = pauses.append
+    heard = 0
+    async with lag_probe() as lag:
+        while incoming.broken is None and heard < 1000:
+            incoming.feed(flood)
+            heard += 1
+            await asyncio.sleep(0)
+    assert lag.longest < 1
+    assert incoming.broken in {
+        "it says more and more, whether anybody reads it or not",
+        f"it said more than {MAX_MESSAGE} bytes in one message",
+    }
+    assert sum(pauses) <= MAX_PAUSED + 2
+
+
+def test_a_server_is_heard_at_once_until_it_has_said_too_much_and_again_after_a_rest() -> None:
+    now = 0.0
+    pace = Pace(lambda: now)
+    assert pace.pause(BURST_BYTES, BURST_LINES) == 0
+    assert pace.pause(BYTES_A_SECOND // 2, 0) == 0.5
+    assert pace.pause(0, LINES_A_SECOND * 5) == 1
+    now += 1000
+    assert pace.pause(BURST_BYTES, 1) == 0
+    for _ in range(int(MAX_PAUSED) + 1):
+        assert not pace.exhausted
+        pace.pause(BYTES_A_SECOND * 10, 1)
+    assert pace.exhausted
+    now += 1000
+    pace.pause(1, 1)
+    assert not pace.exhausted
