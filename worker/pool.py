@@ -42,8 +42,8 @@ SWITCH_SECONDS = 0.0001
 Celery's thread gets from Redis while the loop is busy, and at every file that is read: a full worker would take a
 fifth longer.
 """
-THREADS = 8
-"""For files and diffs. More would only queue at the disk, and every one may hold a file's text."""
+THREADS = 64
+"""For files and diffs: so many that thirty runs which each use their share (``worker/threads.py``) hold up no other."""
 
 logger = logging.getLogger(__name__)
 

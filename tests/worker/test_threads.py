@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from threading import Event
+from typing import Any
 
 import pytest
 
-from worker.threads import to_the_end
+from shared.log import delegation
+from tests.waiting import until
+from worker.threads import A_RUN, MAX_BYTES, memory_held, take_memory, to_the_end
 
 
 async def test_the_result_and_the_exception_come_back() -> None:
@@ -52,3 +56,70 @@ async def test_an_event_among_the_arguments_is_set_when_the_caller_is_cancelled(
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert stop.is_set()
+
+
+class Busy:
+    """Work that goes on until it is told to stop; knows how many of it went on at once."""
+
+    def __init__(self) -> None:
+        self.go = Event()
+        self.running = self.most = 0
+
+    def __call__(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.go.wait(20)
+        self.running -= 1
+
+
+async def of_run(id: str, *works: Callable[[], Any]) -> None:
+    delegation.set(id)
+    await asyncio.gather(*map(to_the_end, works))
+
+
+@pytest.mark.requirement("P-03")
+async def test_a_run_works_in_two_threads_at_a_time_and_holds_up_nobody_else() -> None:
+    one, other = Busy(), Busy()
+    many = asyncio.create_task(of_run("one", *[one] * 20))
+    await until(lambda: one.running == A_RUN)
+    beside = asyncio.create_task(of_run("other", other))
+    await until(lambda: other.running == 1)
+    assert one.most == A_RUN
+    one.go.set()
+    other.go.set()
+    await asyncio.gather(many, beside)
+    assert one.most == A_RUN
+
+
+async def test_large_files_are_read_one_after_the_other_where_they_are_too_much_together() -> None:
+    most, done = 0, Event()
+
+    def read() -> None:
+        nonlocal most
+        take_memory(MAX_BYTES // 2)
+        take_memory(1000)  # not worth counting
+        most = max(most, memory_held())
+        done.wait(0.02)
+
+    await asyncio.gather(*(to_the_end(read) for _ in range(8)))
+    assert most <= MAX_BYTES
+    assert memory_held() == 0
+
+
+async def test_a_cancelled_call_does_not_wait_for_memory() -> None:
+    holding = Busy()
+
+    def hold() -> None:
+        take_memory(MAX_BYTES)
+        holding()
+
+    first = asyncio.create_task(to_the_end(hold))
+    await until(lambda: holding.running)
+    second = asyncio.create_task(to_the_end(take_memory, MAX_BYTES))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait([second], timeout=5)
+    assert second.cancelled()
+    holding.go.set()
+    await first
+    assert memory_held() == 0
