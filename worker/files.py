@@ -14,6 +14,7 @@ from worker.file_entries import Entry, Stat, entries_of, lstat, place_of, read_a
 from worker.file_errors import explain, not_a_file, not_allowed, too_large
 from worker.openat2 import beneath, require_openat2
 from worker.temporaries import temporary_name
+from worker.threads import take_memory
 
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -104,6 +105,7 @@ class Files:
                 raise not_a_file(path, found.st_mode)
             if found.st_size > max_bytes:
                 raise too_large(path, found.st_size, max_bytes)
+            take_memory(found.st_size)
             with self._explained(path):
                 data = read_all(fd, max_bytes)
         finally:

@@ -42,9 +42,10 @@ SWITCH_SECONDS = 0.0001
 Celery's thread gets from Redis while the loop is busy, and at every file that is read: a full worker would take a
 fifth longer.
 """
-THREADS = 64
-"""For files and diffs: so many that thirty runs which each use their share (``worker/threads.py``) hold up no other."""
-
+THREADS = 16
+"""For files and diffs. Each run has a share of them (``worker/threads.py``). More would only keep the interpreter, and
+so the event loop, from the others.
+"""
 logger = logging.getLogger(__name__)
 
 Service = Callable[["AsyncPool"], AbstractAsyncContextManager[Any]]

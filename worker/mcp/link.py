@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
@@ -30,6 +31,10 @@ _TYPES: Mapping[int, ErrorType] = {
     types.INVALID_PARAMS: ErrorType.INVALID_TOOL_PARAMS,
     types.REQUEST_TIMEOUT: ErrorType.TIMEOUT,
 }
+
+logging.getLogger("client").setLevel(logging.CRITICAL)
+"""The SDK's. It writes a traceback for each message that it does not understand: a server could fill the log with them,
+and the event loop with the writing."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 """How far a call is, of how much in all, and the server's words for it."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
-BURST_LINES, LINES_A_SECOND = 2000, 500
+BURST_LINES, LINES_A_SECOND = 500, 50
 LONGEST_PAUSE = 1.0
 MAX_PAUSED = 30.0
 """Seconds of pauses, without a moment's rest, after which the server is not listened to any more."""
