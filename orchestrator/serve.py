@@ -11,10 +11,11 @@ from functools import partial
 import uvicorn
 
 from orchestrator.app import create_app
-from orchestrator.binding import TRUSTED
+from orchestrator.binding import TRUSTED, check_binding
 from orchestrator.delegations import open_service
 from orchestrator.listening import listen, url_of
 from orchestrator.protocol import BoundedProtocol, most_connections
+from shared.access import reach
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.process_memory import keep_memory_private
@@ -27,9 +28,12 @@ STREAMS_SECONDS = 2
 
 
 def serve(settings: Settings, listening: socket.socket | None = None) -> None:
-    """Answers requests until SIGINT or SIGTERM. Raises Misconfigured."""
+    """Answers requests until SIGINT or SIGTERM. Raises Misconfigured, and Unavailable where Redis does not answer."""
     if settings.redis_url is None:
         raise Misconfigured("the service needs DEPUTIZE_REDIS_URL; `deputize up` starts one with a Redis and workers")
+    check_binding(settings)
+    if not settings.local:  # there the keeper sees to it, and a service that waits could not say that Redis is away
+        reach(settings.redis_url)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
         log.info("listening on %s", url_of(bound))

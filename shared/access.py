@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import redis
 from redis.exceptions import NoPermissionError
 
-from shared.errors import Misconfigured
+from shared.errors import Misconfigured, Unavailable
 from shared.keys import INDEX
 
 CHANNEL = "deputize:bus"
 NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
+
+REDIS_SECONDS = 5.0
+STARTING_SECONDS = 60.0
+"""For a server that the same keeper starts at the same time; it also sees when there will be none."""
 
 
 def check_access(client: redis.Redis) -> None:
@@ -30,3 +37,23 @@ def explained(error: Exception) -> Misconfigured | None:
     if isinstance(error, NoPermissionError) or "ACL failure in script" in str(error):
         return Misconfigured(f"redis_url: Redis refuses what deputize does: {error}; {NEEDED}")
     return None
+
+
+def reach(redis_url: str, seconds: float = REDIS_SECONDS) -> None:
+    """Waits a little, because the server may be starting at the same time. Raises Unavailable, Misconfigured."""
+    deadline = time.monotonic() + seconds
+    try:
+        client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)
+    except ValueError as error:
+        raise Misconfigured(f"redis_url: {error}") from None
+    with client:
+        while True:
+            try:
+                check_access(client)
+                return
+            except redis.RedisError as error:
+                if refusal := explained(error):
+                    raise refusal from None
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"Redis does not answer: {error}. Is DEPUTIZE_REDIS_URL right?") from None
+            threading.Event().wait(0.05)

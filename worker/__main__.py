@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import sys
-import threading
-import time
 from collections.abc import Sequence
 
-import redis
-
 from shared import log
-from shared.access import check_access, explained
-from shared.errors import DeputizeError, Misconfigured, Unavailable
+from shared.access import REDIS_SECONDS, STARTING_SECONDS, reach
+from shared.errors import DeputizeError, Misconfigured
 from shared.process_memory import keep_memory_private
 from shared.queue import create_app
 from shared.settings import Settings
@@ -21,8 +17,6 @@ from shared.visible import visible
 from worker import process, task
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
-
-REDIS_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN) -> int:
@@ -35,7 +29,7 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
         log.set_up(settings.log_level, settings.secrets)
         if settings.redis_url is None:
             raise Misconfigured("a worker needs DEPUTIZE_REDIS_URL; `deputize up` starts workers with a Redis")
-        reach(settings.redis_url)
+        reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)
         app = create_app(settings, settings.redis_url)
         name = process.full_name(options.name)
         task.register(app, settings, settings.redis_url, name, tools)
@@ -51,26 +45,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
     parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")
     return parser.parse_args(arguments)
-
-
-def reach(redis_url: str) -> None:
-    """Waits a little, because the server may be starting at the same time. Raises Unavailable, Misconfigured."""
-    deadline = time.monotonic() + REDIS_SECONDS
-    try:
-        client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)
-    except ValueError as error:
-        raise Misconfigured(f"redis_url: {error}") from None
-    with client:
-        while True:
-            try:
-                check_access(client)
-                return
-            except redis.RedisError as error:
-                if refusal := explained(error):
-                    raise refusal from None
-                if time.monotonic() > deadline:
-                    raise Unavailable(f"Redis does not answer: {error}. Is DEPUTIZE_REDIS_URL right?") from None
-            threading.Event().wait(0.05)
 
 
 if __name__ == "__main__":

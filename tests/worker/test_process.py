@@ -42,6 +42,16 @@ def test_a_worker_that_cannot_reach_redis_says_so() -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_a_service_that_cannot_reach_redis_ends_and_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    url = f"redis://127.0.0.1:{port}"
+    ended = run("-m", "orchestrator.serve", "--port", "0", DEPUTIZE_REDIS_URL=url, DEPUTIZE_TOKEN="secret")
+    assert ended.returncode == 3
+    assert "Redis does not answer" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_wrong_setting_is_named() -> None:
     ended = run("-m", "worker", "--concurrency", "0", DEPUTIZE_REDIS_URL="redis://127.0.0.1")
     assert ended.returncode == 3
