@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from worker.strict_json import parsed
+from worker.tools.paths import WorkspacePath
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
@@ -53,4 +54,4 @@ def _as_list(value: str, annotation: Any) -> Any:
     if value.lstrip().startswith("["):
         with suppress(ValueError):
             return parsed(value)
-    return [value] if entries == [(str,)] else value
+    return [value] if len(entries) == 1 and entries[0][0] in (str, WorkspacePath) else value
