@@ -22,6 +22,7 @@ from worker.task import carry_out
 WRITE = call("write_file", path="a.txt", content="one\n")
 HOLD = call("bash", command="echo begun > held.txt; exec sleep 1000")
 PRICE = {"input": 1.0, "output": 5.0}
+NESTED = {"tools": ["read_file", "call_subagent"]}
 SPENT = {"input": 1000, "output": 200}
 COST = (1000 * 1.0 + 200 * 5.0) / 1e6
 
@@ -158,6 +159,17 @@ async def test_only_who_asks_for_subagents_by_name_gets_them(bench: Bench, tmp_p
     assert "call_subagent" not in await offered(bench, model=model)
     assert "call_subagent" not in await offered(bench, model=model, tools=["*"])
     assert "call_subagent" in await offered(bench, model=model, tools=["*", "call_subagent"])
+
+
+@pytest.mark.requirement("P-04")
+@pytest.mark.parametrize(("asked", "nested"), [({}, False), ({"tools": ["read_file"]}, False), (NESTED, True)])
+async def test_a_child_has_subagents_of_its_own_only_where_the_call_names_them(
+    busy: Bench, tmp_path: Path, asked: dict[str, Any], nested: bool
+) -> None:
+    model = by_task(tmp_path, parent=[[delegate("child", **asked)], [say("ok")]], child=[[say("done")]])
+    (child,) = await children_of(busy.store, await run(busy, model=model))
+    (started,) = [e.event for e in await busy.events(child.id) if isinstance(e.event, RunStarted)]
+    assert ("call_subagent" in started.tools, "read_file" in started.tools) == (nested, True)
 
 
 @pytest.mark.requirement("P-04")

@@ -46,6 +46,7 @@ class Watched:
 
 
 def configure(folder: Path, **servers: Any) -> Path:
+    folder.mkdir(exist_ok=True)
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}))
     return file
@@ -113,6 +114,18 @@ async def test_a_run_calls_a_servers_tools_and_reports_what_is_missing(redis_url
         assert "done babbling" not in said
         trusting = await bench.run(model=model, approval_mode="ask")
         assert "done babbling" in await answers(bench, trusting)
+
+
+@pytest.mark.requirement("S000-010")
+async def test_either_setting_names_the_file_and_the_shorter_one_wins(redis_url: str, tmp_path: Path) -> None:
+    long, short = (configure(folder, **{folder.name: raw()}) for folder in (tmp_path / "long", tmp_path / "short"))
+    model = script(tmp_path, [say("Nothing to do.")])
+    for named, server in ((None, "long"), (short, "short")):
+        tools = {"mcp_config_path": long, "mcp_connect_seconds": 60}
+        async with worker(redis_url, tmp_path, mcp_config=named, tools=tools) as bench:
+            result = await bench.run(model=model)
+            (started,) = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, RunStarted)]
+        assert {tool.split("__")[1] for tool in started.tools if tool.startswith("mcp__")} == {server}
 
 
 @pytest.mark.requirement("P-17")
