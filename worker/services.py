@@ -173,7 +173,7 @@ def _touch(path: Path) -> None:
     """A sign of life for health checks that cost nothing: this loop turns, and Redis answers."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch()
+        path.touch(mode=0o600)
 
 
 @asynccontextmanager
