@@ -78,7 +78,7 @@ class Commands(click.Group):
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", type=click.Path(path_type=Path), help="Read settings from this deputize.toml.")
-@click.version_option(package_name="deputize", message="%(prog)s %(version)s")
+@click.version_option(None, "-V", "--version", package_name="deputize", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, config: Path | None) -> None:
     """Delegate tasks to tool agents that run in parallel on a pool of workers.

@@ -22,6 +22,7 @@ AT_ONCE = 100
 """Streams open at the same time; the ends of the others are still found, only later."""
 SECOND_PRESS_SECONDS = 2.0
 CANCELLED_SECONDS = 30.0
+SHOWN_CHANGES = 50
 
 
 @dataclass(slots=True)
@@ -180,7 +181,10 @@ def print_result(result: ToolAgentResult, *, json: bool) -> None:
         output.json_line(result.to_json())
         return
     output.block(result.summary)
-    for changed in result.file_changes:
+    for changed in result.file_changes[:SHOWN_CHANGES]:
         output.line(f"  {words.change(changed)}", err=True)
+    if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
+        output.line(f"  and {more} more: deputize show {result.delegation_id}", err=True)
     for error in result.errors:
-        output.line(f"  error: {error}", err=True)
+        if error not in result.summary:  # said once is enough
+            output.line(f"  error: {error}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
 from orchestrator.cli.before import asks_a_model, note_before_work
 from orchestrator.cli.exits import Exit
@@ -121,6 +121,8 @@ async def _detached(settings: Settings, request: DelegationRequest, as_json: boo
 
 
 async def _attended(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
+    from shared.delegation import DirectoryWorkspace
+
     async with reach(settings, workers=1, needs_model=asks_a_model([request], settings)) as service:
         await note_before_work(service, [request], _note)
         delegation = await _created(service.client, request)
@@ -132,6 +134,11 @@ async def _attended(settings: Settings, request: DelegationRequest, wait: float 
             attended = await Attention(service, shown, wait).all([delegation])
         for result in attended.results.values():
             print_result(result, json=as_json)
+            if result.file_changes and isinstance(request.workspace, DirectoryWorkspace):
+                folder = Path(request.workspace.path)
+                _note(
+                    f"  {folder} itself is unchanged; to take this over: {words.taking_over(settings, result, folder)}"
+                )
     return attended.code
 
 

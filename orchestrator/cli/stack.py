@@ -60,6 +60,7 @@ def up(
         output.line(f"Model    {_model(settings)}")
         output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
 
+    output.line("starting Redis, the API and the workers…", err=True)
     run_foreground(settings, Wanted(workers, concurrency, flower), say)
     return Exit.SUCCEEDED
 

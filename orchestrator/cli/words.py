@@ -68,6 +68,15 @@ def command(settings: Settings, *arguments: str) -> str:
     return f"{home}{shlex.quote(program)} {shlex.join(arguments)}"
 
 
+def taking_over(settings: Settings, result: ToolAgentResult, folder: Path) -> str:
+    """The command that makes a run's changes in the directory of which it had a copy."""
+    patch = command(settings, "show", result.delegation_id, "--patch")
+    top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    # Inside a repository `git apply` counts paths from its top, and passes over others without a word.
+    below = [] if top == folder else [f"--directory={folder.relative_to(top)}"]
+    return f"{patch} | {shlex.join(['git', '-C', str(top), 'apply', *below])}"
+
+
 def cut(text: str, width: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,52 @@
+"""What `deputize run` says when the work is done: once, not at any length, and how to take it over."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shared.delegation import TerminationReason
+from tests.orchestrator.command_line import environment
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.test_cli_run import run
+
+PATCH = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"
+
+
+@pytest.mark.parametrize("folder", ["plain", "repository", "repository/be low"])
+async def test_the_command_that_takes_the_changes_over_does_it(
+    url: str, service: FakeService, tmp_path: Path, folder: str
+) -> None:
+    work = tmp_path / folder
+    work.mkdir(parents=True)
+    work.joinpath("a.txt").write_text("old\n")
+    if "repository" in folder:
+        subprocess.run(["git", "init", "-q", tmp_path / "repository"], check=True)
+
+    def finish(id: str) -> None:
+        service.patches[id] = PATCH
+        service.finish(id, summary="Done.", file_changes=[{"path": "a.txt", "change": "modified"}])
+
+    done = await run(url, service, "x", "--workspace", str(work), then=finish)
+    said, _, command = done.err.splitlines()[-1].partition("; to take this over: ")
+    assert said == f"  {work} itself is unchanged"
+    variables = environment(DEPUTIZE_URL=url)
+    await asyncio.to_thread(subprocess.run, ["bash", "-c", command], env=variables, check=True, cwd="/")
+    assert work.joinpath("a.txt").read_text() == "new\n"
+
+
+async def test_an_error_is_said_once_and_many_changes_are_counted(url: str, service: FakeService) -> None:
+    changes = [{"path": f"{number}.txt", "change": "created"} for number in range(60)]
+
+    def finish(id: str) -> None:
+        said = {"summary": "It ended: the model is away.", "errors": ["the model is away", "another"]}
+        service.finish(id, TerminationReason.ERROR, file_changes=changes, **said)
+
+    done = await run(url, service, "x", then=finish)
+    assert done.err.count("the model is away") == 0
+    assert done.err.count("error: another") == 1
+    assert done.err.count("  created ") == 50
+    assert f"  and 10 more: deputize show {next(iter(service.runs))}" in done.err
