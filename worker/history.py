@@ -16,6 +16,8 @@ from worker.tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
 """Kept between two conversations of one run: what stands before it is over (P-21)."""
+PROBLEMS = b',"problems":'
+"""The last key of a kept reply: which of its calls could not be read, and why. Endpoints refuse keys of ours."""
 
 
 class History:
@@ -23,7 +25,10 @@ class History:
 
     def __init__(self, kept: Sequence[bytes] = (), on_append: Callable[[bytes], None] = lambda entry: None) -> None:
         over = max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1)
-        self.messages: list[bytes] = list(kept[over + 1 :])
+        present = [_told_apart(entry) for entry in kept[over + 1 :]]
+        self.messages: list[bytes] = [message for message, _ in present]
+        self._problems = present[-1][1] if present else {}
+        """Of the last message's calls, by their ids."""
         self._on_append = on_append
 
     @property
@@ -43,7 +48,10 @@ class History:
 
     def add(self, reply: Reply) -> None:
         """Adds the model's reply as it came: text, thinking with its signature, and calls."""
-        self._append(_encoded({"role": "assistant", "content": reply.content}))
+        self._problems = {call.id: call.problem for call in reply.calls if call.problem}
+        message = _encoded({"role": "assistant", "content": reply.content})
+        self.messages.append(message)
+        self._on_append(message[:-1] + PROBLEMS + to_json(self._problems) + b"}" if self._problems else message)
 
     def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
         """Adds one answer a call, in the order of asking, in one message; ``note`` follows them in our own words."""
@@ -66,7 +74,7 @@ class History:
                 block["id"],
                 block["name"],
                 block["input"] if isinstance(block["input"], dict) else {},
-                block.get("problem"),  # kept by ``XmlCalls`` alone
+                self._problems.get(block["id"]),
             )
             for block in last["content"]
             if block["type"] == "tool_use"
@@ -84,6 +92,13 @@ class History:
 def user_message(text: str) -> bytes:
     """A message of ours, encoded."""
     return _encoded({"role": "user", "content": [{"type": "text", "text": text}]})
+
+
+def _told_apart(kept: bytes) -> tuple[bytes, dict[str, str]]:
+    """A kept entry as the message that was sent, byte by byte, and the problems of its calls."""
+    message, found, _ = kept.rpartition(PROBLEMS)
+    problems: dict[str, str] = json.loads(kept).get("problems", {}) if found else {}
+    return (message + b"}", problems) if problems else (kept, {})
 
 
 def _encoded(message: dict[str, Any]) -> bytes:

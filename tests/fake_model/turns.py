@@ -79,6 +79,7 @@ class Turn:
     """One reply. A tool_use block may say ``raw`` instead of ``input``: its JSON text, sent as it is.
 
     ``delay`` is the seconds before the answer, ``pace`` those between two events, ``pieces`` the deltas a block.
+    ``calls_anyway``: its calls are made where ``tool_choice`` forbids them, too.
     """
 
     blocks: Sequence[dict[str, Any]] = ()
@@ -88,6 +89,7 @@ class Turn:
     pace: float = 0.0
     pieces: int = 4
     faults: Sequence[Fault] = ()
+    calls_anyway: bool = False
 
     @property
     def stop_reason(self) -> str:
@@ -96,6 +98,8 @@ class Turn:
 
     def without_calls(self) -> Turn:
         """What is said where ``tool_choice`` forbids tools."""
+        if self.calls_anyway:
+            return self
         words = [block for block in self.blocks if block["type"] != "tool_use"]
         return replace(self, blocks=words or [text("Words only.")])
 

@@ -53,6 +53,24 @@ def test_the_calls_of_an_unanswered_reply_are_found_again_after_a_crash() -> Non
     assert History(kept).unanswered(3) == []
 
 
+def test_a_call_that_could_not_be_read_is_still_unreadable_after_a_crash_and_what_is_sent_stays_as_it_was() -> None:
+    kept: list[bytes] = []
+    history = History(on_append=kept.append)
+    history.ask("task")
+    arguments = {"a": 1, "problems": {"c2": "of the model's own"}, "text": ',"problems":{}}'}
+    history.add(reply(Call("c1", "read_file", {}, "not valid JSON: {"), Call("c2", "bash", arguments)))
+    again = History(kept)
+    assert [call.problem for call in again.unanswered(1)] == ["not valid JSON: {", None]
+    assert again.unanswered(1) == history.unanswered(1)
+    assert again.messages == history.messages
+    assert set(json.loads(again.messages[-1])) == {"role", "content"}
+    history.answer([(call, ToolResult(content="done")) for call in history.unanswered(1)])
+    history.add(reply(Call("c1", "bash", arguments)))
+    again = History(kept)
+    assert [call.problem for call in again.unanswered(2)] == [None]
+    assert (again.messages, again.unanswered(2)) == (history.messages, history.unanswered(2))
+
+
 def test_what_was_appended_is_never_changed() -> None:
     history = History()
     history.ask("one")

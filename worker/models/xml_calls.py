@@ -149,13 +149,16 @@ def _understood(reply: Reply, prompt: Prompt) -> Reply:
         text=said.words,
         calls=[
             *reply.calls,
-            *(Call(block["id"], block["name"], block["input"], block.get("problem")) for block in blocks),
+            *(
+                Call(block["id"], call.name, call.params, call.problem)
+                for call, block in zip(said.calls, blocks, strict=True)
+            ),
         ],
     )
 
 
 def _block(call: ToolCall) -> dict[str, Any]:
-    """The call as the history keeps it; what it was warned of and what is wrong with it survives a crash there."""
+    """The call as the history keeps it; what it was warned of survives a crash there."""
     block: dict[str, Any] = {
         "type": "tool_use",
         "id": new_id("toolu"),
@@ -165,7 +168,7 @@ def _block(call: ToolCall) -> dict[str, Any]:
     }
     if call.warnings:
         block["warnings"] = [*call.warnings]
-    return block | ({"problem": call.problem} if call.problem else {})
+    return block
 
 
 def _sent(message: bytes, calls: Mapping[str, dict[str, Any]]) -> _Sent:

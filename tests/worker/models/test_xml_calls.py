@@ -106,10 +106,11 @@ async def test_a_cut_call_is_answered_and_not_carried_out() -> None:
 
 
 async def test_what_is_wrong_with_a_call_survives_a_crash() -> None:
-    history = History()
+    kept: list[bytes] = []
+    history = History(on_append=kept.append)
     history.ask("hello")
     history.add(await reply_of(saying(f"{CALL}\n{CUT}"), "hello"))
-    whole, cut = History(history.messages).unanswered(1)
+    whole, cut = History(kept).unanswered(1)
     assert (whole.arguments, whole.problem) == ({"path": "a ]]> b"}, None)
     assert "is missing" in (cut.problem or "")
 
