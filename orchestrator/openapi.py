@@ -27,8 +27,20 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     for model in (*BODIES, Problem):
         _add(schemas, model.__name__, model)
     _add(schemas, "Event", _events())
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            _without_object_default(field)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
+
+
+def _without_object_default(field: dict[str, Any]) -> None:
+    """Generators of clients cannot give an object as a default, and leave out every operation that has one.
+
+    Nothing is lost: what is left out of the object has its own default in the object's schema.
+    """
+    if isinstance(field.get("default"), dict):
+        del field["default"]
 
 
 def _add(schemas: dict[str, Any], name: str, type: Any) -> None:

@@ -14,6 +14,9 @@ from shared.events import Envelope, RunQueued
 from shared.keys import EVENTS
 from shared.wire import now
 
+LISTED_CHARACTERS = 2000
+"""So much of each text of a request stands in a list; the delegation itself has all of it."""
+
 
 def not_found(id: str) -> NotFound:
     return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
@@ -60,3 +63,15 @@ def matches(found: Delegation, status: Status | None, session: str | None, label
         and (session is None or found.request.session_id == session)
         and labels.items() <= found.request.labels.items()
     )
+
+
+def brief(found: Delegation) -> Delegation:
+    """A delegation as lists show it: a page of whole ones could be a gigabyte."""
+    asked = found.request
+    short = {name: _cut(getattr(asked, name)) for name in ("task", "context", "expected_outcome")}
+    result = found.result and found.result.model_copy(update={"details": _cut(found.result.details)})
+    return found.model_copy(update={"request": asked.model_copy(update=short), "result": result})
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LISTED_CHARACTERS else text[: LISTED_CHARACTERS - 1] + "…"

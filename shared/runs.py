@@ -33,12 +33,14 @@ from shared.keys import (
     ledger_key,
     record_key,
 )
-from shared.record import acceptance, matches, not_found, resource
+from shared.record import acceptance, brief, matches, not_found, resource
 from shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 PAGE = 200
 """So many entries of the index are read at a time."""
+LOOKED_THROUGH = 50
+"""So many whole records are."""
 
 ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED = (
     Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled")
@@ -138,15 +140,18 @@ class RunStore:
     async def list(
         self, *, status: Status | None, session: str | None, labels: Mapping[str, str], limit: int, cursor: str | None
     ) -> Page:
-        """Newest first. The cursor is the last id of the page before."""
+        """Newest first, long texts cut. The cursor is the last id of the page before."""
         items: list[Delegation] = []
         top = f"({cursor}" if cursor else "+"
+        some_match = status is not None or session is not None or bool(labels)
         while len(items) <= limit:
-            ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, PAGE)
+            # A record may have megabytes: never more of them at a time than are needed, or looked through.
+            count = LOOKED_THROUGH if some_match else min(LOOKED_THROUGH, limit + 1 - len(items))
+            ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, count)
             if not ids:
                 break
             top = f"({ids[-1]}"
-            items += [found for found in await self.many(ids) if matches(found, status, session, labels)]
+            items += [brief(found) for found in await self.many(ids) if matches(found, status, session, labels)]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
 

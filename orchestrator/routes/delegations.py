@@ -31,8 +31,6 @@ from shared.wire import Request, Wire
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
-LISTED_CHARACTERS = 2000
-"""So much of each text of a request stands in a list; the delegation itself has all of it."""
 CURSOR = re.compile(r"dlg_[0-9a-z]{26}")
 
 router = APIRouter(prefix="/v1", tags=["delegations"])
@@ -172,19 +170,7 @@ async def list_delegations(service: Service, wanted: Annotated[Filter, Query()])
         limit=wanted.limit,
         cursor=wanted.cursor,
     )
-    return PageOf(items=[_brief(item) for item in page.items], next_cursor=page.next_cursor)
-
-
-def _brief(item: Delegation) -> Delegation:
-    """A delegation as lists show it: a page of whole ones could be a gigabyte."""
-    asked = item.request
-    short = {name: _cut(getattr(asked, name)) for name in ("task", "context", "expected_outcome")}
-    result = item.result and item.result.model_copy(update={"details": _cut(item.result.details)})
-    return item.model_copy(update={"request": asked.model_copy(update=short), "result": result})
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LISTED_CHARACTERS else text[: LISTED_CHARACTERS - 1] + "…"
+    return PageOf(items=page.items, next_cursor=page.next_cursor)
 
 
 @router.get("/delegations/{id}", responses=refusals(404, 422))

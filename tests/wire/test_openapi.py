@@ -103,3 +103,15 @@ def _properties(document: dict[str, Any], name: str, value: dict[str, Any]) -> s
     if mapping := schema.get("discriminator", {}).get("mapping"):
         return _properties(document, mapping[value["type"]].rsplit("/", 1)[-1], value)
     return set(schema["properties"])
+
+
+def test_no_default_is_an_object(document: dict[str, Any]) -> None:
+    """Generators leave out an operation that has one: no client could hand over work."""
+
+    def defaults(part: Any) -> Iterator[Any]:
+        if isinstance(part, dict):
+            yield part.get("default")
+        for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            yield from defaults(inner)
+
+    assert [default for default in defaults(document["components"]) if isinstance(default, dict)] == []
