@@ -118,6 +118,13 @@ def git_folder(path: str) -> str | None:
     return "/".join(names[: names.index(".git") + 1]) if ".git" in names else None
 
 
+def _is_refreshed(path: str, old: Seen | None, new: Seen | None) -> bool:
+    """Whether this is what ``git status`` writes when it only looks: git's index, and the times of its folders."""
+    if old is None or new is None or (folder := git_folder(path)) is None:
+        return False
+    return path == f"{folder}/index" or (modes.S_ISDIR(old.mode) and modes.S_ISDIR(new.mode))
+
+
 def content_of(root: int, path: str, seen: Seen, max_bytes: int) -> bytes | None:
     """A file's bytes or a link's target; None where it is gone, unreadable or larger than ``max_bytes``."""
     with suppress(OSError):
@@ -231,7 +238,8 @@ class Manifest:
 
     def _differing(self) -> set[str]:
         paths = self._start.keys() | self.now.keys()
-        return {path for path in paths if self._start.get(path) != self.now.get(path)}
+        differing = {path for path in paths if self._start.get(path) != self.now.get(path)}
+        return {path for path in differing if not _is_refreshed(path, self._start.get(path), self.now.get(path))}
 
     def _compare(self, path: str, allowance: Allowance) -> Difference:
         old, new = self.base.get(path), self.now.get(path)
