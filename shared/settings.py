@@ -54,6 +54,11 @@ class Settings(BaseModel):
     """Where no token is set: true lets every user and program of this machine in, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
+    model_retry_seconds: float = Field(default=300, ge=0)
+    """How long a run bears that the model's endpoint fails in a passing way (429, 5xx, cut streams, no connection).
+
+    From the first failure of a turn on, and never longer than the run's own time; 0 asks once.
+    """
     scripts: Path | None = None
     """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""
     context_tokens: int | None = Field(default=None, ge=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -33,8 +34,16 @@ class Asking:
         ``counted``: the turn is one of the limit's. ``aloud``: people see the words as they come. Raises
         ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``. The caller spends the reply's usage.
         """
-        allowance = self.meter.output_allowance(await self.bound.counted(prompt), prompt.max_output_tokens)
-        async with aclosing(self.model.reply(replace(prompt, max_output_tokens=allowance))) as parts:
+        tokens = await self.bound.counted(prompt)
+        while True:
+            allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
+            allowed = replace(prompt, max_output_tokens=allowance)
+            if reply := await self._stream(allowed, tokens, turn, counted=counted, aloud=aloud):
+                return reply
+
+    async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, aloud: bool) -> Reply | None:
+        """None where failed tries have used up so much that the prompt must be asked with a smaller allowance."""
+        async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
                     case Begun(usage):
@@ -47,6 +56,9 @@ class Asking:
                     case Retrying(error, delay, wasted):
                         self.meter.spend(wasted, wasted=True)
                         self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
+                        if self.meter.output_allowance(tokens, prompt.max_output_tokens) < prompt.max_output_tokens:
+                            await asyncio.sleep(delay)
+                            return None
                     case Reply():
                         return part
                     case _:

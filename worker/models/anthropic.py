@@ -19,7 +19,7 @@ from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from worker.models.endpoint import Access, Endpoint, endpoint
 from worker.models.prices import price_of
-from worker.models.retry import Failure, Patience, refused, sentence, silence
+from worker.models.retry import Failure, Outage, Patience, refused, sentence, silence
 from worker.models.stream import EventDecoder
 from worker.models.windows import window_of
 from worker.trust import trust_store
@@ -46,7 +46,7 @@ class AnthropicModel:
     def open(cls, name: str, settings: Settings) -> Self:
         """The model of that name at the endpoint the settings say. Slow the first time, so open it in a thread."""
         trust_store()
-        return cls(name, settings.model_endpoint)
+        return cls(name, settings.model_endpoint, Patience(seconds=settings.model_retry_seconds))
 
     @property
     def name(self) -> str:
@@ -62,12 +62,14 @@ class AnthropicModel:
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """Deltas in order, then exactly one Reply. Passing failures are retried inside, each one a Retrying.
 
-        Raises ModelUnavailable when trying again is of no use. Closing the iterator, or cancelling the task that
-        reads it, closes the HTTP stream at once.
+        Raises ModelUnavailable when trying again is of no use, or was of none for too long. Closing the iterator, or
+        cancelling the task that reads it, closes the HTTP stream at once.
         """
         there = self._endpoint()
         body = self._body(prompt)
-        for tries_made in range(1, self._patience.tries + 1):
+        outage = Outage(self._patience)
+        while True:
+            outage.begin_try()
             assembly = Assembly(self.price())
             failure: Failure | None = None
             try:
@@ -88,11 +90,10 @@ class AnthropicModel:
                 yield assembly.finish()
                 return
             failure = failure or Failure("the stream was cut before the message's end", passing=True)
-            if failure.too_long:
-                raise ContextFull(self._last_words(failure, tries_made, there.url))
-            if not failure.passing or tries_made == self._patience.tries:
-                raise ModelUnavailable(self._last_words(failure, tries_made, there.url))
-            delay = self._patience.delay(tries_made, failure.retry_after)
+            delay = outage.next_delay(failure, replied=assembly.begun)
+            if delay is None:
+                kind = ContextFull if failure.too_long else ModelUnavailable
+                raise kind(self._last_words(failure, outage, there.url))
             yield Retrying(self._access.masked(str(failure)), delay, assembly.usage)
             await asyncio.sleep(delay)
 
@@ -118,13 +119,15 @@ class AnthropicModel:
             case _:  # from the SDK only credentials come here: profiles and identity tokens are its business
                 return Failure(f"no credentials for {url}: {error}", passing=False)
 
-    def _last_words(self, failure: Failure, tries_made: int, url: str) -> str:
+    def _last_words(self, failure: Failure, outage: Outage, url: str) -> str:
         said = self._access.masked(str(failure))
         if not failure.passing:
             return f"model {self._name} cannot be used: {said}"
         return (
-            f"model {self._name} at {url} did not answer after {tries_made} tries; the last one: {sentence(said)} "
-            "Check that the endpoint is up and ANTHROPIC_BASE_URL is right, or try again later."
+            f"model {self._name} at {url} did not answer for {outage.lasted:.0f} s, after {outage.tries} "
+            f"{'try' if outage.tries == 1 else 'tries'}; the last one: {sentence(said)} Check that the endpoint is up "
+            "and ANTHROPIC_BASE_URL is right, or try again later. DEPUTIZE_MODEL_RETRY_SECONDS "
+            f"({self._patience.seconds:g}) says how long failures are borne."
         )
 
     def _body(self, prompt: Prompt) -> bytes:

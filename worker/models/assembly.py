@@ -38,7 +38,7 @@ class Assembly:
         self._price = price
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int] = {}
-        self._begun = False
+        self.begun = False
         self._stop_reason = ""
         self.done = False
         self.failure: Failure | None = None
@@ -61,8 +61,8 @@ class Assembly:
         except Failure as failure:
             self.failure = failure
         begun: list[Part] = []
-        if self._counts and not self._begun:
-            self._begun = True
+        if self._counts and not self.begun:
+            self.begun = True
             begun.append(Begun(self.usage))
         return begun + [kind("".join(texts)) for kind, texts in shown]
 

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +35,18 @@ SPEND_LIMIT = "enforced_spend_limit_reached"
 class Patience:
     """How long failures are borne. All times are in seconds."""
 
-    tries: int = 6
-    """How often one turn is asked in all."""
+    seconds: float = 300
+    """How long the failures of one turn may last, from the first of them; 0 asks once.
+
+    Time in which the endpoint was replying does not count, so that a long reply that is cut can be asked for again.
+    """
+    tries: int | None = None
+    """How often one turn is asked at most. None: as often as the time allows."""
     first_delay: float = 0.5
     """Doubled at each further try, when the endpoint does not say how long to wait."""
     longest_delay: float = 30
-    longest_wait: float = 60
-    """Cap on what a Retry-After may ask for."""
+    longest_wait: float = 300
+    """Cap on what a Retry-After may ask for. The time that is left for failures is another."""
     read_timeout: float = 120
     """A stream that is silent for so long has stalled."""
     connect_timeout: float = 10
@@ -50,7 +55,8 @@ class Patience:
         """Seconds until the next try. Jittered, so that a fleet that failed together does not come back together."""
         if asked is not None:
             return min(asked * random.uniform(1, 1.1), self.longest_wait)  # noqa: S311 - no secret
-        return min(self.first_delay * 2 ** (tries_made - 1), self.longest_delay) * random.uniform(0.5, 1)  # noqa: S311
+        doubled = self.first_delay * 2 ** min(tries_made - 1, 60)  # a float ends at 2 ** 1023
+        return min(doubled, self.longest_delay) * random.uniform(0.5, 1)  # noqa: S311
 
 
 class Failure(Exception):
@@ -66,6 +72,36 @@ class Failure(Exception):
         self.passing = passing
         self.too_long = too_long
         self.retry_after = retry_after
+
+
+class Outage:
+    """The failures of one turn so far: when to try again, and when to give up. All times are in seconds."""
+
+    def __init__(self, patience: Patience, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience = patience
+        self._clock = clock
+        self._begun = clock()
+        self.tries = 0
+        self.lasted = 0.0
+        """From the first failure, without the time in which the endpoint was replying."""
+
+    def begin_try(self) -> None:
+        self._begun = self._clock()
+
+    def next_delay(self, failure: Failure, *, replied: bool) -> float | None:
+        """Returns when to try again after this failure; None where that is of no use, or the time for it is over.
+
+        ``replied`` says whether the try that failed had got the beginning of a reply.
+        """
+        if self.tries and not replied:
+            self.lasted += self._clock() - self._begun
+        self.tries += 1
+        left = self._patience.seconds - self.lasted
+        if failure.too_long or not failure.passing or left <= 0 or self.tries == self._patience.tries:
+            return None
+        delay = min(self._patience.delay(self.tries, failure.retry_after), left)
+        self.lasted += delay
+        return delay
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes, model: str, url: str) -> Failure:

@@ -14,7 +14,7 @@ from worker.models.base import Begun, Model, Part, Prompt, Reply, Retrying, Tool
 from worker.models.retry import Patience
 
 MANY = "words " * 200
-IMPATIENT = Patience(first_delay=0.001, longest_delay=0.01)
+IMPATIENT = Patience(tries=6, first_delay=0.001, longest_delay=0.01)
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 

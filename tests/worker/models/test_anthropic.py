@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from shared.delegation import Usage
 from shared.errors import ContextFull, ModelUnavailable
+from shared.settings import Settings
 from tests.fake_model import (
     FakeModel,
     Fault,
@@ -117,6 +118,32 @@ def test_delays_grow_up_to_a_roof() -> None:
     for roof, some in zip([1, 2, 4, 4, 4], delays, strict=True):
         assert all(roof / 2 <= delay <= roof for delay in some)
         assert len(set(some)) > 1
+
+
+async def test_an_endpoint_may_fail_for_as_long_as_the_setting_says(fake: FakeModel) -> None:
+    """Not for a number of tries: fifteen bad seconds must not end what was paid for."""
+    faults = [refuse(529), refuse(500), refuse(429), cut(), reset(), overload()] * 4
+    fake.script("", [Turn([text(MANY)], faults=faults)])
+    patience = Patience(seconds=300, first_delay=0.001, longest_delay=0.002)
+    parts = await parts_of(model_of(fake, patience), "hello")
+    assert len(retries(parts)) == len(faults)
+    assert isinstance(parts[-1], Reply)
+    assert parts[-1].text == MANY
+
+
+@pytest.mark.parametrize("seconds", [0, 0.05])
+async def test_when_that_time_is_over_the_setting_is_named(fake: FakeModel, seconds: float) -> None:
+    fake.script("", [Turn([text("x")], faults=[refuse(529)] * 500)])
+    settings = Settings.load(
+        environ={
+            "ANTHROPIC_API_KEY": fake.key,
+            "ANTHROPIC_BASE_URL": fake.url,
+            "DEPUTIZE_MODEL_RETRY_SECONDS": str(seconds),
+        }
+    )
+    with pytest.raises(ModelUnavailable, match=rf"DEPUTIZE_MODEL_RETRY_SECONDS \({seconds:g}\)"):
+        await parts_of(AnthropicModel.open("m", settings), "hello")
+    assert len(fake.journal) == (2 if seconds else 1)
 
 
 # What goes wrong for good
