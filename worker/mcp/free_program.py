@@ -1,7 +1,7 @@
 """A server outside of the sandbox, as the operator's configuration asks: a program like any other, but never an orphan.
 
-It dies with this worker, even if that is killed; its own children lose their pipes then. What its group still has when
-it is ended is killed with it.
+It dies with this worker, even if that is killed, and so does whatever it has started: a supervisor of its own sees to
+that. What it still has when it ends is killed at once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from shared.errors import Misconfigured
-from worker.sandbox import environment
+from worker.mcp import supervisor
 from worker.sandbox.stdin import Stdin
 
 _CHUNK = 256 * 1024
@@ -26,9 +27,10 @@ Sink = Callable[[bytes], None]
 
 
 class FreeProgram:
-    """Start it only from the loop's thread: the kernel kills the program when that thread ends.
+    """Start it only from the loop's thread: the kernel has the program killed when that thread ends.
 
-    Raises ``Misconfigured`` where the program cannot be started.
+    Where the program cannot be started, it says so on stderr and ends. Raises ``Misconfigured`` where not even that
+    is possible.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, on_stdout: Sink, on_stderr: Sink) -> None:
@@ -36,20 +38,7 @@ class FreeProgram:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.reaped: list[str] = []
         self._name = argv[0]
-        dying_with_us = [str(environment.tool("setpriv")), "--pdeathsig", "KILL", "--"]
-        try:
-            self._process = subprocess.Popen(
-                [*dying_with_us, *argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env=dict(env),
-                cwd=cwd,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise Misconfigured(f"it cannot be started: {error}") from None
+        self._process = _supervised(supervisor.described(argv, env, cwd))
         pipes = [pipe for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if pipe]
         fd, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
         for pipe in pipes:
@@ -81,23 +70,24 @@ class FreeProgram:
         self._loop.call_later(seconds, self._go_on)
 
     async def end(self) -> None:
-        """Ends the program with its whole group: asked first, then killed. Returns when the program is gone."""
-        for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PATIENCE)):
+        """Ends the program with all that it has started: asked first, then killed. Returns when all of it is gone."""
+        stages = (signal.SIGTERM, _GRACE), (supervisor.END_ALL, _PATIENCE), (signal.SIGKILL, _PATIENCE)
+        for number, seconds in stages:
             if self.ended.done():
                 break
-            if number == signal.SIGKILL:
+            if number == supervisor.END_ALL:
                 self.reaped.append(self._name)
-            self._signal(number)
+            self._tell_supervisor(number)
             await asyncio.wait([self.ended], timeout=seconds)
 
     def kill(self) -> None:
-        """Ends the program and its group at once."""
+        """Ends the program and all that it has started at once; ``ended`` follows within milliseconds."""
         if not self.ended.done():
-            self._signal(signal.SIGKILL)
+            self._tell_supervisor(supervisor.END_ALL)
 
-    def _signal(self, number: int) -> None:
+    def _tell_supervisor(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+            signal.pidfd_send_signal(self._pidfd, number)
 
     def _go_on(self) -> None:
         if not self.ended.done():
@@ -119,7 +109,6 @@ class FreeProgram:
         """The program is gone; what it left in the pipes is read, whoever else may still hold them."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        self._signal(signal.SIGKILL)  # before the wait: until then the group's number cannot be another's
         self._process.wait()
         self._stdin.drop()
         for fd in self._sinks:
@@ -130,3 +119,26 @@ class FreeProgram:
             os.close(fd)
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
+
+
+def _supervised(description: bytes) -> subprocess.Popen[bytes]:
+    """The supervisor's process. Its environment is empty: a variable for the server could change what it does."""
+    fd = os.memfd_create("server")
+    try:
+        os.write(fd, description)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__, str(fd)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env={},
+            cwd="/",
+            pass_fds=[fd],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Misconfigured(f"it cannot be started: {error.strerror}") from None
+    finally:
+        os.close(fd)

@@ -316,6 +316,34 @@ async def test_a_server_outside_the_sandbox_is_the_operators_decision(bare_desk:
     assert started() == set()
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_what_a_server_outside_has_detached_ends_with_it(bare_desk: Toolbench, dies: bool) -> None:
+    async with opened(bare_desk, {"raw": raw(sandbox=False)}) as found:
+        await found.call("mcp__raw__leave_a_child")
+        await until(lambda: {b"sleep\x002000\x00", b"sleep\x003000\x00"} <= {_command(pid) for pid in started()})
+        if dies:
+            (server,) = [pid for pid in started() if b"raw.py" in _command(pid)]
+            os.kill(server, signal.SIGKILL)
+            await until(lambda: started() == set())
+    assert started() == set()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"cwd": "no/such"}, "it cannot be started: its working directory: No such file or directory"),
+        ({"command": "{root}/no-such-program"}, "it cannot be started: no-such-program: No such file or directory"),
+    ],
+)
+async def test_outside_what_cannot_be_started_is_named_without_our_paths(
+    bare_desk: Toolbench, entry: dict[str, str], said: str
+) -> None:
+    written = {name: text.format(root=bare_desk.root) for name, text in entry.items()}
+    async with opened(bare_desk, {"raw": raw(sandbox=False, **written)}) as found:
+        assert said in found.warnings[0]
+        assert str(bare_desk.root) not in found.warnings[0]
+
+
 async def test_outside_too_a_server_that_does_not_end_is_killed_with_its_group(bare_desk: Toolbench) -> None:
     script = 'trap "" TERM; sleep 1000 & echo started >&2; wait; sleep 1000'
     entry = {"command": "sh", "args": ["-c", script], "sandbox": False}
@@ -327,7 +355,7 @@ async def test_outside_too_a_server_that_does_not_end_is_killed_with_its_group(b
 
 @pytest.mark.usefixtures("desk")
 def test_no_server_outlives_a_killed_worker(tmp_path: Path) -> None:
-    """Neither inside of the sandbox nor outside; children of the one outside are their own masters."""
+    """Neither inside of the sandbox nor outside, nor what they have started and detached."""
     command = [sys.executable, "-m", "tests.worker.mcp.holding", str(tmp_path / "worker")]
     (tmp_path / "worker").mkdir()
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
@@ -335,11 +363,9 @@ def test_no_server_outlives_a_killed_worker(tmp_path: Path) -> None:
             assert worker.stdout is not None
             assert worker.stdout.readline() == b"ready\n"
             assert len([pid for pid in started() if b"raw.py" in _command(pid)]) >= 2
+            until_sync(lambda: [_command(pid) for pid in started()].count(b"sleep\x002000\x00") == 2)
         finally:
             worker.kill()
-    until_sync(lambda: [_command(pid) for pid in started()] == [b"sleep\x001000\x00"])
-    (left,) = started()
-    os.kill(left, signal.SIGKILL)
     until_sync(lambda: started() == set())
 
 

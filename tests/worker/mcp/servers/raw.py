@@ -86,7 +86,7 @@ def call(token, name, arguments):
             send(method="notifications/progress", params={"progressToken": token, "progress": number})
         return text("ticked")
     if name == "leave a child":
-        os.system("sleep 1000 >/dev/null 2>&1 &")
+        os.system("(sleep 1000 & setsid sleep 2000 & setsid sh -c 'trap \"\" TERM; sleep 3000; :' &) >/dev/null 2>&1")
         return text("left")
     return None
 
