@@ -27,6 +27,7 @@ from orchestrator.home import (
     KEEPER_LOCK,
     USERS_LOCK,
     StackInfo,
+    holder,
     is_full,
     no_space,
     opened,
@@ -210,7 +211,8 @@ def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
         with opened(settings.home / KEEPER_LOCK, "ab") as lock:
             if not try_lock(lock, fcntl.LOCK_EX):
                 there = read_info(settings.home)
-                where = f" at {there.url}" if there else ""
+                pid = holder(settings.home)
+                where = f" at {there.url}" if there else f" (process {pid})" if pid else ""
                 raise Misconfigured(
                     f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME"
                 )

@@ -43,6 +43,8 @@ from shared.settings import Settings
 
 STALLED_SECONDS = 60.0
 """A start that gets no further for so long is given up."""
+LONGEST = 10
+"""So many times as long it may take in all: what is started again and again writes logs for ever, too."""
 QUIET_SECONDS = 3.0
 """A start that takes no longer needs no words."""
 OUTDATED_SECONDS = 30.0
@@ -179,7 +181,7 @@ class _Waiting:
         if stage is not None:
             if waited > FULL_SECONDS and is_full(self._home):
                 raise Unavailable(no_space(self._home))
-            if self._progress.look(stage) > self._stalled:
+            if self._progress.look(stage) > self._stalled or waited > LONGEST * self._stalled:
                 raise Unavailable(self._given_up(stage))
             if self._tell and waited > QUIET_SECONDS and stage.waits_for != self._said:
                 self._said = stage.waits_for

@@ -115,6 +115,20 @@ def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
     assert stage.said(tmp_path) == "starting Redis (redis.log: Loading the data)"
 
 
+async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    with held(tmp_path), (tmp_path / "logs" / "keeper.log").open("a", buffering=1) as log:
+        waiting = asyncio.create_task(_use(settings(tmp_path), [], wait=0.2))
+
+        async def again() -> bool:
+            log.write("worker-1 ended; again in 5 s\n")
+            return waiting.done()
+
+        await until(again)
+        with pytest.raises(Unavailable, match="gets no further"):
+            await waiting
+
+
 async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> None:
     said: list[str] = []
     write_info(tmp_path, info("http://127.0.0.1:9"))
@@ -126,6 +140,6 @@ async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> 
     assert said == ["starting the API"]
 
 
-async def _use(settings: Settings, said: list[str]) -> None:
-    async with stack_in_use(settings, tell=said.append):
+async def _use(settings: Settings, said: list[str], wait: float = 60) -> None:
+    async with stack_in_use(settings, tell=said.append, wait=wait):
         pass
