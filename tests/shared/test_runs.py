@@ -1,0 +1,154 @@
+"""What the store's scripts leave in Redis, field by field: what every other part of a fleet relies on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from shared.bus import Bus
+from shared.connection import Pipe
+from shared.delegation import DelegationRequest
+from shared.events import Envelope
+from shared.ids import new_id
+from shared.keys import EVENTS, INDEX, LEASES, channel, events_key, record_key
+from shared.runs import IDEMPOTENCY_SECONDS, RELEASE, WRITING, Claim, RunStore
+
+SECONDS = 1000.0
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[list[Any]]:
+    server = FakeServer()
+    made: list[Any] = [FakeAsyncRedis(server=server, decode_responses=True) for _ in range(3)]
+    yield made
+    for client in made:
+        await client.aclose()
+
+
+@pytest.fixture
+def store(clients: list[Any]) -> RunStore:
+    return RunStore(clients[0], retention_seconds=60)
+
+
+async def accepted(store: RunStore, id: str = "", **fields: Any) -> str:
+    request = DelegationRequest(task="do it", **fields)
+    return (await store.accept([(id or new_id(), request, request.limits)], SECONDS))[0].id
+
+
+async def claimed(store: RunStore, owner: str = "") -> Claim:
+    claim = await store.claim(await accepted(store), "token", "worker-1", SECONDS, owner)
+    assert claim is not None
+    return claim
+
+
+async def due_in(store: RunStore, id: str) -> float:
+    """Seconds until a delegation's deadline, by the server's clock."""
+    seconds, micros = await store.redis.time()
+    return await store.redis.zscore(LEASES, id) / 1000 - seconds - micros / 1e6
+
+
+async def heard(bus: Bus, on: str, doing: Any, number: int) -> list[Envelope]:
+    async with bus.listen(on) as inbox, asyncio.timeout(30):
+        await doing
+        found: list[Envelope] = []
+        while len(found) < number:
+            if message := await inbox.get():
+                found.append(Envelope.from_json(message))
+        return found
+
+
+async def test_an_accepted_delegation_has_its_deadline_and_its_number(store: RunStore) -> None:
+    id = await accepted(store)
+    assert await due_in(store, id) == pytest.approx(SECONDS, abs=60)
+    assert await store.redis.hmget(record_key(id), ["status", "attempt", "seq", "fence"]) == ["queued", "0", "1", ""]
+    assert await store.redis.zscore(INDEX, id) == 0
+    assert await store.reap(30) == []
+
+
+async def test_an_idempotency_key_is_kept_for_a_day(store: RunStore) -> None:
+    await accepted(store, idempotency_key="k")
+    kept = await store.redis.ttl("deputize:idempotency:k")
+    assert 0 < kept <= IDEMPOTENCY_SECONDS == 86_400
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+async def test_who_listens_hears_the_first_event_and_the_last(
+    store: RunStore, clients: list[Any], *, of_all: bool
+) -> None:
+    id = new_id()
+
+    async def both() -> None:
+        await accepted(store, id)
+        await store.cancel(id)
+
+    async with Bus(clients[2]) as bus:
+        found = await heard(bus, EVENTS if of_all else channel(id), both(), 2)
+    assert [(each.delegation_id, each.seq, each.event.type) for each in found] == [
+        (id, 1, "run_queued"),
+        (id, 2, "run_finished"),
+    ]
+
+
+async def test_a_cancelled_delegation_is_out_of_the_way_and_its_keys_end(store: RunStore) -> None:
+    id = await accepted(store)
+    assert await store.cancel(id) == "cancelled"
+    fields = await store.redis.hmget(record_key(id), ["status", "seq", "cancel", "finished"])
+    assert fields[:3] == ["cancelled", "2", "1"]
+    assert fields[3]
+    assert await store.redis.zscore(LEASES, id) is None
+    assert all([0 < await store.redis.ttl(key) <= 60 for key in (record_key(id), events_key(id))])
+    assert (await store.get(id)).finished_at is not None
+
+
+@pytest.mark.parametrize("status", ["running", "waiting"])
+async def test_a_delegation_at_work_is_asked_to_end_and_not_ended(store: RunStore, status: str) -> None:
+    claim = await claimed(store)
+    await store.redis.hset(record_key(claim.id), "status", status)
+    assert await store.cancel(claim.id) == "asked"
+    assert await store.redis.hmget(record_key(claim.id), ["status", "cancel", "seq"]) == [status, "1", "1"]
+    assert await due_in(store, claim.id) == pytest.approx(SECONDS, abs=60)
+
+
+async def test_a_worker_that_is_gone_loses_its_own_leases_and_no_others(store: RunStore) -> None:
+    mine, waits, others, ended = [await claimed(store, owner) for owner in ("me", "me", "another", "me")]
+    await store.redis.hset(record_key(waits.id), "status", "waiting")
+    await store.redis.hset(record_key(ended.id), "status", "succeeded")
+    queued = await accepted(store)
+    assert await store.lapse("me") == 2
+    assert {one.id: one.kind for one in await store.reap(SECONDS)} == {mine.id: "lapsed", waits.id: "lapsed"}
+    for id in (others.id, queued, ended.id):
+        assert await due_in(store, id) == pytest.approx(SECONDS, abs=60)
+
+
+async def test_what_is_reaped_is_named_with_all_that_a_ticket_needs(store: RunStore) -> None:
+    lapsed = await claimed(store)
+    waits = await accepted(store, priority=9)
+    over = await claimed(store)
+    await store.redis.hset(record_key(over.id), "status", "succeeded")
+    await store.redis.zadd(LEASES, {lapsed.id: 1, waits: 2, over.id: 3, "gone": 4})
+    found = [*await store.reap(SECONDS, at_most=1), *await store.reap(SECONDS)]
+    assert [(one.id, one.kind, one.attempt, one.title, one.priority, one.seq) for one in found] == [
+        (lapsed.id, "lapsed", 1, "do it", 5, 1),
+        (waits, "unclaimed", 0, "do it", 9, 1),
+    ]
+    wanted = ["status", "fence", "worker", "lost", "ended"]
+    assert await store.redis.hmget(record_key(lapsed.id), wanted) == ["queued", "", "", "1", "lost"]
+    assert await store.redis.hmget(record_key(waits), wanted) == ["queued", "", "", None, None]
+    assert await store.redis.zrange(LEASES, 0, -1) == sorted([lapsed.id, waits])
+    assert [await due_in(store, id) for id in (lapsed.id, waits)] == pytest.approx([SECONDS] * 2, abs=60)
+
+
+async def test_a_handed_over_delegation_is_nobodys_and_due_when_it_says(store: RunStore, clients: list[Any]) -> None:
+    claim = await claimed(store)
+    async with Pipe(clients[1], WRITING) as pipe:
+        keys = [record_key(claim.id), LEASES]
+        assert await pipe.script(RELEASE, keys, [claim.id, "1:another", 0]) == 0
+        assert await due_in(store, claim.id) == pytest.approx(SECONDS, abs=60)
+        assert await pipe.script(RELEASE, keys, [claim.id, claim.fence, 5_000_000]) == 1
+    fields = await store.redis.hmget(record_key(claim.id), ["status", "fence", "worker", "ended", "lost"])
+    assert fields == ["queued", "", "", "handed_over", None]
+    assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
