@@ -98,7 +98,7 @@ def test_an_argument_that_is_no_text_is_refused(arguments: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["URL", "TOKEN", "MODEL", "HOME", "REDIS_URL", "CONFIG", "WORKSPACE_ROOT"])
-@pytest.mark.parametrize("value", ["\udcff", "http://[", "http://x:99999999/", "\n"], ids=ascii)
+@pytest.mark.parametrize("value", ["\udcff", "http://[", "http://x:99999999/", "a\nb"], ids=ascii)
 async def test_an_odd_setting_is_one_line(name: str, value: str, tmp_path: Path) -> None:
     variables = {"DEPUTIZE_HOME": str(tmp_path / "home"), f"DEPUTIZE_{name}": value, "DEPUTIZE_MODEL": "scripted"}
     if name == "HOME":
