@@ -47,6 +47,8 @@ class Attention:
     """Seconds until the watch ends; the delegations go on."""
     may_cancel: bool = True
     on_result: Callable[[ToolAgentResult], None] = lambda result: None
+    tells_results: bool = False
+    """The command prints the results itself, so the reason of a failure need not be told as an event as well."""
     seen: Attended = field(default_factory=Attended)
     _said_scripted: bool = False
 
@@ -87,7 +89,8 @@ class Attention:
         client = self.service.client
         async with gate, aclosing(client.follow(id)) as events:
             async for envelope in events:
-                self.display.event(envelope)
+                if not (self.tells_results and words.is_reason_of_the_end(envelope.event)):
+                    self.display.event(envelope)
                 if envelope.event.type == "run_started":
                     self._note_a_script(envelope.event.model)
         result = (await client.get(id)).result  # an event is cut at its cap, the record is not

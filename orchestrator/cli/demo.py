@@ -126,7 +126,7 @@ async def _demo(settings: Settings, parts: list[Part]) -> Exit:
     async with reach(settings, workers=WORKERS) as service:
         delegations = await service.client.batch([part.request for part in parts])
         with display() as shown:
-            attended = await Attention(service, shown).all(delegations)
+            attended = await Attention(service, shown, tells_results=True).all(delegations)
         if attended.cut is not None:
             return attended.cut
         held = [

@@ -131,7 +131,7 @@ async def _attended(settings: Settings, request: DelegationRequest, wait: float 
             note_lowered_limits(delegation, shown.note)
             if not service.own:
                 await note_if_it_waits(service.client, shown.note)
-            attended = await Attention(service, shown, wait).all([delegation])
+            attended = await Attention(service, shown, wait, tells_results=not as_json).all([delegation])
         for result in attended.results.values():
             print_result(result, json=as_json)
             if result.file_changes and isinstance(request.workspace, DirectoryWorkspace):

@@ -112,7 +112,7 @@ def _facts(delegation: Delegation) -> list[str]:
     lines.append(f"outcome    {words.outcome(result)}")
     lines += [f"changed    {words.change(changed)}" for changed in result.file_changes]
     lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
-    lines += [f"error      {error}" for error in result.errors]
+    lines += [f"error      {error}" for error in words.other_errors(result)]
     return lines
 
 

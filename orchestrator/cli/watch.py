@@ -45,7 +45,8 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, a
         if service.own and any(not each.status.finished for each in delegations):
             raise _nothing_goes_on([each.id for each in delegations if not each.status.finished])
         with JsonLines() if as_json else display() as shown:
-            attended = await Attention(service, shown, wait, may_cancel=False).all(delegations)
+            attention = Attention(service, shown, wait, may_cancel=False, tells_results=not as_json)
+            attended = await attention.all(delegations)
     if not as_json:
         for delegation in delegations:
             if (result := attended.results.get(delegation.id)) is not None:

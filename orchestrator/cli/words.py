@@ -99,6 +99,18 @@ def end_line(result: ToolAgentResult, title: str) -> str:
     return f"{SIGNS[result.status]} {result.delegation_id}  {result.termination_reason}  {took}  {price}  {title}"
 
 
+def other_errors(result: ToolAgentResult) -> list[str]:
+    """Returns the errors that the summary does not say already: a failed run's reason is in both."""
+    return [error for error in result.errors if error.strip() != result.summary.strip()]
+
+
+def is_reason_of_the_end(event: AnyEvent) -> bool:
+    """Whether the event says why the run fails, which its result says again."""
+    from shared.delegation import TerminationReason
+
+    return event.type == "error" and event.kind in [*TerminationReason]
+
+
 def change(changed: FileChange) -> str:
     """`modified pricing.py (+1 -1)`."""
     where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path

@@ -16,7 +16,7 @@ import pytest
 from orchestrator.cli.run import APPROVAL_MODES
 from orchestrator.listening import free_port
 from shared.delegation import ApprovalMode, Step, StepStatus, TerminationReason, Usage
-from shared.events import Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
+from shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
 from shared.wire import now
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -100,6 +100,27 @@ async def test_the_exit_code_says_how_it_ended(url: str, service: FakeService, r
     end = TerminationReason(reason)
     done = await run(url, service, "x", then=lambda id: service.finish(id, end, summary="half of it"))
     assert (done.code, done.out) == (code, "half of it\n")
+
+
+WHY = "model m cannot be used: HTTP 401. Check ANTHROPIC_API_KEY."
+
+
+async def test_the_reason_of_a_failure_is_said_once(url: str, service: FakeService) -> None:
+    def fail(id: str) -> None:
+        service.happen(id, ErrorSeen(message="the tools of `x` are missing", kind="tools_missing"))
+        service.happen(id, ErrorSeen(message=WHY, kind="model_unavailable"))
+        errors = ["the tools of `x` are missing", WHY]
+        service.finish(id, TerminationReason.MODEL_UNAVAILABLE, summary=WHY, errors=errors)
+
+    done = await run(url, service, "x", then=fail)
+    assert (done.code, done.out) == (1, WHY + "\n")
+    assert WHY not in done.err
+    assert "  error: the tools of `x` are missing" in done.err.splitlines()
+    (id,) = service.runs
+    shown = await deputize("show", id, DEPUTIZE_URL=url)
+    assert shown.out.count(WHY) == 1
+    watched = await deputize("watch", id, DEPUTIZE_URL=url)
+    assert (watched.out + watched.err).count(WHY) == 1
 
 
 async def test_as_json_the_whole_result_is_one_line(url: str, service: FakeService) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from shared.delegation import ToolAgentResult
 from shared.settings import Settings
@@ -15,7 +16,10 @@ async def ran(redis_url: str, home: Path, turn: Turn, retry_seconds: str, **limi
         model.script("", [turn])
         variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
         settings = Settings.load(environ={**variables, "DEPUTIZE_MODEL_RETRY_SECONDS": retry_seconds})
-        given = {"model_endpoint": settings.model_endpoint, "model_retry_seconds": settings.model_retry_seconds}
+        given: dict[str, Any] = {
+            "model_endpoint": settings.model_endpoint,
+            "model_retry_seconds": settings.model_retry_seconds,
+        }
         async with open_bench(redis_url, home, **given) as bench:
             return await bench.run(limits=limits)
 
