@@ -7,6 +7,7 @@ import gzip
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from threading import Lock
 
 import tiktoken
 
@@ -39,8 +40,16 @@ def encoding_file() -> bytes:
     return gzip.decompress(files("shared").joinpath("data", "o200k_base.tiktoken.gz").read_bytes())
 
 
-@cache
+_loading = Lock()
+
+
 def _encoding() -> tiktoken.Encoding:
+    with _loading:  # threads that need it at the same time would each spend a second on it
+        return _loaded()
+
+
+@cache
+def _loaded() -> tiktoken.Encoding:
     data = encoding_file()
     if sha256(data).hexdigest() != CHECKSUM:
         raise RuntimeError("shared/data/o200k_base.tiktoken.gz is damaged: its checksum is wrong. Install again.")

@@ -16,11 +16,10 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -33,19 +32,11 @@ from celery.worker import state
 
 from shared.errors import DeputizeError
 from worker.job import CLEANUP_SECONDS, AsyncTask, Job, await_, share_request_stacks
+from worker.threads import share_threads
 from worker.watchdog import Watchdog
 
 __all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 
-SWITCH_SECONDS = 0.0001
-"""How long a thread may keep the interpreter while another one wants it. Python's 5 ms would pass at every answer that
-Celery's thread gets from Redis while the loop is busy, and at every file that is read: a full worker would take a
-fifth longer.
-"""
-THREADS = 16
-"""For files and diffs. Each run has a share of them (``worker/threads.py``). More would only keep the interpreter, and
-so the event loop, from the others.
-"""
 logger = logging.getLogger(__name__)
 
 Service = Callable[["AsyncPool"], AbstractAsyncContextManager[Any]]
@@ -88,7 +79,6 @@ class AsyncPool(BasePool):
 
     def on_start(self) -> None:
         share_request_stacks(self.app)
-        sys.setswitchinterval(SWITCH_SECONDS)
         self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self._thread.start()
         try:
@@ -217,7 +207,7 @@ class AsyncPool(BasePool):
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="files"))
+        share_threads(self.loop)
         self._closing = asyncio.Event()
         try:
             async with AsyncExitStack() as services:

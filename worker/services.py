@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from shared.bus import Bus
@@ -154,7 +155,7 @@ class Services:
 
     async def announce(self) -> None:
         with suppress(*REDIS_ERRORS):
-            await undisturbed(self.catalog.announce(self.card(), [*cards(self.tools), *self.announced]))
+            await undisturbed(self.catalog.announce(self.card(), [*_cards(tuple(self.tools)), *self.announced]))
             await to_the_end(_touch, self._sign_of_life)
 
     async def leave(self) -> None:
@@ -167,6 +168,12 @@ class Services:
     @property
     def _sign_of_life(self) -> Path:
         return self.settings.home / f"alive-{self.name}"
+
+
+@lru_cache(maxsize=8)
+def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
+    """Kept: they never change, and their schemas take tens of milliseconds of the event loop."""
+    return cards(tools)
 
 
 def _touch(path: Path) -> None:

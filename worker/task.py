@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import Celery
 
+from shared import tokens
 from shared.connection import REDIS_ERRORS, undisturbed
 from shared.delegation import TerminationReason
 from shared.errors import Misconfigured, NotFound
@@ -107,7 +108,8 @@ async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
 
 
 def _warm_up(settings: Settings) -> None:
-    """Imports the model's client, which takes seconds, before the first run waits for it."""
+    """Imports the model's client and reads the token table, which takes seconds, before the first run waits for it."""
+    tokens.count("")
     with suppress(Exception):  # what cannot be opened is said by the run that needs it
         open_model(settings.model, settings)
 

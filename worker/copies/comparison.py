@@ -11,6 +11,7 @@ from worker.copies.allowance import Allowance
 from worker.copies.manifest import DIRECTORY, Difference, Manifest, Seen, content_of
 from worker.copies.patch import LOOKED_AT, FilePatch, file_patch, quoted
 from worker.output import clip
+from worker.threads import give_way
 
 MAX_PATCH_BYTES = 2 * 1024 * 1024
 MAX_CHANGES = 10_000
@@ -53,6 +54,7 @@ class Comparison:
         room = self.max_bytes
         changes: list[FileChange] = []
         for difference in differences[:MAX_CHANGES]:
+            give_way()
             part, why = self._part(difference, room)
             if why:
                 self._lack(difference, why)

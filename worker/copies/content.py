@@ -7,6 +7,8 @@ import fcntl
 import os
 from threading import Event
 
+from worker.threads import give_way
+
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)
 _CHUNK = 64 << 20
@@ -62,6 +64,7 @@ class Copier:
         while end is None or at < end:
             if self._stop.is_set():
                 raise Stopped
+            give_way()
             count = self._piece(source, target, at, _CHUNK if end is None else min(_CHUNK, end - at))
             if not count:
                 return

@@ -18,6 +18,7 @@ from worker.copies.allowance import UNBOUNDED, Allowance
 from worker.openat2 import beneath
 from worker.output import PRIVATE_DIR
 from worker.temporaries import is_being_written
+from worker.threads import give_way
 
 LINK = "120000"
 """git's mode of a symbolic link."""
@@ -101,6 +102,7 @@ def _folder(root: int, path: str) -> int:
 def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, Seen]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
+            give_way()
             path = prefix + entry.name
             if path == PRIVATE_DIR or is_being_written(entry.name):
                 continue
@@ -145,6 +147,7 @@ def _digest_of(root: int, path: str, seen: Seen, allowance: Allowance) -> str | 
             while piece := file.read(_PIECE):
                 if allowance.over:
                     return None
+                give_way()
                 digest.update(piece)
             return digest.hexdigest()
     return None

@@ -11,6 +11,7 @@ from threading import Event
 
 from worker.copies.content import Copier, Stopped
 from worker.openat2 import beneath
+from worker.threads import give_way
 
 __all__ = ["Stopped", "TooMuch", "TreeCopy", "Unreadable"]
 
@@ -95,6 +96,7 @@ class TreeCopy:
                 for entry in _entries(source, path):
                     if self.stop.is_set():
                         raise Stopped
+                    give_way()
                     inner = f"{path}/{entry.name}" if path else entry.name
                     if self.wanted(inner, entry.is_dir(follow_symlinks=False)):
                         self._entry(entry, source, target, inner, waiting)

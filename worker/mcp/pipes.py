@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Protocol, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 
 from worker.mcp.pace import Pace
 
@@ -24,6 +25,12 @@ MAX_WAITING = 500
 """Messages that nobody has read yet; with more, the server is not listened to for a moment."""
 MAX_NONSENSE = 100
 _PAUSE = 0.1
+_AT_ONCE = 200
+"""Lines of one piece that are parsed as they come."""
+_BATCH = 50
+"""Of the others, between two of which the event loop goes round."""
+_HEARD = ("notifications/progress", "notifications/cancelled")
+"""Notifications that mean something here. A task of the SDK would look at each of the others."""
 _MAX_NOISE = 100
 """Lines of one piece that are no messages and are kept all the same: they may say why a server fails."""
 
@@ -65,6 +72,7 @@ class Incoming(_Stream):
         self.pause: Callable[[float], None] = lambda seconds: None
         self._noise = noise
         self._messages: deque[SessionMessage] = deque()
+        self._unparsed: deque[bytes] = deque()
         self._news = asyncio.Event()
         self._ended = False
         self._line: list[bytes] = []
@@ -81,14 +89,15 @@ class Incoming(_Stream):
         self._size += len(first)
         if others:
             *whole, rest = others
-            self._take([b"".join(self._line), *whole])
+            self._sort([b"".join(self._line), *whole])
             self._line, self._size = [rest], len(rest)
+            self._parse(_AT_ONCE)
         if self._size > MAX_MESSAGE:
             self._fail(f"it said more than {MAX_MESSAGE} bytes in one message")
         pause = self._pace.pause(len(data), len(others))
         if self._pace.exhausted:
             self._fail("it says more and more, whether anybody reads it or not")
-        if len(self._messages) > MAX_WAITING:
+        if len(self._messages) + len(self._unparsed) > MAX_WAITING:
             pause = max(pause, _PAUSE)
         if pause:
             self.pause(pause)
@@ -100,6 +109,10 @@ class Incoming(_Stream):
 
     async def receive(self) -> SessionMessage | Exception:
         while not self._messages:
+            if self._unparsed:
+                await asyncio.sleep(0)
+                self._parse(_BATCH)
+                continue
             if self._ended:
                 self.over.set()
                 raise anyio.EndOfStream
@@ -119,12 +132,23 @@ class Incoming(_Stream):
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    def _take(self, lines: Sequence[bytes]) -> None:
+    def _sort(self, lines: Sequence[bytes]) -> None:
+        """Keeps the lines that may be messages; the others are noise."""
+        found = [line for line in lines if line[:1] == b"{" and len(line) <= MAX_MESSAGE]
+        if len(found) < len(lines):
+            noise = (line[:1000] for line in lines if line[:1] != b"{" or len(line) > MAX_MESSAGE)
+            self._noise(b"\n".join([*islice(noise, _MAX_NOISE), b""]))
+        self._unparsed.extend(found)
+        self._news.set()
+
+    def _parse(self, most: int) -> None:
+        """Makes messages of the next lines."""
         noise: list[bytes] = []
-        for line in lines:
-            if line[:1] != b"{" or len(line) > MAX_MESSAGE or not self._understood(line):
+        for _ in range(min(most, len(self._unparsed))):
+            line = self._unparsed.popleft()
+            if not self._understood(line):
                 noise.append(line[:1000])
-            if self._ended:
+            if self.broken:
                 break
         if noise:
             self._noise(b"\n".join([*noise[:_MAX_NOISE], b""]))
@@ -137,14 +161,16 @@ class Incoming(_Stream):
             if self._nonsense > MAX_NONSENSE:
                 self._fail("it says what is no JSON-RPC")
             return False
-        self._messages.append(SessionMessage(message))
-        self._news.set()
+        if not isinstance(message, JSONRPCNotification) or message.method in _HEARD:
+            self._messages.append(SessionMessage(message))
+            self._news.set()
         return True
 
     def _fail(self, why: str) -> None:
         if self.broken is None:
             self.broken = why
         self._line, self._size = [], 0
+        self._unparsed.clear()
         self.end()
 
 

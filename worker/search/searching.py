@@ -15,6 +15,7 @@ from worker.search.gitignore import Ignoring
 from worker.search.globbing import Exists, Pattern, Place
 from worker.search.unsearched import Unsearched
 from worker.temporaries import is_being_written
+from worker.threads import give_way
 
 MAX_ENTRIES = 500_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -94,6 +95,7 @@ class _Listing:
             for entry in entries:
                 if stop.is_set():
                     break
+                give_way()
                 directory = entry.is_dir(follow_symlinks=False)
                 inside = place.inside(entry.name) if directory else place
                 if inside.is_dead if directory else not place.fits(entry.name):

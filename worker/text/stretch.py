@@ -12,6 +12,7 @@ from worker.file_errors import explain, not_a_file
 from worker.files import Files
 from worker.output import clip
 from worker.text.textfile import INVALID, MARKS, binary_kind, not_text, remarks_of
+from worker.threads import give_way
 
 LINE_CHARS = 2000
 """Of each line that is kept."""
@@ -80,6 +81,7 @@ class _Reader:
             self._add(decoder.decode(piece))
             if done > _COUNTED and (self._is_full or done > _SEARCHED):
                 return self._cut_off(path)
+            give_way()
             piece = os.read(self._fd, _PIECE)
             done += len(piece)
         self._add(decoder.decode(b"", final=True))

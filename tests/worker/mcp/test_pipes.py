@@ -121,3 +121,29 @@ def test_a_server_is_heard_at_once_until_it_has_said_too_much_and_again_after_a_
     now += 1000
     pace.pause(1, 1)
     assert not pace.exhausted
+
+
+async def test_many_messages_of_one_piece_are_parsed_bit_by_bit_and_none_is_lost() -> None:
+    incoming = Incoming(lambda line: None)
+    incoming.feed(b"".join(map(message, range(3000))))
+    rounds = 0
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    assert await everything(incoming) == [*range(3000)]
+    assert rounds > 20
+    beside.cancel()
+    await asyncio.wait([beside])
+
+
+async def test_notifications_that_mean_nothing_here_reach_nobody() -> None:
+    incoming = Incoming(lambda line: None)
+    progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}\n'
+    incoming.feed(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}\n' * 50 + progress + message(1))
+    incoming.end()
+    assert len([each async for each in incoming]) == 2
