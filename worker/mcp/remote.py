@@ -7,6 +7,7 @@ SDK would take the whole connection down with it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -19,12 +20,13 @@ from mcp_types import INVALID_REQUEST
 from worker.mcp.entry import Server
 from worker.mcp.pace import Pace
 from worker.mcp.pipes import MAX_MESSAGE
-from worker.web.dial import GuardedTransport
+from worker.web.dial import GuardedTransport, Network
 from worker.web.targets import target
 
 NOT_SENT, BROKEN = -32010, -32011
 """Our own codes, from the range that JSON-RPC leaves to implementations: whether the server can have seen a request."""
 _CONNECT_SECONDS = 15.0
+_LOOPBACK = re.compile(r"(.+\.)?localhost", re.IGNORECASE)
 _QUIET_SECONDS = 24 * 3600.0
 """An SSE connection says nothing between two calls; a call has a time limit of its own."""
 
@@ -50,11 +52,21 @@ async def reached(server: Server, said: Callable[[bytes], None], broken: Callabl
             yield streams
 
 
+def guarded(url: str, network: Network | None = None) -> GuardedTransport:
+    """Dials the URL's host, and on its port a private address, too; this machine's loopback only where the URL says so.
+
+    Whoever answers for the name would otherwise choose a program of this machine that hears nobody else.
+    """
+    where = target(url)
+    named = where.address.is_loopback if where.address else _LOOPBACK.fullmatch(where.host) is not None
+    return GuardedTransport([where.listed], loopback=named, network=network)
+
+
 class _Steady(httpx2.AsyncBaseTransport):
     """Answers for the server where the server does not: an error the SDK understands, for that request alone."""
 
     def __init__(self, server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> None:
-        self._guarded = GuardedTransport([target(server.url).listed])
+        self._guarded = guarded(server.url)
         self._pace = Pace()
         self._said = said
         self._broken = broken

@@ -22,8 +22,8 @@ def _table(*rows: tuple[str, str]) -> _Table:
     return [(why, ip_network(network)) for why, networks in rows for network in networks.split()]
 
 
+_LOOPBACK = _table(("a loopback address", "127.0.0.0/8 ::1/128"))
 _PRIVATE = _table(
-    ("a loopback address", "127.0.0.0/8 ::1/128"),
     ("a private address", "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7"),
     ("a carrier's private address", "100.64.0.0/10"),
     ("a benchmark address", "198.18.0.0/15"),
@@ -45,15 +45,18 @@ _NOBODYS: Mapping[int, Address] = {4: IPv4Address("240.0.0.1"), 6: IPv6Address("
 """Addresses that no machine has."""
 
 
-def refusal(address: Address, *, private: bool = False) -> str | None:
+def refusal(address: Address, *, private: bool = False, loopback: bool | None = None) -> str | None:
     """Why the address must not be dialled, such as ``a loopback address``; None where it may be.
 
-    ``private``: the host is one that may lie on private addresses and on this machine.
+    ``private``: the host is one that may lie on private addresses and on this machine. ``loopback``, if not the same:
+    whether it may lie on this machine's loopback addresses.
     """
     if address in CLOUD_METADATA:
         return "a cloud's metadata address"
     if isinstance(address, IPv6Address) and address in _NAT64:
         return refusal(IPv4Address(int(address) & 0xFFFFFFFF))
+    if why := _found(address, _LOOPBACK):
+        return None if (private if loopback is None else loopback) else why
     if why := _found(address, _PRIVATE):
         return None if private else why
     if why := _found(address, _NEVER):

@@ -52,14 +52,20 @@ class GuardedTransport(Pooled):
     """A transport for httpx2 clients that dials nothing but public addresses, and what ``private_hosts`` names.
 
     Each request of a client is judged, those that follow a redirect too. Responses stream; their size is the caller's
-    to bound. What is refused raises ``Forbidden``, an ``httpx2.ConnectError``.
+    to bound. What is refused raises ``Forbidden``, an ``httpx2.ConnectError``. With ``loopback`` False even the names
+    in ``private_hosts`` must not lead to this machine's loopback addresses.
     """
 
     def __init__(
-        self, private_hosts: Sequence[str] = (), *, network: Network | None = None, tls: SSLContext | None = None
+        self,
+        private_hosts: Sequence[str] = (),
+        *,
+        loopback: bool | None = None,
+        network: Network | None = None,
+        tls: SSLContext | None = None,
     ) -> None:
         self._private = PrivateHosts(private_hosts)
-        super().__init__(_Guard(self._private, network or Network()), tls)
+        super().__init__(_Guard(self._private, network or Network(), loopback), tls)
 
     def judged(self, url: str | httpx2.URL) -> Target:
         """Where the URL leads. Raises ``Forbidden`` where its text alone says that it must not be dialled."""
@@ -78,8 +84,9 @@ class GuardedTransport(Pooled):
 class _Guard(httpcore2.AsyncNetworkBackend):
     """Makes the connections of a transport, to judged addresses only."""
 
-    def __init__(self, private: PrivateHosts, network: Network) -> None:
+    def __init__(self, private: PrivateHosts, network: Network, loopback: bool | None) -> None:
         self._private = private
+        self._loopback = loopback
         self._network = network
 
     async def connect_tcp(
@@ -114,13 +121,14 @@ class _Guard(httpcore2.AsyncNetworkBackend):
             except (OSError, ValueError) as error:
                 raise httpcore2.ConnectError(f"the name {host} cannot be resolved: {error}") from None
         for address in addresses:
-            _judge(host, address, private=self._private.has(host, port))
+            private = self._private.has(host, port)
+            _judge(host, address, private=private, loopback=self._loopback and private)
         if not addresses:
             raise httpcore2.ConnectError(f"the name {host} has no address")
         return [str(address) for address in addresses[:MAX_TRIES]]
 
 
-def _judge(host: str, address: Address, *, private: bool) -> None:
-    if why := refusal(address, private=private):
+def _judge(host: str, address: Address, *, private: bool, loopback: bool | None = None) -> None:
+    if why := refusal(address, private=private, loopback=loopback):
         lies = why if str(address) == host else f"{address}, {why}"
         raise Forbidden(f"{host} must not be dialled: it is {lies}")
