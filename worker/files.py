@@ -19,6 +19,8 @@ from worker.threads import take_memory
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_PERMISSIONS = 0o777
+"""A set-uid or set-gid bit was given to the old content; nobody has given it to the new one."""
 
 
 class Files:
@@ -150,7 +152,7 @@ class Files:
             try:
                 old = lstat(folder, name)
                 if old is None or modes.S_ISREG(old.st_mode):
-                    mode = modes.S_IMODE(old.st_mode) if old and keep_mode else 0o644
+                    mode = old.st_mode & _PERMISSIONS if old and keep_mode else 0o644
                     self._replace(folder, name, data, mode)
                     return old is None
             finally:

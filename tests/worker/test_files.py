@@ -215,6 +215,14 @@ def test_writing_makes_the_directories_above(plain: Files) -> None:
     assert [entry.path for entry in plain.walk()] == ["a", "a/b", "a/b/c.txt"]
 
 
+@pytest.mark.parametrize("bits", [0o4755, 0o2755, 0o6711, 0o1644])
+def test_no_new_content_runs_with_the_rights_of_the_old_one(plain: Files, bits: int) -> None:
+    plain.write("tool", b"1")
+    (plain.root / "tool").chmod(bits)
+    plain.write("tool", b"2")
+    assert stat.S_IMODE((plain.root / "tool").stat().st_mode) == bits & 0o777
+
+
 def test_a_file_keeps_its_mode_unless_told_otherwise(plain: Files) -> None:
     plain.write("run.sh", b"1")
     (plain.root / "run.sh").chmod(0o755)
