@@ -18,7 +18,7 @@ from orchestrator.home import is_full, no_space
 from shared import bus
 from shared.catalog import MCP, Catalog, ToolCard, WorkerCard
 from shared.connection import AWAY, connect
-from shared.delegation import Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
+from shared.delegation import VERIFY_ROUNDS, Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
 from shared.errors import Invalid, OutOfSpace, Refused, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
@@ -261,6 +261,7 @@ def _check_version(request: DelegationRequest) -> None:
         "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
         "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
         "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
+        "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),
     }
     errors = [
         {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}

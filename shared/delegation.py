@@ -36,6 +36,7 @@ class Status(StrEnum):
 
 
 FinalStatus = Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+VERIFY_ROUNDS = 2
 
 
 class TerminationReason(StrEnum):
@@ -143,7 +144,7 @@ class DelegationRequest(Request):
     workspace: WorkspaceSpec = EmptyWorkspace()
     output_schema: dict[str, Any] | None = None
     verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
-    max_verify_rounds: int = Field(default=2, ge=0, le=10)
+    max_verify_rounds: int = Field(default=VERIFY_ROUNDS, ge=0, le=10)
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     priority: int = Field(default=5, ge=0, le=9)
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)

@@ -83,6 +83,37 @@ async def test_a_wrong_field_is_pointed_at(real: httpx2.AsyncClient, body: dict[
     assert pointer in document["detail"] or "workspace" in document["detail"]
 
 
+@pytest.mark.parametrize(
+    ("field", "pointer"),
+    [
+        ({"verify": [{"kind": "command", "run": "true"}]}, "/verify"),
+        ({"verify": [{"kind": "file", "path": "a"}]}, "/verify"),
+        ({"verify": [{"kind": "unchanged", "paths": ["a"]}]}, "/verify"),
+        ({"maxVerifyRounds": 3}, "/maxVerifyRounds"),
+        ({"outputSchema": {}}, "/outputSchema"),
+        ({"output_schema": {"type": "object"}}, "/outputSchema"),
+        ({"protect": ["tests"]}, "/protect"),
+        ({"workspace": {"kind": "git", "url": "https://example.org/a.git"}}, "/workspace/kind"),
+        ({"workspace": {"kind": "archive", "blob": "sha256:0"}}, "/workspace/kind"),
+    ],
+)
+async def test_what_this_version_cannot_do_is_refused_and_not_passed_over(
+    real: httpx2.AsyncClient, field: dict[str, Any], pointer: str
+) -> None:
+    one = problem(await real.post("/v1/delegations", json={"task": "t", **field}))
+    assert (one["status"], one["errors"][0]["pointer"]) == (422, pointer)
+    batch = problem(
+        await real.post("/v1/delegations:batch", json={"requests": [{"task": "t"}, {"task": "t", **field}]})
+    )
+    assert (batch["status"], batch["errors"][0]["pointer"]) == (422, f"/requests/1{pointer}")
+    assert (await real.get("/v1/delegations")).json()["items"] == []
+
+
+async def test_a_field_that_asks_for_nothing_of_it_is_accepted(real: httpx2.AsyncClient) -> None:
+    asked = {"task": "t", "verify": [], "outputSchema": None, "maxVerifyRounds": 2, "workspace": {"kind": "empty"}}
+    assert (await real.post("/v1/delegations", json=asked)).status_code == 202
+
+
 async def test_several_mistakes_are_all_listed(http: httpx2.AsyncClient) -> None:
     body = {"task": "t", "priority": -1, "labels": {"a": 1}}
     document = problem(await http.post("/v1/delegations", json=body))
