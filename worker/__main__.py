@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
     """Runs until it is told to stop; gives the exit code. ``tools`` are those that its runs may have."""
     options = _parse(arguments)
     keep_memory_private()
-    faulthandler.enable()  # on SIGABRT, which the standby sends, it writes where each thread is
+    # On SIGABRT, which the standby sends, it writes where each thread is; to the descriptor, whatever sys.stderr is.
+    faulthandler.enable(2)
     try:
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
         log.set_up(settings.log_level, settings.secrets)
