@@ -14,8 +14,8 @@ from shared.connection import Pipe
 from shared.delegation import DelegationRequest
 from shared.events import Envelope
 from shared.ids import new_id
-from shared.keys import EVENTS, INDEX, LEASES, channel, events_key, record_key
-from shared.runs import IDEMPOTENCY_SECONDS, RELEASE, WRITING, Claim, RunStore
+from shared.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
+from shared.runs import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, WRITING, Claim, RunStore
 
 SECONDS = 1000.0
 
@@ -75,6 +75,30 @@ async def test_an_idempotency_key_is_kept_for_a_day(store: RunStore) -> None:
     assert 0 < kept <= IDEMPOTENCY_SECONDS == 86_400
 
 
+async def test_who_sends_a_key_again_is_told_that_it_is_a_replay(store: RunStore) -> None:
+    request = DelegationRequest(task="do it", idempotency_key="k")
+    first, again = [(await store.accept([(new_id(), request, request.limits)], SECONDS))[0] for _ in range(2)]
+    assert (first.replayed, again.replayed, again.id) == (False, True, first.id)
+
+
+async def test_a_page_has_a_cursor_only_where_another_one_follows(store: RunStore) -> None:
+    request = DelegationRequest(task="do it")
+    new = [(new_id(), request, request.limits) for _ in range(PAGE + 1)]
+    await store.accept(new, SECONDS)
+    first = await store.list(status=None, session=None, labels={}, limit=PAGE, cursor=None)
+    assert (len(first.items), first.next_cursor) == (PAGE, first.items[-1].id)
+    last = await store.list(status=None, session=None, labels={}, limit=1, cursor=first.next_cursor)
+    assert (len(last.items), last.next_cursor) == (1, None)
+
+
+async def test_listing_forgets_what_has_no_record_any_more(store: RunStore) -> None:
+    gone, kept = await accepted(store), await accepted(store)
+    await store.redis.delete(record_key(gone))
+    page = await store.list(status=None, session=None, labels={}, limit=10, cursor=None)
+    assert [item.id for item in page.items] == [kept]
+    assert await store.redis.zrange(INDEX, 0, -1) == [kept]
+
+
 @pytest.mark.parametrize("of_all", [True, False])
 async def test_who_listens_hears_the_first_event_and_the_last(
     store: RunStore, clients: list[Any], *, of_all: bool
@@ -104,6 +128,38 @@ async def test_a_cancelled_delegation_is_out_of_the_way_and_its_keys_end(store: 
     assert (await store.get(id)).finished_at is not None
 
 
+class Raced:
+    """A client whose record moves on right after it was read for the first time."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+        self.read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._redis, name)
+
+    async def hmget(self, key: str, fields: list[str]) -> Any:
+        found = await self._redis.hmget(key, fields)
+        self.read += 1
+        if self.read == 1:
+            await self._redis.hset(key, "seq", 2)
+        return found
+
+
+async def test_who_cancels_tries_again_where_the_record_moved_on_meanwhile(store: RunStore, clients: list[Any]) -> None:
+    id, raced = await accepted(store), Raced(clients[0])
+    store.redis = raced
+    assert (await store.cancel(id), raced.read) == ("cancelled", 2)
+    assert [event.seq for event in await store.events(id)] == [1, 3]
+
+
+async def test_a_record_that_moved_on_meanwhile_is_not_ended_by_what_was_written_for_it_before(store: RunStore) -> None:
+    id = await accepted(store)
+    stale = [id, EVENTS, CANCEL, 7, "an event", "a result", "now", 60]
+    assert await CANCELLING.run(store.redis, [LEASES, *keys_of(id)], stale) == "again"
+    assert ((await store.get(id)).status, len(await store.events(id))) == ("queued", 1)
+
+
 @pytest.mark.parametrize("status", ["running", "waiting"])
 async def test_a_delegation_at_work_is_asked_to_end_and_not_ended(store: RunStore, status: str) -> None:
     claim = await claimed(store)
@@ -130,7 +186,9 @@ async def test_what_is_reaped_is_named_with_all_that_a_ticket_needs(store: RunSt
     over = await claimed(store)
     await store.redis.hset(record_key(over.id), "status", "succeeded")
     await store.redis.zadd(LEASES, {lapsed.id: 1, waits: 2, over.id: 3, "gone": 4})
-    found = [*await store.reap(SECONDS, at_most=1), *await store.reap(SECONDS)]
+    found = await store.reap(SECONDS, at_most=1)
+    assert len(found) == 1
+    found += await store.reap(SECONDS)
     assert [(one.id, one.kind, one.attempt, one.title, one.priority, one.seq) for one in found] == [
         (lapsed.id, "lapsed", 1, "do it", 5, 1),
         (waits, "unclaimed", 0, "do it", 9, 1),
