@@ -21,12 +21,16 @@ def listen(host: str, port: int) -> socket.socket:
 def url_of(listening: socket.socket) -> str:
     """How a program on this machine reaches it."""
     host, port = listening.getsockname()[:2]
-    address = ipaddress.ip_address(host)
-    if address.is_unspecified:
-        host = "127.0.0.1"
-    elif address.version == 6:
-        host = f"[{host}]"
-    return f"http://{host}:{port}"
+    return _url("127.0.0.1" if ipaddress.ip_address(host).is_unspecified else host, port)
+
+
+def bound_to(listening: socket.socket) -> str:
+    """The address as it was bound, which may be all of this machine's."""
+    return _url(*listening.getsockname()[:2])
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ import uvicorn
 from orchestrator.app import create_app
 from orchestrator.binding import TRUSTED, check_binding
 from orchestrator.delegations import open_service
-from orchestrator.listening import listen, url_of
+from orchestrator.listening import bound_to, listen
 from orchestrator.protocol import BoundedProtocol, most_connections
 from shared.access import reach
 from shared.errors import DeputizeError, Misconfigured
@@ -36,7 +36,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
         reach(settings.redis_url)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
-        log.info("listening on %s", url_of(bound))
+        log.info("listening on %s", bound_to(bound))
         if settings.token is None:
             log.warning("no token is asked for: %s", TRUSTED)
         BoundedProtocol.MOST = most_connections()
