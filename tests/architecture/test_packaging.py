@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -78,6 +79,14 @@ def test_both_images_begin_with_the_same_stage() -> None:
         for folder in ("orchestrator", "worker")
     ]
     assert stages[0] == stages[1] != ""
+
+
+@pytest.mark.parametrize("folder", ["orchestrator", "worker"])
+def test_a_changed_line_of_the_project_leaves_the_layer_of_its_dependencies_as_it_is(folder: str) -> None:
+    first, _, last = (ROOT / folder / "Dockerfile").read_text("utf-8").split("\nFROM ")[1:]
+    assert [line for line in first.splitlines() if line.startswith("COPY")] == ["COPY requirements.lock ./"]
+    copied = [line for line in last.splitlines() if line.startswith("COPY")]
+    assert copied == ["COPY --from=dependencies /app /app", "COPY --from=build /project /app"]
 
 
 @cache
