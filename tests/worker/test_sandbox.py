@@ -159,13 +159,22 @@ def test_a_virtual_environment_is_not_taken_for_an_interpreter(tmp_path: Path) -
 # --- what a command cannot see or do -----------------------------------------------------------
 
 
+@pytest.mark.parametrize("what", ["mem", "maps", "environ", "fd/0"])
+async def test_no_command_reads_or_changes_the_guard_that_tells_of_it(sandbox: Bubblewrap, what: str) -> None:
+    """Its memory holds the word by which we know its report."""
+    for redirection in ("<", ">>"):
+        assert "Permission denied" in await said(sandbox, f": {redirection}/proc/2/{what}; exit 0")
+
+
 @pytest.mark.requirement("P-17")
 async def test_no_secret_of_the_workers_environment_is_anywhere_in_sight(
     sandbox: Bubblewrap, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
     assert (
-        await said(sandbox, f"env | grep {SECRET}; cat /proc/*/environ /proc/*/cmdline | grep -c {SECRET[:-1]}.?\\$")
+        await said(
+            sandbox, f"env | grep {SECRET}; cat /proc/*/environ /proc/*/cmdline 2>&- | grep -c {SECRET[:-1]}.?\\$"
+        )
         == "0"
     )
     assert await said(sandbox, "cat /proc/1/environ | wc -c") == "0"

@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -17,7 +18,7 @@ from worker.sandbox.base import Command, Completed
 from worker.sandbox.environment import MOUNT, Bwrap, Shown
 from worker.sandbox.kept import Kept
 from worker.sandbox.marks import new_mark, outcome_in
-from worker.sandbox.process import Process, Sink, guard, left_behind
+from worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, left_behind
 from worker.sandbox.selftest import Proof, prove
 from worker.sandbox.shells import BackgroundShellManager
 from worker.sandbox.stage import Stage
@@ -193,13 +194,16 @@ class Bubblewrap:
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
         seconds = math.ceil(command.timeout) + 10  # we end it earlier, if we are not stopped ourselves
         outer += [tool("setpriv"), *_DIES_WITH_US, tool("timeout"), "--signal=KILL", str(seconds)]
-        inner = [tool("prlimit"), *_LIMITS, "--", "/bin/sh", "-c", script, "guard"]
+        inner = [tool("prlimit"), *_LIMITS, "--", GUARD_SHELL, "-c", script, "guard"]
         return [*outer, str(program), "--args", str(options), "--", *inner, *command.argv]
 
     def _options(self, command: Command, fds: list[int]) -> list[str]:
         options = [*_NAMESPACES, *environment.system_directories()]
         for path, content in environment.ETC.items():
             options += ["--perms", "0444", "--ro-bind-data", str(_memory("etc", content, fds)), path]
+        # Not readable, it makes a process that no command can read or change, whoever owns both.
+        shell = str(_memory("guard", _shell(), fds))
+        options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
         options += _DEVICES
         for shown in self._shown:  # after the sandbox's own /tmp, so that it does not cover what lies below ours
             source = self._stage.place(shown.name) if self._stage else str(shown.source)
@@ -226,6 +230,11 @@ class Bubblewrap:
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
             self._stage = Stage(sources)
         return self._stage
+
+
+@cache
+def _shell() -> bytes:
+    return Path("/bin/sh").read_bytes()
 
 
 def _refuse_nul(options: Iterable[str]) -> None:

@@ -36,7 +36,9 @@ MERGED = " 2>&1"
 _CHUNK = 256 * 1024
 _PATIENCE = 5.0
 MAX_REAPED = 20
-OURS = "/bin/sh -c echo ready"
+GUARD_SHELL = "/.guard/sh"
+"""Where the sandbox has the guard's own copy of the shell."""
+OURS = f"{GUARD_SHELL} -c echo ready"
 
 Sink = Callable[[bytes], None]
 
