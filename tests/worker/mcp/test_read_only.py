@@ -19,7 +19,7 @@ async def test_a_servers_tool_that_claims_to_read_cannot_write(redis_url: str, t
         may_not = await bench.run(model=script(tmp_path, asked, [say("Done.")]), approval_mode="readOnly")
     assert may.files_modified == ["notes"]
     assert (may_not.files_modified, may_not.termination_reason) == ([], "completed")
-    assert len(may_not.errors) == 1
+    assert may_not.errors == []
 
 
 async def test_a_server_outside_of_the_sandbox_is_left_out_unless_it_is_trusted(redis_url: str, tmp_path: Path) -> None:
