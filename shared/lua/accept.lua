@@ -7,7 +7,7 @@
 -- parent's fence is another's. How deep a delegation is nested is written here and nowhere else, so nobody can lie.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local answers, at = {}, 4
+local answers, seen, at = {}, {}, 4
 local count = (#KEYS - 2) / 4
 for i = 1, count do
   local key, family = KEYS[4 * i + 1], KEYS[4 * i + 2]
@@ -17,11 +17,17 @@ for i = 1, count do
   end
   if key ~= '' then
     local held = redis.call('HMGET', key, 'id', 'hash')
-    if held[1] then
+    local twin = seen[key]
+    if twin then  -- the same key twice in one batch
+      if twin[2] ~= ARGV[at + 1] then return {-1, i - 1} end
+      answers[i] = twin[1]
+    elseif held[1] then
       if held[2] ~= ARGV[at + 1] then return {-1, i - 1} end
       local record = string.gsub(KEYS[4 * i - 1], ARGV[at], held[1])
       if redis.call('EXISTS', record) == 0 then return {-2, i - 1} end
       answers[i] = held[1]
+    else
+      seen[key] = {ARGV[at], ARGV[at + 1]}
     end
   end
   at = at + 5 + 2 * tonumber(ARGV[at + 4])

@@ -12,6 +12,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.bus import Bus
 from shared.connection import Pipe
 from shared.delegation import DelegationRequest
+from shared.errors import KeyReused
 from shared.events import Envelope
 from shared.ids import new_id
 from shared.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
@@ -210,3 +211,15 @@ async def test_a_handed_over_delegation_is_nobodys_and_due_when_it_says(store: R
     fields = await store.redis.hmget(record_key(claim.id), ["status", "fence", "worker", "ended", "lost"])
     assert fields == ["queued", "", "", "handed_over", None]
     assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
+
+
+async def test_the_same_key_twice_in_one_batch_is_one_delegation(store: RunStore) -> None:
+    same = DelegationRequest(task="do it", idempotency_key="k")
+    first, second = await store.accept([(new_id(), same, same.limits), (new_id(), same, same.limits)], SECONDS)
+    assert (second.id, first.replayed, second.replayed) == (first.id, False, True)
+    assert await store.redis.zcard(INDEX) == 1
+    other = DelegationRequest(task="something else", idempotency_key="new")
+    another = DelegationRequest(task="do it", idempotency_key="new")
+    with pytest.raises(KeyReused):
+        await store.accept([(new_id(), other, other.limits), (new_id(), another, another.limits)], SECONDS)
+    assert await store.redis.zcard(INDEX) == 1
