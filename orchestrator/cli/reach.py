@@ -39,6 +39,8 @@ class Service:
     """Started by this command."""
     stays: bool = True
     """It goes on when this command, and whoever else uses it, is over."""
+    works: bool = True
+    """It may have workers; one that was started only to look at delegations has none."""
 
 
 def load_settings(ctx: click.Context, **override: Any) -> Settings:
@@ -89,7 +91,8 @@ async def reach(settings: Settings, *, workers: int = 0, needs_model: bool = Fal
     ):
         if workers and asks_otherwise(settings, stack):
             tell("note: the stack on this machine asks its model by other settings than those given here; its own hold")
-        yield Service(client, own=own, stays=stack.stays)
+        works = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
+        yield Service(client, own=own, stays=stack.stays, works=works)
 
 
 @asynccontextmanager

@@ -42,7 +42,7 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, a
     async with reach(settings) as service:
         client = service.client
         delegations = [await client.get(await full_id(client, id)) for id in ids]
-        if service.own and any(not each.status.finished for each in delegations):
+        if not service.works and any(not each.status.finished for each in delegations):
             raise _nothing_goes_on([each.id for each in delegations if not each.status.finished])
         with JsonLines() if as_json else display() as shown:
             attention = Attention(service, shown, wait, may_cancel=False, tells_results=not as_json)
@@ -62,7 +62,7 @@ def _nothing_goes_on(paused: list[str]) -> Unavailable:
 
 async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> Exit:
     async with reach(settings) as service, interrupts() as presses:
-        if service.own:
+        if not service.works:
             raise _nothing_goes_on([each.id async for each in unfinished(service.client)])
         with JsonLines() if as_json else display() as shown:
             looking = asyncio.create_task(_look_on(service.client, shown))
