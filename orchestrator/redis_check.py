@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import AuthenticationError, RedisError
 
+from shared.access import NO_PASSWORD
 from shared.connection import connect
 from shared.errors import Misconfigured, Unavailable
 
 PATIENCE_SECONDS = 3.0
 """It may be starting at the same time."""
 TICK_SECONDS = 0.1
-NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
 
 
 async def check_redis(url: str) -> None:

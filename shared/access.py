@@ -14,6 +14,8 @@ from shared.keys import INDEX
 CHANNEL = "deputize:bus"
 NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
 
+NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
+"""What Redis answers to a client without a password where it wants one."""
 REDIS_SECONDS = 5.0
 STARTING_SECONDS = 60.0
 """For a server that the same keeper starts at the same time; it also sees when there will be none."""
@@ -30,8 +32,14 @@ def check_access(client: redis.Redis) -> None:
 
 def explained(error: Exception) -> Misconfigured | None:
     """What to mend where Redis refuses us; None where it is only away or busy, and trying again is right."""
+    if any(sign in str(error) for sign in NO_PASSWORD):
+        return Misconfigured(
+            "redis_url: Redis wants a password: put it into DEPUTIZE_REDIS_URL, as in redis://:PASSWORD@HOST:PORT/0"
+        )
     if isinstance(error, redis.AuthenticationError):
-        return Misconfigured(f"redis_url: {error}. Check the user and the password in DEPUTIZE_REDIS_URL")
+        return Misconfigured(
+            f"redis_url: {str(error).rstrip('.')}. Check the user and the password in DEPUTIZE_REDIS_URL"
+        )
     if "DENIED" in str(error):
         return Misconfigured(f"redis_url: {error}. Set a password on the server and in DEPUTIZE_REDIS_URL")
     if isinstance(error, NoPermissionError) or "ACL failure in script" in str(error):

@@ -131,3 +131,12 @@ async def test_a_worker_that_may_not_subscribe_ends_with_one_line(
     said = capsys.readouterr().err.strip()
     assert said.startswith("worker: redis_url: Redis refuses what deputize does: ")
     assert "\n" not in said
+
+
+async def test_a_worker_without_the_password_is_told_that_one_is_wanted(
+    redis_process: RedisProcess, operator: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await operator.config_set("requirepass", "right")
+    monkeypatch.setenv("DEPUTIZE_REDIS_URL", redis_process.url)
+    assert await asyncio.to_thread(main, []) == 3
+    assert capsys.readouterr().err.startswith("worker: redis_url: Redis wants a password: put it into ")
