@@ -212,11 +212,12 @@ def test_no_command_of_a_delegation_outlives_a_killed_keeper(use: Callable[..., 
 @pytest.mark.parametrize("killed", ["-m worker", "orchestrator.serve"])
 def test_a_killed_worker_or_api_is_started_again_at_the_same_address(shared: User, killed: str) -> None:
     stack = shared.stack
-    before = child(stack["pid"], killed)
+    before, members = child(stack["pid"], killed), len(family(stack["pid"]))
     os.kill(before, signal.SIGKILL)
-    after = until_sync(lambda: child(stack["pid"], killed, but=before), timeout=45)
-    kept.add(after)
+    until_sync(lambda: child(stack["pid"], killed, but=before), timeout=45)
     until_sync(lambda: ready(stack), timeout=45)
+    until_sync(lambda: len(family(stack["pid"])) == members, timeout=45)  # a worker starts a standby of its own
+    kept.update(family(stack["pid"]))
 
 
 def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
