@@ -49,6 +49,8 @@ _LOOK = 0.05
 class _Work(threading.local):
     """What the work of this thread holds."""
 
+    ends: bool = False
+    """Whether the end of this work gives back what it holds."""
     bytes: int = 0
     stopped: Event | None = None
     of_run: Work | None = None
@@ -120,9 +122,10 @@ async def to_the_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs)
 def take_memory(size: int) -> None:
     """Called before so many bytes of a file are read; they are given back when the work of this thread is over.
 
-    Waits while other work has too much. Raises ``ToolError(TIMEOUT)`` where that takes too long.
+    Waits while other work has too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. What is read outside
+    of such work is not counted: nothing would ever give it back.
     """
-    if size <= FEW_BYTES:
+    if size <= FEW_BYTES or not _work.ends:
         return
     deadline = time.monotonic() + MAX_WAIT
     if _work.of_run and _memory.held + size > MAX_BYTES:
@@ -149,14 +152,14 @@ def give_way() -> None:
 
 
 def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    _work.stopped = stopped
+    _work.ends, _work.stopped = True, stopped
     _work.of_run = of_run = Work(share, _places, stopped) if share else None
     try:
         if of_run:
             of_run.begin()
         return work(*args, **kwargs)
     finally:
-        _work.of_run = None
+        _work.ends, _work.of_run = False, None
         if of_run:
             of_run.leave()
         if _work.bytes:

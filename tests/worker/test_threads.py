@@ -123,3 +123,9 @@ async def test_a_cancelled_call_does_not_wait_for_memory() -> None:
     holding.go.set()
     await first
     assert memory_held() == 0
+
+
+async def test_what_is_read_outside_of_a_runs_work_is_not_counted_for_ever() -> None:
+    take_memory(MAX_BYTES)
+    await asyncio.to_thread(take_memory, MAX_BYTES)
+    assert memory_held() == 0
