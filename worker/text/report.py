@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from worker.output import clip
 from worker.text.merging import Line
 from worker.text.numbered import numbered
-from worker.text.spans import Span
+from worker.text.spans import Span, line_start
 
 _SHOWN, _SHOWN_CHARS = 5, 160
 """Lines of which is said how they differ, and how much of each."""
@@ -82,7 +82,7 @@ def written(text: str, spans: Sequence[Span]) -> str:
     for span in spans:
         if room <= 0:
             break
-        head = text.rfind("\n", 0, span.start) + 1
+        head = line_start(text, span.start)
         tail = text.find("\n", span.end)
         number += text.count("\n", counted, head)
         counted = head

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from worker.text.indentation import Shift
 from worker.text.merging import Line, evenness, lines_of
-from worker.text.spans import Span, line_stop
+from worker.text.spans import Span, line_start, line_stop
 
 _SEPARATORS = re.compile(r"[,;]+ *")
 _WORD = re.compile(r"\w+ +")
@@ -31,7 +31,7 @@ def joined(text: str, span: Span, old: str) -> Span:
     if not span.text.strip():
         return span
     old = old.rstrip(" \t")
-    start, end = text.rfind("\n", 0, span.start) + 1, line_stop(text, span.end)
+    start, end = line_start(text, span.start), line_stop(text, span.end)
     before, after = text[start : span.start], text[span.end : end]
     if not before.strip(" \t"):
         span = _indented(span, before, old)
@@ -42,7 +42,7 @@ def joined(text: str, span: Span, old: str) -> Span:
 
 def is_doubtful(text: str, span: Span) -> bool:
     """Whether new lines below the first one are indented less than it, or not more although it opens a block."""
-    before = text[text.rfind("\n", 0, span.start) + 1 : span.start]
+    before = text[line_start(text, span.start) : span.start]
     if before.strip(" \t") or not before or span.text[:1] in (" ", "\t"):
         return False
     first, *others = [line for line in lines_of(span.text)[1:] if line.text] or [Line("", "", "")]
@@ -123,7 +123,7 @@ def _counts_once(text: str, doubled: Span, single: Span, part: str, *, sure: boo
 
 def _lines(text: str, *spans: Span) -> Iterator[str]:
     """The lines of the place: as they are, and with each of the new texts."""
-    start, end = text.rfind("\n", 0, spans[0].start) + 1, line_stop(text, max(span.end for span in spans))
+    start, end = line_start(text, spans[0].start), line_stop(text, max(span.end for span in spans))
     yield text[start:end]
     for span in spans:
         yield text[start : span.start] + span.text + text[span.end : end]

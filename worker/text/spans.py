@@ -26,6 +26,11 @@ def spliced(text: str, spans: Sequence[Span]) -> str:
     return "".join([*parts, text[end:]])
 
 
+def line_start(text: str, at: int) -> int:
+    """Where the line begins that ``at`` is in."""
+    return text.rfind("\n", 0, at) + 1
+
+
 def line_stop(text: str, at: int) -> int:
     """Where the line ends that ``at`` is in, before its line end."""
     end = text.find("\n", at)
