@@ -36,10 +36,10 @@ class SecretMask:
 
     def add(self, secrets: Iterable[str]) -> None:
         """Masks these values as well; those shorter than MIN_SECRET characters are left alone."""
-        new = {secret: _Value.of(secret) for secret in secrets if len(secret) >= MIN_SECRET}
-        if not new.keys() - self._values.keys():
+        new = [secret for secret in secrets if len(secret) >= MIN_SECRET and secret not in self._values]
+        if not new:
             return
-        self._values |= new
+        self._values |= {secret: _Value.of(secret) for secret in new}
         encoded = {form for value in self._values for form in _forms(value)}
         self._forms = sorted(encoded, key=len, reverse=True)  # the longest first: one secret may be a part of another
         grams = {gram for value in self._values for gram in _Value.of(_escaped(value)).grams.values()}

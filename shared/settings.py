@@ -221,9 +221,15 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def header_pairs(lines: str) -> list[tuple[str, str]]:
+    """Returns names and values of headers written as ``Name: value``, one per line."""
+    pairs = (line.partition(":") for line in lines.splitlines())
+    return [(name.strip(), value.strip()) for name, colon, value in pairs if colon]
+
+
 def header_values(lines: str) -> list[str]:
     """Returns the values of headers written as ``Name: value``, one per line, without a scheme such as ``Bearer``."""
-    return [_SCHEME.sub("", line.partition(":")[2].strip()) for line in lines.splitlines()]
+    return [_SCHEME.sub("", value) for _, value in header_pairs(lines)]
 
 
 def _credentials(url: str | None) -> list[str]:

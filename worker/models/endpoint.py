@@ -20,7 +20,7 @@ import httpx2
 from pydantic import SecretStr
 
 from shared.masking import SecretMask
-from shared.settings import header_values
+from shared.settings import header_pairs, header_values
 from worker.models.retry import Patience
 from worker.trust import trust_store
 
@@ -84,7 +84,7 @@ class Endpoint:
             api_key=_plain(access.api_key),
             auth_token=_plain(access.auth_token),
             base_url=_plain(access.base_url),
-            default_headers=_header_lines(_plain(access.headers) or ""),
+            default_headers=dict(header_pairs(_plain(access.headers) or "")),
             http_client=self._http,
             max_retries=0,
         )
@@ -163,8 +163,3 @@ def _http_client() -> httpx2.AsyncClient:
 
 def _plain(secret: SecretStr | None) -> str | None:
     return secret.get_secret_value() if secret else None
-
-
-def _header_lines(lines: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in lines.splitlines())
-    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
