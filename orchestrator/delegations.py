@@ -63,7 +63,7 @@ class Delegations:
         self._dispatcher = dispatcher
 
     async def accept(self, request: DelegationRequest) -> Accepted:
-        """Checks, writes the record, then sends the ticket. What was written is never lost (design §3.1)."""
+        """Checks, writes the record, then sends the ticket. What was written is never lost."""
         delegations, replayed = await self._accept([request])
         return Accepted(delegations[0], replayed[0])
 
@@ -256,7 +256,7 @@ def _away(error: Exception) -> Unavailable:
 
 
 def _check_version(request: DelegationRequest) -> None:
-    """Refuses what the contract names and this version cannot do: better a clear no than a promise not kept."""
+    """Refuses what a request may name and this version cannot do: better a clear no than a promise not kept."""
     missing = {
         "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
         "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),

@@ -1,4 +1,4 @@
-"""Onto the queue: a ticket carries only the delegation's id; losing one loses no work (design §3.1)."""
+"""Onto the queue: a ticket carries only the delegation's id; losing one loses no work."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from shared.settings import Settings
 from shared.wire import explain
 
 OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
-"""Hears every event of a delegation, text deltas, progress and errors among them (P-22); it may be async."""
+"""Hears every event of a delegation, text deltas, progress and errors among them; it may be async."""
 
 
 class Orchestrator:

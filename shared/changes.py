@@ -1,4 +1,4 @@
-"""What became of the files of a delegation (contract §7)."""
+"""What became of the files of a delegation."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import unicodedata
 
 
 def clip(text: str, max_chars: int, length: int | None = None) -> str:
-    """At most ``max_chars`` characters, the end of which says that and how much was cut (P-19).
+    """At most ``max_chars`` characters, the end of which says that and how much was cut.
 
     ``length`` is how long the whole is, where ``text`` is but the start of it.
     """

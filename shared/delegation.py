@@ -1,4 +1,4 @@
-"""What is asked and what comes back: DelegationRequest, ToolAgentResult and their parts (contract §1, §2)."""
+"""What is asked and what comes back: DelegationRequest, ToolAgentResult and their parts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _path(text: str) -> str:
 
 
 class Limits(Request):
-    """Exact bounds of one delegation (C17). Null means: no such bound."""
+    """Exact bounds of one delegation. Null means: no such bound."""
 
     max_turns: int = Field(default=30, ge=1)
     max_tool_calls: int = Field(default=50, ge=0)
@@ -129,7 +129,7 @@ WorkspaceSpec = Annotated[
 
 
 class DelegationRequest(Request):
-    """A piece of work handed over by a parent (contract §1, S002-047, P-01)."""
+    """A piece of work handed over by a parent."""
 
     task: Annotated[str, AfterValidator(_not_blank)]
     context: str = ""
@@ -188,7 +188,7 @@ class Artifact(Wire):
 
 
 class ToolAgentResult(Wire):
-    """What was done, what it cost and why it ended (contract §2, S002-048, C16)."""
+    """What was done, what it cost and why it ended."""
 
     delegation_id: str
     status: FinalStatus
@@ -235,7 +235,7 @@ StepType = Literal["bash", "bash-confirm", "read", "write", "edit", "glob", "gre
 
 
 class Step(Wire):
-    """One tool call's life, the same id from start to end (S002-082..084, C23)."""
+    """One tool call's life, the same id from start to end."""
 
     id: str
     type: StepType
@@ -254,7 +254,7 @@ class Step(Wire):
 
 
 class ToolAgentStep(Wire):
-    """A finished step as the parent's log keeps it: completed becomes success (S002-049, C23)."""
+    """A finished step as the parent's log keeps it: completed becomes success."""
 
     tool_name: str
     arguments: dict[str, Any]
@@ -280,7 +280,7 @@ class Progress(Wire):
 
 
 class Delegation(Wire):
-    """The resource: a request, where it stands, and its result once there is one (contract §4)."""
+    """The resource: a request, where it stands, and its result once there is one."""
 
     id: str
     status: Status

@@ -91,7 +91,7 @@ class Misconfigured(DeputizeError):
 
 
 class ErrorType(StrEnum):
-    """What kind of mistake a tool's error is (S004-038, C22: values equal the names)."""
+    """What kind of mistake a tool's error is. Values equal the names, because callers read them in JSON."""
 
     FILE_NOT_FOUND = "FILE_NOT_FOUND"
     PATH_NOT_ALLOWED = "PATH_NOT_ALLOWED"
@@ -114,7 +114,7 @@ class ErrorType(StrEnum):
 
 
 class ToolError(DeputizeError):
-    """A tool could not do what was asked. The message goes to the model and says what to try next (S001-032)."""
+    """A tool could not do what was asked. The message goes to the model and says what to try next."""
 
     def __init__(self, type: ErrorType, message: str) -> None:
         super().__init__(message)
@@ -127,7 +127,7 @@ class ModelUnavailable(DeputizeError):
 
 
 class ContextFull(ModelUnavailable):
-    """The conversation is longer than the model takes; a shorter one would be answered (P-21)."""
+    """The conversation is longer than the model takes; a shorter one would be answered."""
 
 
 class WorkspaceLost(DeputizeError):

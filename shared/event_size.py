@@ -1,4 +1,4 @@
-"""The cap on one event: what is too long is cut inside, so that every reader still finds a whole event (P-19)."""
+"""The cap on one event: what is too long is cut inside, so that every reader still finds a whole event."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Everything that happens in a run: a closed union of events, and the Envelope that says when and in which order.
 
 An event says what happened; durable ones are kept in the delegation's stream and published in one step,
-transient ones are only published (contract §3, P-12, P-13).
+transient ones are only published.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest, Limits, Step, ToolAgentResult, 
 from shared.wire import Moment, Wire
 
 MAX_EVENT_BYTES = 64 * 1024
-"""Cap on one event's JSON (P-19)."""
+"""Cap on one event's JSON."""
 
 
 class Event(Wire):

@@ -1,4 +1,4 @@
-"""Ids: ``dlg_`` and a lower-case ULID, so that sorting by id is sorting by time (contract §0)."""
+"""Ids: ``dlg_`` and a lower-case ULID, so that sorting by id is sorting by time."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def history_key(id: str) -> str:
 
 
 def ledger_key(id: str) -> str:
-    """What is known of the calls of the turn under way, by call id (design §3)."""
+    """What is known of the calls of the turn under way, by call id."""
     return f"{record_key(id)}:ledger"
 
 

@@ -1,7 +1,7 @@
 """The record of every delegation in Redis: acceptance, claim, lease, history, events and result.
 
 Each change is one Lua script (``shared/lua``) that compares the fence token first, so a worker that lost its lease
-can write nothing (P-16). All scripts bear being sent twice. Keys of one delegation share a hash tag.
+can write nothing. All scripts bear being sent twice. Keys of one delegation share a hash tag.
 """
 
 from __future__ import annotations

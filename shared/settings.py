@@ -1,4 +1,4 @@
-"""Settings: the only reader of the environment (contract §8).
+"""Settings: the only reader of the environment.
 
 ``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment beats the file, the file beats the default.
 """
@@ -96,7 +96,7 @@ class Settings(BaseModel):
     tools: ToolSettings = ToolSettings()
     """Which tools this worker offers."""
     loop_detection: bool = True
-    """Whether a run that repeats itself is stopped (P-20)."""
+    """Whether a run that repeats itself is stopped."""
     max_attempts: int = Field(default=3, ge=1)
     """After so many workers lost in a row, with no turn completed in between, a delegation ends as ``worker_lost``.
 
@@ -216,7 +216,7 @@ class Settings(BaseModel):
 def environment() -> Mapping[str, str]:
     """The process's variables, for a file of the operator's that names some of them (``${VAR}`` in mcp.json).
 
-    Whoever asks takes those that are named, and hands on no others (P-17).
+    Whoever asks takes those that are named, and hands on no others.
     """
     return os.environ
 

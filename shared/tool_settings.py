@@ -1,7 +1,7 @@
 """The ``[tools]`` table of the settings: which tools a worker offers, and what those need that reach further.
 
 A switch is true (in every run's kit), false (not offered here at all) or unset: offered to whoever asks for it by
-name, and in the kit only where the default kit has it (C19, S000-001, S000-025).
+name, and in the kit only where the default kit has it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class ToolSettings(BaseModel):
     enable_search: Switch = None
     """glob and grep."""
     enable_bash: Switch = None
-    """bash, bash_output and bash_kill together (S000-008)."""
+    """bash, bash_output and bash_kill together."""
     enable_web: Switch = None
     """web_fetch, and web_search where a provider is configured."""
     enable_skills: Switch = None
-    """get_skill, where skills exist (S000-009)."""
+    """get_skill, where skills exist."""
     enable_mcp: Switch = None
-    """The tools of the servers in mcp.json (S000-010)."""
+    """The tools of the servers in mcp.json."""
     enable_note: Switch = None
-    """record_note and recall_notes (S000-012)."""
+    """record_note and recall_notes."""
     enable_todos: Switch = None
     enable_artifacts: Switch = None
     """create_artifact, read_artifact, update_artifact and rewrite_artifact."""
     enable_subagent: Switch = None
-    """call_subagent (P-04)."""
+    """call_subagent."""
     enable_discovered: Switch = None
     """What the discovery command announces."""
 
@@ -48,7 +48,7 @@ class ToolSettings(BaseModel):
     mcp_connect_seconds: float = Field(default=15, gt=0)
     """How long a run waits for its MCP servers, all of them together, before it goes on without the late ones."""
     discovery_command: str | None = None
-    """Prints JSON tool declarations; run in the sandbox (S004-032)."""
+    """Prints JSON tool declarations; run in the sandbox."""
     call_command: str | None = None
     """Carries out a discovered tool's call: its name is the last argument, the arguments come as JSON on stdin."""
     max_depth: int = Field(default=3, ge=0, le=3)
@@ -59,9 +59,9 @@ class ToolSettings(BaseModel):
     private_hosts: list[str] = []
     """Hosts (``name`` or ``name:port``) that may lie on private addresses, such as a company's own wiki."""
     user_agent: str = "deputize/0.1"
-    """What web_fetch calls itself: name/version (C18)."""
+    """What web_fetch calls itself: name/version."""
     search_provider: Literal["searxng", "brave"] | None = None
-    """Unset: there is no web_search (C28)."""
+    """Unset: there is no web_search."""
     search_url: str | None = None
     """The provider's address; needed for searxng."""
     search_key: SecretStr | None = None

@@ -1,4 +1,4 @@
-"""Trust: found is never named (contract §8).
+"""Trust: found is never named.
 
 What merely lies in a directory counts only after somebody has looked at it: its files' bytes are recorded below the
 user's own configuration directory, and count as long as they are the same.

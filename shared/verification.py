@@ -1,4 +1,4 @@
-"""Post-conditions: what must be true at the end, and how each came out (contract §7)."""
+"""Post-conditions: what must be true at the end, and how each came out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of everything that travels: JSON is camelCase, Python is snake_case, both are read (contract §0)."""
+"""The base of everything that travels: JSON is camelCase, Python is snake_case, both are read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Wire(BaseModel):
 
 
 class Request(Wire):
-    """A value a caller writes. An unknown key is refused, because a typo in a limit must not be silent (P-02)."""
+    """A value a caller writes. An unknown key is refused, because a typo in a limit must not be silent."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""One prompt to the model and its reply: what it may cost is reserved, what it costs is counted (P-07)."""
+"""One prompt to the model and its reply: what it may cost is reserved, what it costs is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The delegations that a run hands over itself: accepted in its name, waited for, paid from its budget (P-04).
+"""The delegations that a run hands over itself: accepted in its name, waited for, paid from its budget.
 
 A child never has more than its parent: tools of its kit, limits within what is left of its own, its approval mode.
 And it never outlives it: however the parent ends, its children are ended first.

@@ -1,4 +1,4 @@
-"""Compaction: a conversation that nears the model's window goes on as a fresh one, from a summary (P-21).
+"""Compaction: a conversation that nears the model's window goes on as a fresh one, from a summary.
 
 Nothing that was sent is edited: provider signatures bind to the exact prefix. The fresh conversation begins with the
 request, the summary and the files that were read, so that they can be read again.

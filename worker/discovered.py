@@ -1,8 +1,8 @@
-"""Tools that a command of the operator's announces and another carries out, both in the run's sandbox (S004-032).
+"""Tools that a command of the operator's announces and another carries out, both in the run's sandbox.
 
 The discovery command prints JSON: a list of declarations ``{name, description, parameters}`` or of
 ``{functionDeclarations: […]}``. It is run once a run, over the run's workspace, and only where the kit can want what
-it announces. What cannot be had is warned of, and the run goes on without it (S000-024).
+it announces. What cannot be had is warned of, and the run goes on without it.
 """
 
 from __future__ import annotations

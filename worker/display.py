@@ -1,4 +1,4 @@
-"""What people are shown of a tool's work (S004-037): text, a file's change, a terminal's output or a todo list.
+"""What people are shown of a tool's work: text, a file's change, a terminal's output or a todo list.
 
 A tool says what it is; where the step is written it becomes text, because every reader of events understands that.
 """

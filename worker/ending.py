@@ -27,7 +27,7 @@ _STATUS: Mapping[TerminationReason, FinalStatus] = {
     TerminationReason.COMPLETED: Status.SUCCEEDED,
     TerminationReason.CANCELLED: Status.CANCELLED,
 }
-"""All other reasons are failures: a limit too, whatever was done before it (C16)."""
+"""All other reasons are failures: a limit too, whatever was done before it."""
 
 
 @dataclass(frozen=True, slots=True)

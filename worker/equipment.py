@@ -1,4 +1,4 @@
-"""What one run works with: its sandbox and its tools, made for this run alone and gone with it (P-03)."""
+"""What one run works with: its sandbox and its tools, made for this run alone and gone with it."""
 
 from __future__ import annotations
 

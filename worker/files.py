@@ -69,7 +69,7 @@ class Files:
         return self.mount if inner == "." else f"{self.mount}/{inner}"
 
     def contains(self, path: str) -> bool:
-        """Whether the path lies in the workspace, links resolved; it need not exist (S002-072)."""
+        """Whether the path lies in the workspace, links resolved; it need not exist."""
         try:
             self.stat(path)
         except ToolError as error:

@@ -1,6 +1,6 @@
 """The conversation: append-only, each message encoded once, when it joins.
 
-Provider signatures bind to the exact prefix, so nothing that was sent is ever edited (P-09, P-21).
+Provider signatures bind to the exact prefix, so nothing that was sent is ever edited.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.models.base import Call, Reply, keyed
 from worker.tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
-"""Kept between two conversations of one run: what stands before it is over (P-21)."""
+"""Kept between two conversations of one run: what stands before it is over."""
 PROBLEMS = b',"problems":'
 """The last key of a kept reply: which of its calls could not be read, and why. Endpoints refuse keys of ours."""
 

@@ -1,4 +1,4 @@
-"""The two layers of design 000: tools that know no workspace, and tools that work in one (S000-003, S000-023).
+"""Tools in two layers: tools that know no workspace, and tools that work in one.
 
 None of ours holds a workspace: which one it is comes with each call, so that one list of tools serves every run. These
 functions are for programs that put such a list together themselves; a worker uses ``registry.offered``.
@@ -25,10 +25,10 @@ IN_A_WORKSPACE = {"enable_file_tools", "enable_search", "enable_note", "enable_a
 async def initialize_base_tools(
     settings: Settings, load_mcp: Callable[[], Awaitable[Sequence[AnyTool]]] | None = None
 ) -> tuple[list[AnyTool], SkillLoader | None]:
-    """The tools that know no workspace: commands, skills, the web, and what ``load_mcp`` gives (S000-005).
+    """The tools that know no workspace: commands, skills, the web, and what ``load_mcp`` gives.
 
     The loader is None where no skill is offered. MCP servers live as long as a run does, so the caller opens them; if
-    that fails it is warned of, and the others are there all the same (S000-021).
+    that fails it is warned of, and the others are there all the same.
     """
     tools = await to_the_end(offered, settings, [tool for tool in BUILTIN if tool.switch not in IN_A_WORKSPACE])
     loader = next((tool.loader for tool in tools if isinstance(tool, GetSkill)), None)
@@ -41,6 +41,6 @@ async def initialize_base_tools(
 
 
 def add_workspace_tools(tools: list[AnyTool], settings: Settings, workspace_dir: Path) -> None:
-    """Adds the tools for a workspace's files to the list (S000-006); makes the directory where it is missing."""
+    """Adds the tools for a workspace's files to the list; makes the directory where it is missing."""
     workspace_dir.mkdir(parents=True, exist_ok=True)
     tools += offered(settings, [tool for tool in BUILTIN if tool.switch in IN_A_WORKSPACE])

@@ -1,7 +1,7 @@
 """The ledger: what is known of each call of the turn under way, so that no crash makes an effect happen twice.
 
 A call is asked (the history says so), started (written before its effect can begin) and finished (with its answer).
-When its turn is answered the history knows all of it, and the ledger is emptied (design §3).
+When its turn is answered the history knows all of it, and the ledger is emptied.
 """
 
 from __future__ import annotations

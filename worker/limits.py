@@ -1,4 +1,4 @@
-"""The only place that says "enough": turns, tool calls, time, tokens and money, each exactly (P-05…P-08, C17)."""
+"""The only place that says "enough": turns, tool calls, time, tokens and money, each exactly."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Meter:
         return self.limits.max_cost_usd - (self.usage.cost_usd or 0.0) - lent
 
     def lend(self, id: str, asked: Limits, sharers: int) -> Limits:
-        """The limits of a nested delegation: what is asked for, as far as this run has it itself (P-04).
+        """The limits of a nested delegation: what is asked for, as far as this run has it itself.
 
         Tokens and money that nobody asks for are divided among the ``sharers`` who are to have some, and this run. Of
         the time a tail is kept back, in which this run can use what came out. Raises ``LimitReached`` where nothing
@@ -268,7 +268,7 @@ class PromptBound:
 
 
 class Repetition:
-    """Sees a run that goes in circles: one call, or a cycle of up to 5 calls, repeated 5 times in a row (P-20)."""
+    """Sees a run that goes in circles: one call, or a cycle of up to 5 calls, repeated 5 times in a row."""
 
     TIMES = 5
     LONGEST = 5

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that all workers see which share a workspace (C25)."""
+"""One writer at a time: a lock that all workers see which share a workspace."""
 
 from __future__ import annotations
 

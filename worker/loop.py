@@ -37,7 +37,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class Loop:
-    """The parts of one run, and the verbs that use them. Nothing in it is shared with another run (P-03)."""
+    """The parts of one run, and the verbs that use them. Nothing in it is shared with another run."""
 
     task: str
     """What the conversation begins with, and a fresh one too."""
@@ -79,19 +79,19 @@ class Loop:
                 return reply.ending
 
     async def summarize(self, limit: LimitReached) -> None:
-        """The last turn, without tools (P-08)."""
+        """The last turn, without tools."""
         self.settle(str(limit), note=last_turn(limit))
         await self.ask(self.meter.turns + 1, allow_tools=False)
 
     def settle(self, why: str, note: str = "") -> None:
-        """Answers every call that is still open, so that each has exactly one answer (P-09)."""
+        """Answers every call that is still open, so that each has exactly one answer."""
         if calls := self.history.unanswered(self.meter.turns):
             self.history.answer([(call, self.answers.get(call.key) or not_executed(why)) for call in calls], note)
         elif note:
             self.history.ask(note)
 
     async def turn(self) -> Reply:
-        """The next turn. A conversation that is too long for the model goes on from a summary of itself (P-21)."""
+        """The next turn. A conversation that is too long for the model goes on from a summary of itself."""
         self.meter.check_turn()
         if self.window.is_full(self.history):
             await compact(self, "the conversation neared the model's window")
@@ -124,7 +124,7 @@ class Loop:
         return reply
 
     async def answer(self, calls: Sequence[Call]) -> None:
-        """Judges and executes the calls, read-only ones side by side; answers all in the order of asking (C15)."""
+        """Judges and executes the calls, read-only ones side by side; answers all in the order of asking."""
         self.answers = {}
         await self.ledger.risk(calls)
         judged = [(call, await self.judge(call)) for call in calls]
@@ -145,7 +145,7 @@ class Loop:
             self.repetition.watch(calls)
 
     async def judge(self, call: Call) -> Prepared | ToolResult:
-        """May this call be executed? A "no" is the answer the model reads (P-10)."""
+        """May this call be executed? A "no" is the answer the model reads."""
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
         try:

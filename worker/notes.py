@@ -1,6 +1,6 @@
-"""Notes of a run: one JSON list in the workspace, so they outlive turns, and sessions that share the files (S000-085).
+"""Notes of a run: one JSON list in the workspace, so they outlive turns, and sessions that share the files.
 
-Every writer holds the lock; what cannot be understood is moved aside and never overwritten (C25).
+Every writer holds the lock; what cannot be understood is moved aside and never overwritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GENERAL = "general"
 _LOCK = "notes.lock"
 
 Stored = dict[str, Any]
-"""A note as it stands in the file; other programs may have left fields out, or added some (S000-094)."""
+"""A note as it stands in the file; other programs may have left fields out, or added some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Notes:
 
 
 def listing(notes: Sequence[Stored], category: str | None) -> str:
-    """What the model reads of the notes (S000-091..093)."""
+    """What the model reads of the notes."""
     if not notes:
         return "No notes recorded yet."
     chosen = [note for note in map(Note.of, notes) if category in (None, note.category)]

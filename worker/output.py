@@ -1,4 +1,4 @@
-"""The one truncator: nothing longer than its limit reaches the model or an event, and nothing is cut silently (C05).
+"""The one truncator: nothing longer than its limit reaches the model or an event, and nothing is cut silently.
 
 The whole text is kept where ``read_file`` and ``grep`` reach it, and the hint that ends a cut text says where.
 """
@@ -36,7 +36,7 @@ Estimate = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """How much of a tool's output the model sees. Read-like tools keep the head, commands both ends (C05)."""
+    """How much of a tool's output the model sees. Read-like tools keep the head, commands both ends."""
 
     max_chars: int = 8000
     keep: Literal["head", "head_tail"] = "head"
@@ -111,7 +111,7 @@ def _save(files: Files, call_id: str, text: str) -> str | None:
 
 
 def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None) -> str:
-    """What the model must learn of a cut: that it was made, how long the text is, what to do next (S001-056..058)."""
+    """What the model must learn of a cut: that it was made, how long the text is, what to do next."""
     where = f" full_output={quoteattr(saved)}" if saved else ""
     then = (
         f"The whole output is in {saved}: read it in parts with read_file (offset, limit) or search it with grep."

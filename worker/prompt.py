@@ -29,13 +29,13 @@ lists them. When one fits your task, get it before you begin."""
 
 @cache
 def system_prompt(mount: str, *, skills: bool = False) -> str:
-    """What every run is told; with ``skills`` also that there are some (S002-051). The same object for all runs."""
+    """What every run is told; with ``skills`` also that there are some. The same object for all runs."""
     text = _SYSTEM.format(mount=mount)
     return f"{text}\n\n{_SKILLS}" if skills else text
 
 
 def first_message(request: DelegationRequest) -> str:
-    """Task, context and expected outcome, marked as what they are (S002-051)."""
+    """Task, context and expected outcome, marked as what they are."""
     parts = [f"# Task\n\n{request.task.strip()}"]
     if request.context.strip():
         parts.append(f"# Context\n\n{request.context.strip()}")
@@ -67,7 +67,7 @@ def reply_was_cut() -> str:
 
 
 def ask_for_summary() -> str:
-    """Asks for what the fresh conversation begins with, when the present one nears the model's window (P-21)."""
+    """Asks for what the fresh conversation begins with, when the present one nears the model's window."""
     return (
         '<system_hint type="conversation_full">This conversation is nearly as long as it can be. It goes on as a new '
         "one that knows the task and nothing else but what you write now. Call no tools. Write down, for yourself: "

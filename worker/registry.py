@@ -1,4 +1,4 @@
-"""The registry: every tool one run may be offered, in one map, whoever made it (S004-001, C26)."""
+"""The registry: every tool one run may be offered, in one map, whoever made it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Registry:
             self.register(tool)
 
     def register(self, tool: AnyTool) -> None:
-        """Adds a tool; one of the same name is replaced, with a warning (S004-026)."""
+        """Adds a tool; one of the same name is replaced, with a warning."""
         if tool.name in self._tools:
             log.warning("tool %s of %s replaces one of the same name", tool.name, tool.server or tool.source)
         self._tools[tool.name] = tool
 
     def unregister(self, name: str) -> None:
-        """Takes a tool away; a name that is not there is no error (S002-020)."""
+        """Takes a tool away; a name that is not there is no error."""
         self._tools.pop(name, None)
 
     def get(self, name: str) -> AnyTool | None:
-        """The tool of that name or alias, or None (S004-029)."""
+        """The tool of that name or alias, or None."""
         return self._tools.get(name) or next((tool for tool in self if name in tool.aliases), None)
 
     def of_server(self, server: str) -> list[AnyTool]:
-        """The tools of one MCP server (S004-030)."""
+        """The tools of one MCP server."""
         return [tool for tool in self if tool.server == server]
 
     def __iter__(self) -> Iterator[AnyTool]:
-        """Built-in → discovered → MCP by server's name; inside each the order of registering (S004-031)."""
+        """Built-in → discovered → MCP by server's name; inside each the order of registering."""
         return iter(sorted(self._tools.values(), key=lambda tool: (_ORDER.index(tool.source), tool.server or "")))
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Registry:
     ) -> dict[str, AnyTool]:
         """The tools of one run by name. A pattern is a name, an alias or an fnmatch pattern; None is the default kit.
 
-        Raises ``Invalid`` that points at each pattern which fits no tool and is not ``excused`` (C26).
+        Raises ``Invalid`` that points at each pattern which fits no tool and is not ``excused``.
         """
         offered = tuple(self)
         if patterns is None:
@@ -73,14 +73,14 @@ class Registry:
         return {tool.name: tool for tool in offered if tool.name in names}
 
     def declarations(self) -> list[dict[str, Any]]:
-        """All tools as the Messages API wants them declared (S004-028, S002-023)."""
+        """All tools as the Messages API wants them declared."""
         return [tool.to_schema() for tool in self]
 
 
 def offered(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:
-    """The tools that a worker with these settings offers: not switched off, and with all they need (S000-025).
+    """The tools that a worker with these settings offers: not switched off, and with all they need.
 
-    Logs how many they are (S002-024).
+    Logs how many they are.
     """
     on = (tool.configured(settings) for tool in tools if getattr(settings.tools, tool.switch, None) is not False)
     tools = [tool for tool in on if tool is not None]
@@ -95,7 +95,7 @@ def default_kit(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> tuple
 
 
 async def made_ready(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callable[[str], None]) -> dict[str, AnyTool]:
-    """The kit as one run uses it (S002-022). A tool that cannot say what it is is warned of and left out (S000-024)."""
+    """The kit as one run uses it. A tool that cannot say what it is is warned of and left out."""
     ready: dict[str, AnyTool] = {}
     for name, tool in kit.items():
         try:

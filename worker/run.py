@@ -118,7 +118,7 @@ class Run:
 
     @asynccontextmanager
     async def _parts(self) -> AsyncGenerator[Loop]:
-        """Everything a run needs, made for this run alone (P-03); gone when the block ends."""
+        """Everything a run needs, made for this run alone; gone when the block ends."""
         request, services = self.claim.request, self.services
         model = await services.model(request.model)
         self.meter = Meter.restored(self.claim.limits, model.price(), self.claim.checkpoint)

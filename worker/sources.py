@@ -24,9 +24,9 @@ class Place:
     files: Files
     sandbox: Sandbox
     warn: Callable[[str], None]
-    """Tells people that something is missing; the run goes on without it (S000-024)."""
+    """Tells people that something is missing; the run goes on without it."""
     hide: Callable[[Sequence[str]], None] = lambda values: None
-    """Makes these values unreadable wherever the run says something (P-17)."""
+    """Makes these values unreadable wherever the run says something."""
     validators: ValidatorPool = field(default_factory=ValidatorPool)
     """Judges what strangers declare."""
     read_only: bool = False

@@ -17,7 +17,7 @@ from worker.tools.base import AnyTool, ToolResult
 
 @dataclass(slots=True)
 class StepLog:
-    """Starts and ends steps, and remembers the ended ones in the order of their ends (S002-055)."""
+    """Starts and ends steps, and remembers the ended ones in the order of their ends."""
 
     emit: Emitter
     say: Callable[[str], None] = lambda text: None
@@ -81,7 +81,7 @@ class StepLog:
         return self.emit.masked(self.ended[-1].tool_name or "") or None if self.ended else None
 
     def details(self) -> str:
-        """The execution log: one line a step (S002-060)."""
+        """The execution log: one line a step."""
         return "\n".join(_line(number, step) for number, step in enumerate(self.ended, 1))
 
     def errors(self, at_most: int = 50) -> list[str]:
@@ -91,7 +91,7 @@ class StepLog:
 
 
 def in_short(result: ToolAgentResult) -> dict[str, Any]:
-    """What a step says of the delegation that it stood for (S002-083); camelCase, as on the wire."""
+    """What a step says of the delegation that it stood for; camelCase, as on the wire."""
     short: dict[str, Any] = {
         "success": result.success,
         "summary": result.summary,

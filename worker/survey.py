@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def survey(services: Services) -> None:
     """Opens every source over an empty workspace, notes its tools in ``services.announced``, closes it again.
 
-    Says in the log what there is (S000-022). Whatever fails is a warning there, and no run's matter.
+    Says in the log what there is. Whatever fails is a warning there, and no run's matter.
     """
     try:
         services.announced += await _look(services)

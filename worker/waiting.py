@@ -1,4 +1,4 @@
-"""Waiting for somebody else: the run keeps its coroutine, but its slot is another run's meanwhile (design §3)."""
+"""Waiting for somebody else: the run keeps its coroutine, but its slot is another run's meanwhile."""
 
 from __future__ import annotations
 

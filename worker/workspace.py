@@ -1,4 +1,4 @@
-"""A run's own copy of the files it works on, and the facts about what became of them (contract §7)."""
+"""A run's own copy of the files it works on, and the facts about what became of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes: the one table (contract §5)."""
+"""Exit codes: the one table."""
 
 from __future__ import annotations
 

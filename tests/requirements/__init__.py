@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,16 @@ class Requirement:
 
 
 @cache
+def _manifest() -> dict[str, Any]:
+    return json.loads(Path(__file__).with_name("requirements.json").read_text("utf-8"))
+
+
+@cache
 def requirements() -> dict[str, Requirement]:
-    rows = json.loads(Path(__file__).with_name("requirements.json").read_text("utf-8"))["requirements"]
+    rows = _manifest()["requirements"]
     return {row["id"]: Requirement(**row | {"conflicts": tuple(row["conflicts"])}) for row in rows}
+
+
+def conflicts() -> dict[str, str]:
+    """Where two designs said different things: id → what they said and what the product does."""
+    return _manifest()["conflicts"]

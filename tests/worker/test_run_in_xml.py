@@ -1,4 +1,4 @@
-"""A run whose calls travel as XML does what a native one does, and leaves the same traces (contract §1)."""
+"""A run whose calls travel as XML does what a native one does, and leaves the same traces."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ __all__ = ["AdaptedEntry", "Entry", "adapted", "adapted_table", "convert_tools"]
 
 
 def adapted(tool: object, *, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> AnyTool:
-    """The tool as ours, whichever design it follows; one that is ours already stays as it is (S002-001, S002-019).
+    """The tool as ours, whichever design it follows; one that is ours already stays as it is.
 
-    ``kind`` and ``effect`` are for designs that do not say them (004 says its kind).
-    Raises ``TypeError`` for what is no tool (S000-031), ``Misconfigured`` for one that cannot be offered.
+    ``kind`` and ``effect`` are for designs that do not say them (a builder says its kind).
+    Raises ``TypeError`` for what is no tool, ``Misconfigured`` for one that cannot be offered.
     """
     match tool:
         case type():  # a class has its instances' members, but is no tool
@@ -45,7 +45,7 @@ def adapted(tool: object, *, kind: Kind = Kind.OTHER, effect: Effect | None = No
 
 
 def convert_tools(tools: Iterable[object]) -> list[dict[str, Any]]:
-    """Tools of any design as the Messages API wants them declared; a mapping is taken for a declaration (S000-030)."""
+    """Tools of any design as the Messages API wants them declared; a mapping is taken for a declaration."""
     return [tool if isinstance(tool, dict) else adapted(tool).to_schema() for tool in tools]
 
 

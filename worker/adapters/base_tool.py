@@ -1,4 +1,4 @@
-"""003: a class made with name, description and permission; it lists its parameters and has ``async execute``."""
+"""``BaseTool``: a class made with name, description and permission that lists its parameters; ``async execute``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.tools.base import Effect, Kind, ToolContext
 
 
 class ToolPermission(StrEnum):
-    """Whether a call runs without asking (S003-002)."""
+    """Whether a call runs without asking."""
 
     AUTO = "auto"
     CONFIRM = "confirm"
@@ -25,7 +25,7 @@ class ToolPermission(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``success``, ``data``, ``error`` and ``metadata`` (S003-006)."""
+    """``success``, ``data``, ``error`` and ``metadata``."""
 
     success: bool
     data: Any = None
@@ -33,12 +33,12 @@ class ToolResult:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a mapping (S003-007)."""
+        """The same as a mapping."""
         return asdict(self)
 
 
 class BaseTool(ABC):
-    """The base class (S003-008, S003-009). What else the constructor is given is kept as ``config``."""
+    """The base class. What else the constructor is given is kept as ``config``."""
 
     def __init__(
         self, name: str, description: str, permission: ToolPermission = ToolPermission.AUTO, **config: Any
@@ -55,7 +55,7 @@ class BaseTool(ABC):
     async def execute(self, **params: Any) -> ToolResult: ...
 
     def validate_params(self, params: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments, or None: missing, unknown and ill-typed ones (S003-010, S003-011)."""
+        """What is wrong with the arguments, or None: missing, unknown and ill-typed ones."""
         try:
             schema = {"additionalProperties": False, **json_schema(self.get_parameters())}
             check(self.name, valid_schema(self.name, schema), params)
@@ -64,7 +64,7 @@ class BaseTool(ABC):
         return None
 
     async def __call__(self, **params: Any) -> ToolResult:
-        """Validates, then executes (S003-012)."""
+        """Validates, then executes."""
         if error := self.validate_params(params):
             return ToolResult(False, error=error)
         return await self.execute(**params)
@@ -83,7 +83,7 @@ class ListingTool(Protocol):
 
 
 class AdaptedBaseTool(Adapted):
-    """AUTO is the operator's word that nobody need be asked; CONFIRM asks about every call, wherever it acts (C08)."""
+    """AUTO is the operator's word that nobody need be asked; CONFIRM asks about every call, wherever it acts."""
 
     def __init__(self, tool: ListingTool, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(tool.name, tool.description, tool.get_parameters(), kind, effect)

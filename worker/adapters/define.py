@@ -1,4 +1,4 @@
-"""002: ``Tool.define(id, info)`` makes a tool known at once, ``Tool.define(id, info, init)`` one that must be asked."""
+"""``Tool.define(id, info)`` makes a tool known at once, ``Tool.define(id, info, init)`` one that must be asked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Category = Literal["builtin", "custom", "mcp"]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``title`` (short), ``output`` and ``metadata`` (S002-016); a mapping of the same keys does as well."""
+    """``title`` (short), ``output`` and ``metadata``; a mapping of the same keys does as well."""
 
     title: str
     output: str
@@ -32,7 +32,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a call is told of where it runs (S002-014, S002-040)."""
+    """What a call is told of where it runs."""
 
     session_id: str | None
     message_id: str | None
@@ -42,7 +42,7 @@ class ToolContext:
     on_metadata: Callable[[str | None, Mapping[str, Any]], None]
 
     def metadata(self, update: Mapping[str, Any]) -> None:
-        """Live news: ``{"title": …, …}`` (S002-015)."""
+        """Live news: ``{"title": …, …}``."""
         fields = dict(update)
         self.on_metadata(fields.pop("title", None), fields)
 
@@ -52,7 +52,7 @@ Execute = Callable[[Any, ToolContext], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInfo:
-    """A tool known at once (S002-008). ``id`` is what the model calls it, ``name`` what people read.
+    """A tool known at once. ``id`` is what the model calls it, ``name`` what people read.
 
     One that is not ``enabled`` is not offered; ``auto_execute`` is the operator's word that nobody need be asked.
     """
@@ -74,8 +74,8 @@ Init = Callable[[InitContext], Awaitable[Mapping[str, Any]]]
 
 @dataclass(slots=True, kw_only=True)
 class ToolInfoAsync:
-    """A tool whose description or parameters must be found out (S002-010). ``init`` is run once, and again only where
-    the skills it was told of are others (S002-011)."""
+    """A tool whose description or parameters must be found out. ``init`` is run once, and again only where
+    the skills it was told of are others."""
 
     id: str
     name: str
@@ -97,7 +97,7 @@ class ToolInfoAsync:
 
 
 class Tool:
-    """The one way to make a tool in that design (S002-002)."""
+    """The one way to make a tool in that design."""
 
     @overload
     @staticmethod
@@ -107,7 +107,7 @@ class Tool:
     def define(id: str, info: Mapping[str, Any], init: Init) -> ToolInfoAsync: ...
     @staticmethod
     def define(id: str, info: Mapping[str, Any], init: Init | None = None) -> ToolInfo | ToolInfoAsync:
-        """A static tool (S002-009), or with ``init`` an async one (S002-011). Raises ``Misconfigured``."""
+        """A static tool, or with ``init`` an async one. Raises ``Misconfigured``."""
         try:
             return ToolInfo(id=id, **info) if init is None else ToolInfoAsync(id=id, init=init, **info)
         except TypeError as error:
@@ -116,7 +116,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """A tool as that design's settings and its older tools describe it (S002-077)."""
+    """A tool as that design's settings and its older tools describe it."""
 
     id: str
     name: str
@@ -131,7 +131,7 @@ class ToolDefinition:
     server_name: str | None = None
 
     def executed_by(self, execute: Execute) -> ToolInfo:
-        """The older form of a tool (a definition and a function) in the present one (S002-018)."""
+        """The older form of a tool (a definition and a function) in the present one."""
         return ToolInfo(
             id=self.id,
             name=self.name,
@@ -179,7 +179,7 @@ class AdaptedInfo(Adapted):
 
 
 class AdaptedInfoAsync(Adapted):
-    """An async tool: for each run it becomes a static one (S002-042)."""
+    """An async tool: for each run it becomes a static one."""
 
     def __init__(self, info: ToolInfoAsync, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(info.id, f"{info.name}. What it does is found out when a run begins.", {}, kind, effect)
@@ -205,7 +205,7 @@ class AdaptedInfoAsync(Adapted):
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """What a caller of that design gets for a call (S002-045)."""
+    """What a caller of that design gets for a call."""
 
     success: bool
     data: dict[str, Any] | None = None
@@ -213,7 +213,7 @@ class ToolExecutionResult:
 
     @classmethod
     def of(cls, result: base.ToolResult) -> ToolExecutionResult:
-        """A good result is wrapped (S002-041); what an MCP server calls an error is none (C30)."""
+        """A good result is wrapped; what an MCP server calls an error is none."""
         if result.error is not None:
             return cls(False, error=result.for_model.removeprefix("Error: "))
         return cls(True, {"title": result.title, "output": result.content, "metadata": result.metadata})
@@ -226,7 +226,7 @@ async def execute_tool(
     ctx: base.ToolContext,
     skills: Mapping[str, str] | None = None,
 ) -> ToolExecutionResult:
-    """One call outside a run, of a tool of any design or server (S002-021, S002-043).
+    """One call outside a run, of a tool of any design or server.
 
     Whoever calls it has decided that it may be done. What the tool or its arguments do wrong is the answer.
     """

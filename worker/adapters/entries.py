@@ -1,4 +1,4 @@
-"""001: a table name → {description, parameters, execute}; ``execute(arguments)`` gives text, errors as text too."""
+"""Function table: name → {description, parameters, execute}; ``execute(arguments)`` gives text, errors as text too."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from worker.adapters.parameters import Parameters
 from worker.tools.base import Effect, Kind, ToolContext, ToolResult
 
 ERRORS = ("Error:", "错误\uff1a")
-"""How that design's texts begin when they tell of a failure (C12)."""
+"""How that design's texts begin when they tell of a failure."""
 
 
 class Entry(TypedDict):
-    """One line of the table (S001-003). ``parameters`` is a pydantic model, of which ``execute`` gets an instance, or a
+    """One line of the table. ``parameters`` is a pydantic model, of which ``execute`` gets an instance, or a
     JSON Schema; then it gets a mapping."""
 
     description: str

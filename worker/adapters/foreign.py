@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class AbortSignal:
-    """Says to a call, in whichever thread, that it is no longer wanted (S004-040)."""
+    """Says to a call, in whichever thread, that it is no longer wanted."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

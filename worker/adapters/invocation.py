@@ -1,4 +1,4 @@
-"""004: a builder that declares the tool, and for each call an invocation that holds the checked arguments."""
+"""Builders: one object that declares the tool, and for each call an invocation that holds the checked arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ToolResultError:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``llm_content`` goes into the history, ``return_display`` to people (S004-036, S004-037)."""
+    """``llm_content`` goes into the history, ``return_display`` to people."""
 
     llm_content: Any
     return_display: Display = ""
@@ -37,7 +37,7 @@ class ToolResult:
 
 
 class ToolInvocation(ABC, Generic[P]):
-    """One call (S004-006)."""
+    """One call."""
 
     def __init__(self, params: P) -> None:
         self.params = params
@@ -61,7 +61,7 @@ class ToolInvocation(ABC, Generic[P]):
 
 
 class DeclarativeTool(ABC, Generic[P]):
-    """The builder: what the tool is, apart from any call of it (S004-002, S004-003, S004-005)."""
+    """The builder: what the tool is, apart from any call of it."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class DeclarativeTool(ABC, Generic[P]):
 
 
 class BaseDeclarativeTool(DeclarativeTool[P]):
-    """A builder whose arguments are checked against the schema before there is an invocation (S004-003, S004-004)."""
+    """A builder whose arguments are checked against the schema before there is an invocation."""
 
     def build(self, params: P) -> ToolInvocation[P]:
         if error := self.validate_tool_params(params):
@@ -121,7 +121,7 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
 
 @runtime_checkable
 class ToolBuilder(Protocol):
-    """Whatever has these is a tool of this design, whoever's base class it has (S004-002)."""
+    """Whatever has these is a tool of this design, whoever's base class it has."""
 
     name: str
     display_name: str
@@ -143,7 +143,7 @@ class Built:
 
 
 class AdaptedBuilder(Adapted):
-    """The loop decides by kind and locations whether somebody is asked (C31)."""
+    """The loop decides by kind and locations whether somebody is asked."""
 
     def __init__(self, builder: ToolBuilder, effect: Effect | None = None) -> None:
         declared = builder.schema

@@ -1,4 +1,4 @@
-"""How the designs declare parameters: JSON Schema, a pydantic model or a list; all become JSON Schema (C27)."""
+"""How the designs declare parameters: JSON Schema, a pydantic model or a list; all become JSON Schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Listed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolParameter:
-    """One parameter (S002-078, S003-005). ``default`` is what the tool does without it; it is told, not filled in."""
+    """One parameter. ``default`` is what the tool does without it; it is told, not filled in."""
 
     name: str
     type: ParameterType

@@ -1,4 +1,4 @@
-"""000: a class with name, description, parameters (JSON Schema) and ``async execute(**arguments)``."""
+"""Plain objects: a class with name, description, parameters (JSON Schema) and ``async execute(**arguments)``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from worker.tools.base import Effect, Kind, ToolContext
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``success``, ``content`` and ``error`` (S000-033)."""
+    """``success``, ``content`` and ``error``."""
 
     success: bool
     content: str = ""
@@ -21,7 +21,7 @@ class ToolResult:
 
 
 class Tool:
-    """The base class: each of the four members is the subclass's (S000-026, S000-028)."""
+    """The base class: each of the four members is the subclass's."""
 
     @property
     def name(self) -> str:
@@ -36,11 +36,11 @@ class Tool:
         raise NotImplementedError
 
     async def execute(self, *args: Any, **kwargs: Any) -> ToolResult:
-        """Does the work (S000-027)."""
+        """Does the work."""
         raise NotImplementedError
 
     def to_schema(self) -> dict[str, Any]:
-        """The tool as the Messages API wants it declared (S000-029)."""
+        """The tool as the Messages API wants it declared."""
         return {"name": self.name, "description": self.description, "input_schema": self.parameters}
 
 

@@ -1,4 +1,4 @@
-"""003: a library of tools, and for each agent the toolkit it may use. The library is this project's one map (C26)."""
+"""Toolkits: a library of tools, and for each agent the toolkit it may use. The library is this project's one map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.registry import Registry
 
 
 class AgentToolkit:
-    """The tools of one agent (S003-019). Permission is not its business: a run's loop asks (S003-020, C31)."""
+    """The tools of one agent. Permission is not its business: a run's loop asks."""
 
     def __init__(self, agent_name: str, tools: Iterable[BaseTool] = ()) -> None:
         self.agent_name = agent_name
@@ -32,7 +32,7 @@ class AgentToolkit:
         return list(self.tools.values())
 
     async def execute_tool(self, name: str, params: Mapping[str, Any]) -> ToolResult:
-        """The tool validates and executes; one that is not in the kit is an answer (S003-020, S003-021)."""
+        """The tool validates and executes; one that is not in the kit is an answer."""
         tool = self.get_tool(name)
         if tool is None:
             return ToolResult(False, error=f"Tool '{name}' not available in {self.agent_name}'s toolkit")
@@ -40,7 +40,7 @@ class AgentToolkit:
 
 
 class ToolRegistry:
-    """The library and the toolkits (S003-015). ``registry`` is what a worker is given: it holds the same tools."""
+    """The library and the toolkits. ``registry`` is what a worker is given: it holds the same tools."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -48,14 +48,14 @@ class ToolRegistry:
         self.agent_toolkits: dict[str, AgentToolkit] = {}
 
     def register_tool_to_library(self, tool: BaseTool) -> None:
-        """Adds a tool; one of the same name is replaced, with a warning (S003-016, C26)."""
+        """Adds a tool; one of the same name is replaced, with a warning."""
         self.registry.register(AdaptedBaseTool(tool))
         self.tool_library[tool.name] = tool
 
     def create_agent_toolkit(self, agent: str, tool_names: Sequence[str] | None = None) -> AgentToolkit:
-        """An agent's own subset of the library, kept under its name (S003-017).
+        """An agent's own subset of the library, kept under its name.
 
-        Raises ``Misconfigured`` for a name that is not in the library, with the closest ones (C26).
+        Raises ``Misconfigured`` for a name that is not in the library, with the closest ones.
         """
         try:
             names = self.registry.kit(tool_names or ())
@@ -66,7 +66,7 @@ class ToolRegistry:
         return toolkit
 
     def get_agent_toolkit(self, agent: str) -> AgentToolkit | None:
-        """The agent's toolkit, or None (S003-018)."""
+        """The agent's toolkit, or None."""
         return self.agent_toolkits.get(agent)
 
 
@@ -77,7 +77,7 @@ def initialize_tools(
     artifact_manager: Any = None,
 ) -> ToolRegistry:
     """What that design does at start-up: all tools into the library, those for artifacts only where somebody keeps
-    artifacts, then a toolkit for each agent that requires tools (S003-022, S003-023)."""
+    artifacts, then a toolkit for each agent that requires tools."""
     library = ToolRegistry()
     artifacts = artifact_tools(artifact_manager) if artifact_tools and artifact_manager is not None else ()
     for tool in (*tools, *artifacts):

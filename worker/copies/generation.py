@@ -1,7 +1,7 @@
 """Generations of a workspace: every attempt works on files of its own, so a worker that lost its lease harms nobody.
 
 A frozen worker may wake up in the middle of a command or a write. What it still does, it does to the generation of
-its own attempt; the next attempt has copied that one before, and goes on in the copy (design §3.7).
+its own attempt; the next attempt has copied that one before, and goes on in the copy.
 """
 
 from __future__ import annotations

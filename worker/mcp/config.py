@@ -78,7 +78,7 @@ class Config:
 
 def find_config_file(configured: Path | None, here: Path, own: Path, trusted: Path | None = None) -> Found | None:
     """The file to use: the configured one, else mcp.json or .mcp.json ``here``, else the one in the user's ``own``
-    configuration directory (S000-018).
+    configuration directory.
 
     A relative path is looked for ``here`` and in ``own``. What lies ``here`` or in the directory ``trusted`` is read as
     it was trusted. Raises ``Misconfigured`` for a configured file that is nowhere, or whose trust does not hold.

@@ -23,7 +23,7 @@ MAX_FILES = 50
 
 
 async def result_of(answer: types.CallToolResult, ctx: ToolContext, title: str) -> ToolResult:
-    """The answer as a result. What the server calls an error is one, with the server's words (C30)."""
+    """The answer as a result. What the server calls an error is one, with the server's words."""
     text = await to_the_end(_Writing(ctx.files, ctx.call_id).of, answer)
     if not answer.is_error:
         return ToolResult(text, title, data=answer.structured_content)

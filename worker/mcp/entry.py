@@ -50,7 +50,7 @@ class Server(BaseModel):
     command: str = ""
     args: list[str] = []
     env: dict[str, str] = {}
-    """The variables it gets, besides the sandbox's own; nothing else of the worker's environment reaches it (P-17)."""
+    """The variables it gets, besides the sandbox's own; nothing else of the worker's environment reaches it."""
     cwd: str | None = None
     url: str = ""
     headers: dict[str, str] = {}

@@ -105,7 +105,7 @@ async def _sandboxed(server: Server, caller: Caller, words: Words) -> AsyncGener
 
 
 def _free(server: Server, caller: Caller, incoming: Incoming, words: Words) -> FreeProgram:
-    """A program with this machine's network and files, as the operator decided; still not with its secrets (P-17).
+    """A program with this machine's network and files, as the operator decided; still not with its secrets.
 
     Raises ``Misconfigured`` where it may not change the run's files and only its own word would keep it from that.
     """

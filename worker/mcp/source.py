@@ -1,4 +1,4 @@
-"""MCP as a source of tools: finds the file, tells what is missing, and leaves the rest of the run alone (S000-024)."""
+"""MCP as a source of tools: finds the file, tells what is missing, and leaves the rest of the run alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class McpServers:
             if place.wants(MCP):
                 try:
                     tools = await self._load(place, opened)
-                except Exception as error:  # noqa: BLE001 - whatever happened, the run goes on without (S000-021)
+                except Exception as error:  # noqa: BLE001 - whatever happened, the run goes on without
                     log.info("MCP tools cannot be loaded", exc_info=error)
                     place.miss(MCP)
                     place.warn(f"Failed to load MCP tools: {error}")

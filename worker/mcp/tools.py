@@ -1,4 +1,4 @@
-"""The tools of MCP servers: names that every model takes, and calls that go to the server they came from (C21)."""
+"""The tools of MCP servers: names that every model takes, and calls that go to the server they came from."""
 
 from __future__ import annotations
 

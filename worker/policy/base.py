@@ -1,4 +1,4 @@
-"""What a rule is, and how the rules' opinions become allow, ask or deny for one call (C08, C31)."""
+"""What a rule is, and how the rules' opinions become allow, ask or deny for one call."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def decide(rules: Sequence[Rule], call: CallView, situation: Situation) -> Verdi
 
 
 def shifted(verdict: Verdict, call: CallView, situation: Situation) -> Verdict:
-    """What the approval mode makes of a question (contract §6). It never touches allow and deny."""
+    """What the approval mode makes of a question. It never touches allow and deny."""
     if verdict.decision is not Decision.ASK:
         return verdict
     match situation.mode:

@@ -1,4 +1,4 @@
-"""Rule: what changes something, leaves the workspace or wants to be asked about, is asked about (S004-010)."""
+"""Rule: what changes something, leaves the workspace or wants to be asked about, is asked about."""
 
 from __future__ import annotations
 

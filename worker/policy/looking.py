@@ -1,4 +1,4 @@
-"""Rule: looking at the workspace is free (S004-009)."""
+"""Rule: looking at the workspace is free."""
 
 from __future__ import annotations
 

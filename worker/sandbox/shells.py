@@ -1,6 +1,6 @@
 """Background shells: commands that go on while the model does other things, until they end or their run does.
 
-They belong to one run's sandbox and to nobody else (P-03, P-18). ``bash`` starts them, ``bash_output`` reads them,
+They belong to one run's sandbox and to nobody else. ``bash`` starts them, ``bash_output`` reads them,
 ``bash_kill`` ends them.
 """
 
@@ -45,7 +45,7 @@ Start = Callable[["Command", Sink, Sink], Awaitable[Process]]
 
 
 class ShellStatus(StrEnum):
-    """What a shell is doing, or how it ended (S000-078)."""
+    """What a shell is doing, or how it ended."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -77,7 +77,7 @@ class News:
 
 @dataclass(slots=True, eq=False)
 class BackgroundShell:
-    """One command that goes on by itself (S000-067)."""
+    """One command that goes on by itself."""
 
     bash_id: str
     command: str
@@ -117,7 +117,7 @@ class BackgroundShell:
                 await self.unread.news.wait()
 
     async def read(self, pattern: str | None = None) -> News:
-        """What is new since the last time (S000-075); with a pattern only the lines that match (S000-077).
+        """What is new since the last time; with a pattern only the lines that match.
 
         What a pattern hides stays readable: for the next look with another pattern, or with none. A line that is not
         whole yet waits for its end. Raises ToolError for a wrong pattern, or one that takes too long; then nothing
@@ -163,7 +163,7 @@ class BackgroundShell:
         return News("\n".join(shown), len(lines), len(shown), lost, *state, earlier, lost_lines)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """SIGTERM to all of it, and SIGKILL after ``grace`` seconds (S000-081); afterwards all of it is dead.
+        """SIGTERM to all of it, and SIGKILL after ``grace`` seconds; afterwards all of it is dead.
 
         Raises ToolError where it cannot be ended.
         """
@@ -174,7 +174,7 @@ class BackgroundShell:
 
 
 class BackgroundShellManager:
-    """The shells of one run, by id (S000-068).
+    """The shells of one run, by id.
 
     ``start`` starts a command. ``note_end`` hears of each end that ``bash_kill`` did not make: the process, and what
     its guard said. ``marks`` is a directory where ids outlive this worker, so that a later attempt knows what is lost.
@@ -193,7 +193,7 @@ class BackgroundShellManager:
         return iter([*self._shells.values()])
 
     async def start(self, line: str, command: Command) -> BackgroundShell:
-        """Starts a command, shown as ``line``, and does not wait for it. Both its streams are one (S000-065).
+        """Starts a command, shown as ``line``, and does not wait for it. Both its streams are one.
 
         ``command.timeout`` counts for nothing: it may live as long as its run. Raises ToolError: LIMIT_REACHED where
         there are too many, others where commands cannot be run.
@@ -253,7 +253,7 @@ class BackgroundShellManager:
                 mark.unlink(missing_ok=True)
 
     async def end(self) -> None:
-        """Kills what still runs and waits until it is dead (P-18, S000-084); for the end of the run."""
+        """Kills what still runs and waits until it is dead; for the end of the run."""
         ends = await asyncio.gather(*(shell.process.end() for shell in self), return_exceptions=True)
         for error in ends:
             if error is not None:

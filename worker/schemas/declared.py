@@ -75,7 +75,7 @@ class Declared:
 
 
 def check(tool: str, schema: Mapping[str, Any], arguments: Arguments) -> None:
-    """Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known parameters (C27)."""
+    """Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known parameters."""
     with _answered(tool):
         found = validation.mistakes(schema, arguments)
     _refuse(tool, found, schema)

@@ -38,7 +38,7 @@ def parsed(output: bytes) -> Hits:
 
 
 def newest_first(files: Files, hits: Hits) -> Hits:
-    """The hits of recently changed files first, equally old ones by path (C24)."""
+    """The hits of recently changed files first, equally old ones by path."""
     changed = _changed(files, hits)
     return {path: hits[path] for path in sorted(sorted(hits), key=changed.__getitem__, reverse=True)}
 

@@ -135,7 +135,7 @@ def matching(
     ignore_case: bool = False,
     unsearched: Unsearched | None = None,
 ) -> list[Seen]:
-    """The files below ``top`` that fit the pattern, newest first, equally old ones by path (C24).
+    """The files below ``top`` that fit the pattern, newest first, equally old ones by path.
 
     The pattern starts at ``top``, or at the workspace where it is absolute. Links count where they lead to a file
     inside. Raises ToolError for a pattern that climbs or has too many alternatives.
@@ -168,7 +168,7 @@ def exists_in(files: Files, top: str) -> Exists:
 
 
 def newest_first(found: Iterable[Seen]) -> list[Seen]:
-    """In the order in which things are shown (C24)."""
+    """In the order in which things are shown."""
     return sorted(sorted(found, key=attrgetter("path")), key=attrgetter("changed"), reverse=True)
 
 

@@ -1,1 +1,1 @@
-"""Skills: folders that tell how a specific kind of work is done, loaded once and handed out on demand (S000-101)."""
+"""Skills: folders that tell how a specific kind of work is done, loaded once and handed out on demand."""

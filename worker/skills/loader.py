@@ -49,11 +49,11 @@ class SkillLoader:
 
 
 def find_skills_dir(given: Path, home: Path, *, named: bool = True) -> Path:
-    """Where the skills are (S000-013): an absolute path is used as it is; a relative one is looked for below the
+    """Where the skills are: an absolute path is used as it is; a relative one is looked for below the
     working directory, below ``home`` (``DEPUTIZE_HOME``) and below this package, in this order. One that nobody
     ``named`` is not looked for in the working directory: what lies there may have come with somebody's files.
 
-    The first that exists wins, as an absolute path. Where none exists the path is given back as it came (S000-014).
+    The first that exists wins, as an absolute path. Where none exists the path is given back as it came.
     """
     if given.is_absolute():
         return given

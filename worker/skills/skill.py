@@ -78,7 +78,7 @@ class Skill:
         return f"{PRIVATE_DIR}/skills/{self.name}"
 
     def to_prompt(self) -> str:
-        """The whole skill as the model reads it (S000-100)."""
+        """The whole skill as the model reads it."""
         parts = [f"# Skill: {self.name}\n\n{self.description}"]
         if self.head.compatibility:
             parts.append(f"Needs: {self.head.compatibility}")

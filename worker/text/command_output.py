@@ -14,7 +14,7 @@ MAX_FACT_CHARS = 2000
 
 
 def whole(done: Completed) -> str:
-    """Standard output, standard error, exit code; what is empty is left out (S001-039)."""
+    """Standard output, standard error, exit code; what is empty is left out."""
     parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
     if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
         parts.append(f"[stderr]\n{errors}")
@@ -31,7 +31,7 @@ def in_colour(printed: str) -> Display:
 
 
 def new(shell: BackgroundShell, news: News) -> str:
-    """What is new of a background shell, and its status (S000-076)."""
+    """What is new of a background shell, and its status."""
     parts = [news.text] if news.shown else ["(no line matches the filter)" if news.lines else "(no new output)"]
     if news.shown < news.lines:
         unread = "without a filter you get the others"
@@ -52,7 +52,7 @@ def new(shell: BackgroundShell, news: News) -> str:
 def facts(
     exit_code: int | None, stdout: str, stderr: str = "", bash_id: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A command's answer as programs read it (S000-070); success, content and error are the result's own (C11)."""
+    """A command's answer as programs read it; success, content and error are the result's own."""
     streams = {"stdout": clip(stdout, MAX_FACT_CHARS), "stderr": clip(stderr, MAX_FACT_CHARS)}
     return {"exitCode": exit_code, **streams, "bashId": bash_id, **more}
 

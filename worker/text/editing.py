@@ -1,4 +1,4 @@
-"""An edit of a text as a model asks for it: what is refused, and what comes out (C01)."""
+"""An edit of a text as a model asks for it: what is refused, and what comes out."""
 
 from __future__ import annotations
 

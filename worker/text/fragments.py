@@ -1,4 +1,4 @@
-"""A part of a long line whose wording is nearly that of the old text: a sentence of a paragraph (C01).
+"""A part of a long line whose wording is nearly that of the old text: a sentence of a paragraph.
 
 Its first and its last word have to be the same, so that it is certain where it begins and ends.
 """

@@ -1,4 +1,4 @@
-"""The last resort: the one place of a file whose lines are nearly those of the old text (C01).
+"""The last resort: the one place of a file whose lines are nearly those of the old text.
 
 Whole lines are compared, each with the one in its place: no first and last line can carry a wrong middle. Blank lines
 do not count, indentation has to differ constantly. Numbers, operators and backslashes have to be the same: another

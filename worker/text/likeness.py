@@ -1,4 +1,4 @@
-"""When two texts say the same in nearly the same words, and when what differs makes them two things (C01)."""
+"""When two texts say the same in nearly the same words, and when what differs makes them two things."""
 
 from __future__ import annotations
 

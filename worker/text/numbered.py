@@ -1,4 +1,4 @@
-"""Line numbers as the model sees them, ``     1|text``, and the way back from a pasted one (C04)."""
+"""Line numbers as the model sees them, ``     1|text``, and the way back from a pasted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As much of a file as one answer holds, with line numbers, and what must be said of the rest (C04)."""
+"""As much of a file as one answer holds, with line numbers, and what must be said of the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacing one text by another inside a file: exactly where possible, tolerantly only where it is certain (C01).
+"""Replacing one text by another inside a file: exactly where possible, tolerantly only where it is certain.
 
 Tolerance never chooses: what differs must be one of the folds or a constant indentation, and there must be one place.
 Only then the wording may differ, and but a little (``fuzzy``). Every part of the old text that the new text keeps is

@@ -33,7 +33,7 @@ A = TypeVar("A", bound=ArtifactParams)
 
 
 class ArtifactTool(Tool[A]):
-    """One way to deal with artifacts. ``opened`` gives those of a run; without it there is no such tool (S003-022)."""
+    """One way to deal with artifacts. ``opened`` gives those of a run; without it there is no such tool."""
 
     switch = "enable_artifacts"
     kind = Kind.THINK

@@ -39,7 +39,7 @@ _MAX_NAME = 100
 
 
 class Kind(StrEnum):
-    """What a tool does to the world (S004-008)."""
+    """What a tool does to the world."""
 
     READ = "read"
     EDIT = "edit"
@@ -53,12 +53,12 @@ class Kind(StrEnum):
 
     @property
     def mutates(self) -> bool:
-        """Kinds that change something and so are asked about (S004-010)."""
+        """Kinds that change something and so are asked about."""
         return self in (Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE)
 
     @property
     def looks(self) -> bool:
-        """Kinds that change nothing and stay at home (S004-009)."""
+        """Kinds that change nothing and stay at home."""
         return self in (Kind.READ, Kind.SEARCH, Kind.THINK)
 
 
@@ -75,7 +75,7 @@ P = TypeVar("P", bound=Params)
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """One answer to one call (C11). ``error`` is set exactly when ``success`` is False."""
+    """One answer to one call. ``error`` is set exactly when ``success`` is False."""
 
     content: str = ""
     title: str = ""
@@ -91,7 +91,7 @@ class ToolResult:
 
     @property
     def for_model(self) -> str:
-        """What goes into the history (S000-108). A failure keeps the output it had, below the error."""
+        """What goes into the history. A failure keeps the output it had, below the error."""
         if self.error is None:
             return self.content or "(no output)"
         return f"Error: {self.error}" + (f"\n{self.content}" if self.content else "")
@@ -127,13 +127,13 @@ class ToolContext:
     """Judges arguments whose judgement may take long."""
 
     def metadata(self, title: str | None = None, **fields: Any) -> None:
-        """Live news from inside the tool: a ``step_updated`` frame (S002-015)."""
+        """Live news from inside the tool: a ``step_updated`` frame."""
         self.on_metadata(title, fields)
 
 
 @dataclass(frozen=True, slots=True)
 class InitContext:
-    """What a tool may know of the run it is made ready for (S002-013)."""
+    """What a tool may know of the run it is made ready for."""
 
     delegation_id: str
     skills: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -155,13 +155,13 @@ class Tool(ABC, Generic[P]):
     output: OutputLimit = OutputLimit()
     source: Literal["builtin", "discovered", "mcp"] = "builtin"
     server: str | None = None
-    """The MCP server it comes from; identity never comes from splitting the name (C21)."""
+    """The MCP server it comes from; identity never comes from splitting the name."""
     remote: str | None = None
     """What that server calls it."""
     trusted: bool = False
     """Whether the operator's configuration says that it needs nobody's approval."""
     needs_approval: bool = False
-    """Whether its calls are asked about even where their effects stay in the workspace (S003-002)."""
+    """Whether its calls are asked about even where their effects stay in the workspace."""
     switch: str = ""
     """The field of ``ToolSettings`` that switches it on and off."""
     by_default: bool = False
@@ -169,7 +169,7 @@ class Tool(ABC, Generic[P]):
     by_name_only: bool = False
     """Whether a request gets it only by naming it, and not by a pattern such as ``*``."""
     polls: ClassVar[bool] = False
-    """Whether asking the same again and again is how it is used, and no going in circles (P-20)."""
+    """Whether asking the same again and again is how it is used, and no going in circles."""
     params: type[P]
 
     def configured(self, settings: Settings) -> AnyTool | None:
@@ -178,7 +178,7 @@ class Tool(ABC, Generic[P]):
 
     async def ready(self, ctx: InitContext) -> AnyTool | None:
         """The tool as one run uses it; None where that run may not have it. One whose description or parameters must
-        first be found out, or that works for this run alone, becomes the tool it is here (S002-004, S002-042)."""
+        first be found out, or that works for this run alone, becomes the tool it is here."""
         return self
 
     @property
@@ -196,7 +196,7 @@ class Tool(ABC, Generic[P]):
         return _plain(self.params.model_json_schema())
 
     def to_schema(self) -> dict[str, Any]:
-        """The tool as the Messages API wants it declared (S000-029)."""
+        """The tool as the Messages API wants it declared."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
 
     def parse(self, arguments: Mapping[str, Any]) -> P:

@@ -97,7 +97,7 @@ class Bash(Tool[BashParams]):
 
 
 def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[str]:
-    """Which shell runs a command line (C07). Workers run on Linux; the choice for others is written down here."""
+    """Which shell runs a command line. Workers run on Linux; the choice for others is written down here."""
     if system == "win32":
         return ["powershell.exe", "-NoProfile", "-Command", command]
     return ["bash", "--noprofile", "--norc", "-c", command] if has_bash else ["sh", "-c", command]
@@ -114,7 +114,7 @@ def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | No
 
 
 def _bounded(timeout: int) -> tuple[int, str]:
-    """The seconds that count, and what the model must be told of it (C06)."""
+    """The seconds that count, and what the model must be told of it."""
     if timeout < 1:
         return DEFAULT_TIMEOUT, ""
     if timeout > MAX_TIMEOUT:

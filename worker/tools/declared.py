@@ -1,4 +1,4 @@
-"""A tool whose parameters are a JSON Schema instead of a model: MCP, discovered tools, tools of other designs (C27)."""
+"""A tool whose parameters are a JSON Schema instead of a model: MCP, discovered tools, tools of other designs."""
 
 from __future__ import annotations
 

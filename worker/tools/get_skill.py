@@ -69,7 +69,7 @@ class GetSkill(Tool[GetSkillParams]):
         try:
             named = settings.skills is not None
             tools, _ = create_skill_tools(find_skills_dir(settings.skills or DEFAULT_DIR, settings.home, named=named))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the worker starts without skills (S000-017)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the worker starts without skills
             log.warning("Failed to load Skills: %s", error)
             return None
         return next(iter(tools), None)
@@ -121,7 +121,7 @@ class GetSkill(Tool[GetSkillParams]):
 
 
 def create_skill_tools(skills_dir: Path) -> tuple[list[AnyTool], SkillLoader]:
-    """The tools for the skills in a directory, none where it holds no skill, and their loader (S000-015, S000-016)."""
+    """The tools for the skills in a directory, none where it holds no skill, and their loader."""
     loader = SkillLoader(skills_dir)
     names = loader.list_skills()
     if not names:
@@ -132,5 +132,5 @@ def create_skill_tools(skills_dir: Path) -> tuple[list[AnyTool], SkillLoader]:
 
 
 def skills_of(tools: Iterable[AnyTool]) -> Mapping[str, str]:
-    """The skills that these tools offer: name → description (S002-013)."""
+    """The skills that these tools offer: name → description."""
     return next((tool.skills for tool in tools if isinstance(tool, GetSkill)), {})

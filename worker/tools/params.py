@@ -16,9 +16,9 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Params(BaseModel):
-    """The arguments of a tool. Unknown ones are refused with the list of the known ones (C27).
+    """The arguments of a tool. Unknown ones are refused with the list of the known ones.
 
-    ``other_names`` are accepted for a parameter but never announced (C03); null means: not given. A list may come
+    ``other_names`` are accepted for a parameter but never announced; null means: not given. A list may come
     as JSON in a text, and a list of texts as its only entry.
     """
 

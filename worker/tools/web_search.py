@@ -1,4 +1,4 @@
-"""``web_search``: results of a search engine that the operator has configured (C28)."""
+"""``web_search``: results of a search engine that the operator has configured."""
 
 from __future__ import annotations
 

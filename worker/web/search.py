@@ -1,4 +1,4 @@
-"""Who is asked to search the web: one interface, one class a provider, all of them over the guarded dial (C28)."""
+"""Who is asked to search the web: one interface, one class a provider, all of them over the guarded dial."""
 
 from __future__ import annotations
 

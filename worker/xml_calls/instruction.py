@@ -1,4 +1,4 @@
-"""What a model is told so that it can call tools in XML (S003-032 … S003-034)."""
+"""What a model is told so that it can call tools in XML."""
 
 from __future__ import annotations
 

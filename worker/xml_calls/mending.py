@@ -1,4 +1,4 @@
-"""A call that is not quite the form, read by patterns where only one reading is possible (S003-030, C14)."""
+"""A call that is not quite the form, read by patterns where only one reading is possible."""
 
 from __future__ import annotations
 

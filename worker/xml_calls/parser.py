@@ -1,4 +1,4 @@
-"""From a model's words to its calls (S003-026 … S003-031)."""
+"""From a model's words to its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMELESS = "tool_call"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call in a text (S003-026). ``raw_text`` is what the model wrote, ``warnings`` what was put right to read it.
+    """A call in a text. ``raw_text`` is what the model wrote, ``warnings`` what was put right to read it.
 
     ``problem`` says why it cannot be carried out, and shows the right form; ``params`` are empty then.
     """
@@ -49,7 +49,7 @@ class XMLToolCallParser:
         self._declared = {tool.name: frozenset(tool.schema.get("properties") or ()) for tool in tools}
 
     def parse_tool_calls(self, text: str) -> list[ToolCall]:
-        """The calls that can be carried out, in order (S003-027). Never raises."""
+        """The calls that can be carried out, in order. Never raises."""
         return self.read(text, problems=False).calls
 
     def read(self, text: str, *, problems: bool = True) -> Said:
@@ -116,5 +116,5 @@ class XMLToolCallParser:
 
 
 def parse_tool_calls(text: str, tools: Sequence[ToolSpec] = ()) -> list[ToolCall]:
-    """The calls in a text that can be carried out, in order (S003-031). Never raises."""
+    """The calls in a text that can be carried out, in order. Never raises."""
     return XMLToolCallParser(tools).parse_tool_calls(text)

@@ -1,6 +1,6 @@
 """One call as it was written: its name and the texts of its values.
 
-ElementTree reads it (S003-028). What is not quite the form goes to ``mending.py``.
+ElementTree reads it. What is not quite the form goes to ``mending.py``.
 """
 
 from __future__ import annotations

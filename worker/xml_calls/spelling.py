@@ -1,4 +1,4 @@
-"""How calls and results are written: XML in which every value is a CDATA section (S003-024, S003-025, S003-035)."""
+"""How calls and results are written: XML in which every value is a CDATA section."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def spelled(value: Any) -> str:
 
 
 def format_tool_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """The call in its proper form; reading it gives the same name and values (S003-024)."""
+    """The call in its proper form; reading it gives the same name and values."""
     values = "".join(f"{_param(key, spelled(value))}\n" for key, value in arguments.items())
     return f"<tool_call>\n<name>{name}</name>\n<params>\n{values}</params>\n</tool_call>"
 
 
 def format_tool_result(name: str, result: str, *, success: bool = True, warnings: Sequence[str] = ()) -> str:
-    """What a call gave, for the model to read (S003-035).
+    """What a call gave, for the model to read.
 
     The result stays as it is: also characters that XML does not know, because its reader is a model.
     """

@@ -1,4 +1,4 @@
-"""From a value's text to its type: the declared one, or by its looks where none is declared (C13)."""
+"""From a value's text to its type: the declared one, or by its looks where none is declared."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def declared_types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
 
 
 def convert(text: str, types: frozenset[str]) -> Any:
-    """The value that the text stands for (C13).
+    """The value that the text stands for.
 
     A string stays verbatim, blanks included. What fits none of the declared types stays a text, for the tool to say
-    what is wrong with it. Without a declared type: true and false, 123 and 3.14 are what they look like (S003-029).
+    what is wrong with it. Without a declared type: true and false, 123 and 3.14 are what they look like.
     """
     if not types:
         return _by_looks(text)

@@ -100,7 +100,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_its_server_is_not(des
 
 
 async def test_what_says_that_it_only_reads_is_free_and_all_else_is_asked_about(desk: Toolbench) -> None:
-    """Also where the server runs in the sandbox (contract §6), unless the operator trusts it."""
+    """Also where the server runs in the sandbox, unless the operator trusts it."""
     async with opened(desk, {"raw": raw(), "trusted": raw(trust=["die*"])}) as found:
 
         def verdict(name: str, mode: ApprovalMode) -> Decision:
