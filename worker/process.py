@@ -24,7 +24,9 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.utils.nodenames import default_nodename, host_format
 from celery.worker import state
 from kombu.common import ignore_errors
+from redis.exceptions import RedisError
 
+from shared.access import explained
 from shared.errors import DeputizeError
 from worker.job import CLEANUP_SECONDS
 from worker.pool import AsyncPool
@@ -79,6 +81,18 @@ class WorkerProcess(Worker):
 
     pool: AsyncPool
     consumer: Any
+
+    class Blueprint(Worker.Blueprint):
+        """Celery's own; a Redis that refuses the queue is one line and the exit code of a wrong setting."""
+
+        def start(self, parent: Any) -> None:
+            try:
+                super().start(parent)
+            except RedisError as error:
+                if (refusal := explained(error)) is None:
+                    raise
+                logger.critical("%s", refusal)
+                raise SystemExit(EXIT_MISCONFIGURED) from error
 
     def install_platform_tweaks(self, worker: Any) -> None:
         install_cry_handler()  # SIGUSR1 shows what every thread does

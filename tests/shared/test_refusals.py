@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,6 +135,22 @@ async def test_a_worker_that_may_not_subscribe_ends_with_one_line(
     said = capsys.readouterr().err.strip()
     assert said.startswith("worker: redis_url: Redis refuses what deputize does: ")
     assert "\n" not in said
+
+
+async def test_a_worker_that_may_not_read_the_queue_ends_with_one_line(
+    redis_process: RedisProcess, operator: Any, tmp_path: Path
+) -> None:
+    await operator.execute_command("ACL", "SETUSER", "default", "-brpop")
+    given = {"DEPUTIZE_REDIS_URL": redis_process.url, "DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
+    pipe = asyncio.subprocess.PIPE
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "worker", env=os.environ | given, stdout=pipe, stderr=pipe
+    )
+    said = (await worker.communicate())[1].decode()
+    assert worker.returncode == 3
+    (line,) = [line for line in map(json.loads, said.splitlines()) if line["level"] == "critical"]
+    assert "Redis refuses what deputize does: User default has no permissions to run the 'brpop'" in line["message"]
+    assert "Traceback" not in said
 
 
 async def test_a_worker_without_the_password_is_told_that_one_is_wanted(
