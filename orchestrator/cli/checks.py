@@ -202,7 +202,9 @@ async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerato
         yield Row("✗", "service", str(error), "look at its log, or mend DEPUTIZE_URL and DEPUTIZE_TOKEN")
         return
     yield Row("✓", "service", f"answers at {url}")
-    if not workers:
+    if not workers and settings.url is None and stack is not None and not stack.workers and not settings.redis_url:
+        yield Row("✓", "workers", "none, and none is needed to look at delegations; `run` and `batch` start one")
+    elif not workers:
         yield Row("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
     for worker in workers:
         yield _worker(worker)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import redis
 
 from orchestrator.delegations import open_service
+from orchestrator.home import KEEPER_LOCK, StackInfo, opened, try_lock, write_info
 from orchestrator.listening import free_port
 from shared.catalog import Catalog
 from shared.connection import connect
@@ -104,6 +107,18 @@ async def test_a_service_without_workers_and_a_worker_without_a_sandbox_are_told
     assert done.code == 0
     assert rows(done)["worker"]["state"] == "warning"
     assert "no user namespaces" in rows(done)["worker"]["said"]
+
+
+async def test_a_stack_that_is_only_read_needs_no_worker(redis_process: RedisProcess, tmp_path: Path) -> None:
+    using = settings(redis_url=redis_process.url)
+    async with served(lambda: open_service(using, redis_process.url), using) as url:
+        with opened(tmp_path / KEEPER_LOCK, "ab") as lock:
+            assert try_lock(lock, fcntl.LOCK_EX)
+            for workers, state in ((0, "ok"), (1, "broken")):
+                write_info(tmp_path, StackInfo(os.getpid(), url, "", redis_process.url, None, workers))
+                done = await deputize("doctor", "--json", DEPUTIZE_HOME=str(tmp_path))
+                assert rows(done)["workers"]["state"] == state
+                assert done.code == (3 if workers else 0)
 
 
 async def test_an_open_address_without_a_token_and_a_home_that_is_none_are_broken(tmp_path: Path) -> None:
