@@ -144,8 +144,9 @@ def test_a_file_that_is_named_counts_as_a_whole_and_alone(repo: Path, environ: d
 
 def test_a_child_process_reads_no_file(repo: Path, environ: dict[str, str]) -> None:
     settings = Settings.load(environ=environ)
-    (repo / "deputize.toml").write_text('model = "found"')
-    assert Settings.load(environ=settings.child_environment()).model == settings.model
+    (repo / "deputize.toml").write_text('model = "found"\ncontext_tokens = 5000')
+    child = Settings.load(environ=settings.child_environment())
+    assert (child.model, child.context_tokens) == (settings.model, None)
 
 
 def write(repo: Path) -> None:
