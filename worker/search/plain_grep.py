@@ -28,6 +28,8 @@ class Question:
     mode: Mode
     ignore_case: bool = False
     context: int = 0
+    type: str | None = None
+    """Of files, as ripgrep knows them; the search here knows none."""
     glob: str | None = None
     exclude: str | None = None
     per_file: int | None = None

@@ -38,14 +38,14 @@ async def ask(sandbox: Sandbox, argv: list[str], question: Question) -> Complete
     return done
 
 
-def arguments(program: str, files: Files, question: Question, *, type: str | None = None) -> list[str]:
+def arguments(program: str, files: Files, question: Question) -> list[str]:
     """The command line for the question."""
     argv = [program, "--no-config", "--color=never", "--hidden", "--null", "--with-filename", "--no-heading"]
     argv += ["--line-number", "--no-context-separator", "--engine=auto", "--no-require-git"]
     argv += ["--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global", "--no-ignore-messages"]
     argv += [f"--max-columns={LINE_CHARS}", "--max-columns-preview"]
     argv += ["--ignore-case" if question.ignore_case else "--case-sensitive"]
-    argv += [f"--type={type}"] if type else []
+    argv += [f"--type={question.type}"] if question.type else []
     argv += [] if question.gitignore else ["--no-ignore"]
     argv += [f"--glob={each}" for each in _globs(files, question.glob)] if question.glob else []
     argv += [f"--glob=!{each}" for each in _globs(files, question.exclude)] if question.exclude else []

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from threading import Event
-
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
 from worker.files import Files
-from worker.output import clip, is_private
-from worker.search import long_lines, ripgrep
-from worker.search.hits import Hits, Mode, capped, newest_first, parsed, shown
-from worker.search.plain_grep import Question, search
+from worker.output import clip, is_private, one_line
+from worker.search import engines
+from worker.search.hits import Hits, Mode, capped, newest_first, shown
+from worker.search.plain_grep import Question
 from worker.search.unsearched import Unsearched
 from worker.text.not_found import no_such_file
 from worker.threads import to_the_end
@@ -21,6 +17,8 @@ from worker.tools.paths import WorkspacePath
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."
+_EXAMPLES = 3
+"""Files that are named where only case keeps the pattern from matching."""
 
 
 class GrepParams(Params):
@@ -75,35 +73,19 @@ class Grep(Tool[GrepParams]):
         top = ctx.files.relative(params.path).rstrip("/")
         if ctx.files.stat(top) is None:
             raise no_such_file(ctx.files, params.path)
-        program = None if ctx.sandbox.broken else ctx.sandbox.program("rg")
         question, missed = _question(params, top), Unsearched()
-        if program is None:
-            _refuse_type(params)
-            hits, complete = await to_the_end(search, ctx.files, question, Event(), missed)
-        else:
-            hits, complete = await _answered(ctx, program, question, params.type, missed)
+        hits, complete = await engines.answered(ctx.files, ctx.sandbox, question, missed)
         text, count, total = await to_the_end(_shown, ctx.files, hits, question, params.max_results, missed)
         cut = count < total or not complete or bool(missed)
-        parts = [text] if total else [f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if missed else ".")]
+        if not total:
+            text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if missed else ".")
+            text += await _near_miss(ctx, question)
+        parts = [text]
         if count < total or not complete:
             number = f"{total}" if complete else f"more than {total}"
             parts.append(f"({count} of {number} shown. Use a narrower pattern, path or glob to see the others.)")
         facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
         return ToolResult("\n".join([*parts, *missed.sentences()]), _found(total, params.output_mode), metadata=facts)
-
-
-async def _answered(
-    ctx: ToolContext, program: str, question: Question, type: str | None, missed: Unsearched
-) -> tuple[Hits, bool]:
-    """What ripgrep finds, with the matches of long lines, and whether that is all."""
-    done = await ripgrep.ask(ctx.sandbox, ripgrep.arguments(program, ctx.files, question, type=type), question)
-    hits = await to_the_end(parsed, done.stdout)
-    ripgrep.told(done, question.top, missed)
-    with suppress(ToolError):  # the lines are found, only where they match is not
-        if cut := await to_the_end(long_lines.cut_lines, hits):
-            again = await ripgrep.ask(ctx.sandbox, ripgrep.places(program, question, [*cut]), question)
-            hits = await to_the_end(long_lines.with_matches, ctx.files, hits, cut, again.stdout)
-    return hits, not done.dropped_bytes
 
 
 def _shown(files: Files, hits: Hits, question: Question, most: int, missed: Unsearched) -> tuple[str, int, int]:
@@ -115,14 +97,17 @@ def _shown(files: Files, hits: Hits, question: Question, most: int, missed: Unse
     return shown(hits, question.mode, most, context=question.context)
 
 
+async def _near_miss(ctx: ToolContext, question: Question) -> str:
+    """Nothing found is a good answer too, but a pattern that only case keeps from matching is worth a word."""
+    if not (paths := await engines.in_any_case(ctx.files, ctx.sandbox, question)):
+        return ""
+    names = ", ".join(map(one_line, paths[:_EXAMPLES])) + (", …" if len(paths) > _EXAMPLES else "")
+    return f" It does where case does not matter (ignore_case: true), in {names}."
+
+
 def _found(total: int, mode: Mode) -> str:
     what = ("match" if total == 1 else "matches") if mode == "content" else "file" if total == 1 else "files"
     return f"Found {total} {what}"
-
-
-def _refuse_type(params: GrepParams) -> None:
-    if params.type:
-        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "type needs ripgrep, which is missing here; use glob instead")
 
 
 def _question(params: GrepParams, top: str) -> Question:
@@ -132,6 +117,7 @@ def _question(params: GrepParams, top: str) -> Question:
         mode=params.output_mode,
         ignore_case=params.ignore_case,
         context=params.context,
+        type=params.type,
         glob=params.glob,
         exclude=params.exclude and params.exclude.removeprefix("!"),
         per_file=params.max_per_file,

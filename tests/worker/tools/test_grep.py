@@ -115,9 +115,13 @@ async def test_only_files_of_a_type(desk: Toolbench) -> None:
     assert wrong.error == "grep: unrecognized file type: nope"
 
 
-async def test_case_matters_unless_switched_off(either: Toolbench) -> None:
+async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(either: Toolbench) -> None:
     either.write("a.txt", "Total\n")
-    assert (await either.call("grep", pattern="total")).metadata["total"] == 0
+    missed = await either.call("grep", pattern="total", output_mode="count")
+    assert missed.metadata["total"] == 0
+    assert missed.content == (
+        "Nothing matches 'total' in .. It does where case does not matter (ignore_case: true), in a.txt."
+    )
     assert (await either.call("grep", pattern="total", ignore_case=True)).metadata["total"] == 1
 
 
