@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator.delegations import MAX_SUGGESTIONS
 from orchestrator.shape import check_shape
 from shared.catalog import Catalog
 from shared.connection import connect
@@ -35,6 +36,7 @@ BODIES = {
     "8,000 unknown tools": task(tools=[f"unknown_tool_{n}" for n in range(8000)]),
     "100 unknown tools": task(tools=[f"unknown_tool_{n}" for n in range(100)]),
     "100 long unknown tools": task(tools=["reed_file" * 22 + str(n) for n in range(100)]),
+    "100 tools that are nearly known": task(tools=[f"read_file{n}" for n in range(100)]),
     "100 patterns": task(tools=["*a" * 90 + str(n) for n in range(100)]),
     "one tool of a megabyte": task(tools=["x" * HUGE]),
     "one key of a megabyte": task(**{"x" * HUGE: 1}),
@@ -71,6 +73,8 @@ async def test_a_request_of_any_shape_is_answered_soon_and_briefly(
     answer = await asked
     assert answer.status_code in (400, 413, 422), answer.text
     assert len(answer.json()["errors"]) <= MAX_MISTAKES
+    tools = [mistake for mistake in answer.json()["errors"] if mistake["pointer"].startswith("/tools/")]
+    assert sum("did you mean" in mistake["detail"] for mistake in tools) <= MAX_SUGGESTIONS
     assert longest < STILL_SECONDS
 
 
@@ -84,9 +88,13 @@ async def test_a_batch_of_millions_is_refused_before_it_is_read_into_objects(
     assert "values" in answer.json()["detail"]
 
 
-async def test_a_batch_with_mistakes_everywhere_names_only_so_many(http: httpx2.AsyncClient) -> None:
-    body = {"requests": [{"task": "t", "maxTurn": 1}] * 1000}
-    answer = await http.post("/v1/delegations:batch", json=body)
+@pytest.mark.parametrize("wrong", [{"maxTurn": 1}, {"tools": ["one", "two", "three"]}])
+async def test_a_batch_with_mistakes_everywhere_names_only_so_many(
+    real: httpx2.AsyncClient, redis_url: str, wrong: dict[str, Any]
+) -> None:
+    async with connect(redis_url) as redis:
+        await Catalog(redis).announce(worker_card(), [READ_FILE])
+    answer = await real.post("/v1/delegations:batch", json={"requests": [{"task": "t", **wrong}] * 1000})
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) == MAX_MISTAKES
 

@@ -102,7 +102,7 @@ async def test_large_files_are_read_one_after_the_other_where_they_are_too_much_
         done.wait(0.02)
 
     await asyncio.gather(*(to_the_end(read) for _ in range(8)))
-    assert most <= MAX_BYTES
+    assert MAX_BYTES // 2 <= most <= MAX_BYTES
     assert memory_held() == 0
 
 
