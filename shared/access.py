@@ -9,9 +9,8 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from shared.errors import Misconfigured, Unavailable
-from shared.keys import INDEX
+from shared.keys import BUS, INDEX
 
-CHANNEL = "deputize:bus"
 NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
 
 NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
@@ -26,7 +25,7 @@ def check_access(client: redis.Redis) -> None:
     client.ping()
     client.eval("return redis.call('EXISTS', KEYS[1])", 1, INDEX)
     with client.pubsub() as pubsub:
-        pubsub.subscribe(CHANNEL)
+        pubsub.subscribe(BUS)
         pubsub.get_message(timeout=2)
 
 

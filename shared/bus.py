@@ -13,7 +13,7 @@ from redis.asyncio.client import PubSub
 from shared.background import RepeatedCause, essential
 from shared.connection import REDIS_ERRORS
 from shared.events import Envelope, RunFinished
-from shared.keys import EVENTS, channel
+from shared.keys import BUS, EVENTS, channel
 from shared.runs import RunStore
 
 Inbox = asyncio.Queue["str | None"]
@@ -75,10 +75,10 @@ class Bus:
             pubsub = self._redis.pubsub()
             try:
                 # A channel of our own keeps the connection subscribed while nobody listens.
-                await pubsub.subscribe("deputize:bus")
+                await pubsub.subscribe(BUS)
                 # From here on listeners subscribe themselves; those that came before are subscribed now.
                 self._pubsub = pubsub
-                awaited = {"deputize:bus", *self._listeners}
+                awaited = {BUS, *self._listeners}
                 if self._listeners:
                     await pubsub.subscribe(*self._listeners)
                 self._tell_all(None)

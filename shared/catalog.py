@@ -8,10 +8,9 @@ from typing import Any
 from pydantic import Field
 from redis.asyncio import Redis
 
+from shared.keys import TOOLS, WORKERS, worker_key
 from shared.wire import Moment, Wire
 
-WORKERS = "deputize:workers"
-TOOLS = "deputize:tools"
 ANNOUNCE_SECONDS = 3
 """How often a worker says that it is there; after three silent times it counts as gone."""
 MCP = "mcp__"
@@ -54,7 +53,7 @@ class Catalog:
     async def announce(self, card: WorkerCard, tools: list[ToolCard]) -> None:
         silence = 3 * ANNOUNCE_SECONDS
         async with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.set(f"deputize:worker:{card.name}", card.to_json(), ex=silence)
+            pipeline.set(worker_key(card.name), card.to_json(), ex=silence)
             pipeline.zadd(WORKERS, {card.name: time.time() + silence})
             pipeline.expire(WORKERS, TOOLS_SECONDS)
             if tools:
@@ -65,13 +64,13 @@ class Catalog:
     async def leave(self, name: str) -> None:
         """A worker that stops says so, and is gone at once."""
         await self._redis.zrem(WORKERS, name)
-        await self._redis.delete(f"deputize:worker:{name}")
+        await self._redis.delete(worker_key(name))
 
     async def workers(self) -> list[WorkerCard]:
         """Those alive now, by name."""
         await self._redis.zremrangebyscore(WORKERS, "-inf", time.time())
         names = await self._redis.zrange(WORKERS, 0, -1)
-        cards = await self._redis.mget([f"deputize:worker:{name}" for name in names]) if names else []
+        cards = await self._redis.mget([worker_key(name) for name in names]) if names else []
         return sorted((WorkerCard.model_validate_json(card) for card in cards if card), key=lambda card: card.name)
 
     async def tools(self) -> list[ToolCard]:

@@ -12,11 +12,29 @@ PRESENCE = "deputize:presence"
 """Worker processes that have not said that they leave, by owner."""
 INDEX = "deputize:runs"
 LEASES = "deputize:leases"
+WORKERS = "deputize:workers"
+"""Names of the workers that have announced themselves, by when their announcement lapses."""
+TOOLS = "deputize:tools"
+"""What the fleet's tools are, by name."""
+BUS = "deputize:bus"
+"""Channel on which nothing is published: it keeps a process's connection subscribed while nobody listens."""
+KEY_PREFIX = "deputize:celery:"
+"""Before every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 
 
 def presence_channel(owner: str) -> str:
     """The channel that a worker process holds subscribed while it lives."""
     return f"{PRESENCE}:{owner}"
+
+
+def worker_key(name: str) -> str:
+    """What one worker announces of itself."""
+    return f"deputize:worker:{name}"
+
+
+def idempotency_key(key: str) -> str:
+    """Which delegation a caller's idempotency key stands for."""
+    return f"deputize:idempotency:{key}"
 
 
 def channel(id: str) -> str:

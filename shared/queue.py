@@ -19,6 +19,7 @@ from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
 from shared.errors import DeputizeError, Misconfigured, Unavailable
+from shared.keys import KEY_PREFIX
 from shared.log import log
 from shared.process_memory import keep_memory_private
 from shared.settings import Settings
@@ -28,9 +29,6 @@ QUEUE = "deputize"
 POOL = "worker.pool:AsyncPool"
 PRIORITIES = range(10)
 """As callers give them: higher first, 5 in the middle."""
-
-KEY_PREFIX = "deputize:celery:"
-"""Before every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 
 LONGEST_RUN_SECONDS = 30 * 24 * 3600
 BATCH = 500

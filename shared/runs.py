@@ -29,6 +29,7 @@ from shared.keys import (
     children_key,
     events_key,
     history_key,
+    idempotency_key,
     keys_of,
     ledger_key,
     record_key,
@@ -94,7 +95,7 @@ class RunStore:
         """
         keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS, fence]
         for id, request, limits in new:
-            key = f"deputize:idempotency:{request.idempotency_key}" if request.idempotency_key else ""
+            key = idempotency_key(request.idempotency_key) if request.idempotency_key else ""
             keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
             args += acceptance(id, request, limits)
         answers = await ACCEPT.run(self.redis, keys, args)
