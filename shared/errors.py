@@ -4,8 +4,11 @@
     ├── Refused                  the caller reads it: the request cannot be accepted as it is
     │   ├── Invalid              a field is wrong (HTTP 422, exit code 2)
     │   ├── TooLarge             over a size cap (HTTP 413, exit code 2)
+    │   ├── NotJson              the body does not say that it is JSON (HTTP 415)
+    │   ├── TooSlow              the body did not come in time (HTTP 408)
     │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
-    │   ├── Conflict             the same idempotency key with another body (HTTP 422), or already decided (409)
+    │   ├── Conflict             already decided (HTTP 409)
+    │   │   └── KeyReused        the same idempotency key with another body (HTTP 422)
     │   ├── Unauthorized         no or wrong token (HTTP 401, exit code 3)
     │   └── Forbidden            sent by a page of another origin (HTTP 403, exit code 2)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
@@ -14,8 +17,26 @@
     ├── ToolError                the model reads it as the tool's result and can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or does not let us in
     │   └── ContextFull          the loop: the conversation is longer than the model's window; it goes on from a summary
+    ├── LimitReached             the caller: a limit ended the run; the result says which
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   nobody: this worker lost its lease and must stop at once
+
+Others go from one file of the worker to another and become an answer or one of the above there:
+
+    Exception
+    ├── Unsuccessful             Celery and Flower: a delegation failed or was cancelled
+    ├── Failure                  the retries of the model's client: one try failed
+    │   └── BrokenStream         its answer is no stream of JSON events
+    ├── Down                     the run: an MCP server cannot be used
+    ├── TooSlow                  a tool's parameters took too long to check
+    ├── Unreadable               a call written as XML cannot be understood
+    ├── Unreadable               a file cannot be copied into the workspace
+    ├── TooMuch                  there is more to copy than ``workspace_max_bytes``
+    └── Stopped                  a copy was cancelled
+    ValueError
+    └── Misdeclared              a tool's parameters are no JSON Schema
+    ConnectError
+    └── Forbidden                ``web_fetch`` must not dial that address
 
 Every message says what was wrong and what to do next.
 """
