@@ -92,7 +92,7 @@ class Bus:
                 trouble.failed(error)
             finally:
                 self._pubsub = None
-                with suppress(Exception):
+                with suppress(*REDIS_ERRORS, RuntimeError):  # uvloop says RuntimeError of a transport that is closed
                     await asyncio.shield(pubsub.aclose())
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)

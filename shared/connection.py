@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
@@ -81,8 +80,7 @@ async def undisturbed(work: Awaitable[T]) -> T:
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
-        with suppress(Exception):
-            await asyncio.shield(doing)
+        await asyncio.wait({doing})
         raise
 
 

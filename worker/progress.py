@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 from shared.log import log
 
@@ -38,5 +40,5 @@ class ProgressEvents:
             with self._app.events.default_dispatcher(hostname=self._hostname) as dispatcher:
                 for id, text in news.items():
                     dispatcher.send("task-progress", uuid=id, result=text)
-        except Exception as error:  # noqa: BLE001 - monitoring is lossy and must never disturb a run
+        except (KombuError, RedisError, OSError) as error:  # monitoring is lossy and must never disturb a run
             log.debug("no progress for Flower: %s", error)

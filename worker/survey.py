@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.catalog import ToolCard
+from shared.connection import REDIS_ERRORS
+from shared.errors import DeputizeError
 from shared.log import log
 from shared.masking import SecretMask
 from worker.files import Files
@@ -32,7 +34,12 @@ async def survey(services: Services) -> None:
     try:
         services.announced += await _look(services)
         await services.announce()
-    except Exception as error:  # noqa: BLE001 - the worker works without announcing them, too
+    except (
+        DeputizeError,
+        OSError,
+        ValueError,
+        *REDIS_ERRORS,
+    ) as error:
         log.warning("the further tools of this worker cannot be announced", exc_info=error)
     log.info("workspaces lie below %s", services.settings.workspaces)
 

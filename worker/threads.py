@@ -13,7 +13,7 @@ from asyncio import Semaphore
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -114,8 +114,7 @@ async def to_the_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs)
         except asyncio.CancelledError:
             for event in [stopped, *(each for each in (*args, *kwargs.values()) if isinstance(each, Event))]:
                 event.set()
-            with suppress(Exception):
-                await asyncio.shield(doing)
+            await asyncio.wait({doing})
             raise
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from shared.catalog import MCP
-from shared.errors import Misconfigured
+from shared.errors import DeputizeError, Misconfigured
 from shared.log import hide, log
 from shared.settings import Settings, environment
 from shared.trust import configuration_folder
@@ -58,7 +58,7 @@ class McpServers:
             if place.wants(MCP):
                 try:
                     tools = await self._load(place, opened)
-                except Exception as error:  # noqa: BLE001 - whatever happened, the run goes on without
+                except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the run goes on without
                     log.info("MCP tools cannot be loaded", exc_info=error)
                     place.miss(MCP)
                     place.warn(f"Failed to load MCP tools: {error}")

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ _CHUNK = 1 << 16
 _GRACE_SECONDS = 2.0
 _TRIES = 20
 """To say which runs were stalled, a second apart: after that their leases have lapsed anyway."""
+
+
+def _attempt(work: Callable[[], None]) -> bool:
+    """Redis may be away, or its client not importable just now: another attempt follows."""
+    try:
+        work()
+    except Exception:  # noqa: BLE001 - nothing but the end of the worker may end its standby
+        return False
+    return True
 
 
 class Standby:
@@ -64,10 +74,7 @@ class Standby:
             self._silent = 0.0
         third = self._told["lease"] / 3
         if self._held and self._silent >= third and now - self._renewed >= third:
-            with suppress(
-                Exception
-            ):  # Redis is away: it is tried again, and the worker learns of it from its own tries
-                self._renew()
+            _attempt(self._renew)
         return self._silent < self._told["bound"]
 
     def _renew(self) -> None:
@@ -92,8 +99,7 @@ class Standby:
             if select.select([pidfd], [], [], _GRACE_SECONDS)[0]:
                 break
         for _ in range(_TRIES):
-            with suppress(Exception):
-                self._let_go()
+            if _attempt(self._let_go):
                 return
             time.sleep(1)
 

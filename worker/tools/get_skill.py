@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
+from shared.errors import DeputizeError, ErrorType, ToolError
 from shared.log import log
 from shared.settings import Settings
 from worker.output import clip
@@ -69,7 +69,7 @@ class GetSkill(Tool[GetSkillParams]):
         try:
             named = settings.skills is not None
             tools, _ = create_skill_tools(find_skills_dir(settings.skills or DEFAULT_DIR, settings.home, named=named))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the worker starts without skills
+        except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the worker starts without skills
             log.warning("Failed to load Skills: %s", error)
             return None
         return next(iter(tools), None)
