@@ -91,6 +91,10 @@ async def test_a_conversation_that_the_endpoint_finds_too_long_begins_anew(bench
     result = await bench.run("write it", model=name)
     assert (result.status, result.summary) == (Status.SUCCEEDED, "done from the log")
     assert result.turn_count == 2
+    events = [each.event for each in await bench.events(result.delegation_id)]
+    said = [event.message for event in events if isinstance(event, ProgressMade)]
+    assert len(said) == 1
+    assert "HTTP 400: prompt is too long" in said[0]
 
 
 async def test_a_task_longer_than_the_window_is_told_so(bench: Bench, tmp_path: Path) -> None:

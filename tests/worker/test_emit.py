@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,12 +13,12 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.connection import Pipe
 from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
-from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, TurnStarted
+from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from shared.ids import new_id
 from shared.keys import channel, history_key, ledger_key, record_key
 from shared.runs import WRITING, Claim, RunStore
 from tests.waiting import until
-from worker.emit import Emitter
+from worker.emit import FRAME_SECONDS, Emitter
 
 SECRET = "sk-very-secret-value"
 
@@ -66,9 +67,10 @@ async def test_what_is_said_in_one_tick_is_one_write(voice: Voice) -> None:
         voice.emitter.emit(TurnStarted(turn=turn))
     voice.emitter.keep(b'{"role":"user"}')
     voice.emitter.set({"progress": "{}"})
+    voice.emitter.set({"lost": "0"})
     await voice.emitter.settled()
     assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1, 2, 3, 4]
-    assert await voice.store.redis.hget(record_key(voice.claim.id), "progress") == "{}"
+    assert await voice.store.redis.hmget(record_key(voice.claim.id), ["progress", "lost"]) == ["{}", "0"]
 
 
 @pytest.mark.requirement("P-12")
@@ -92,6 +94,31 @@ async def test_text_deltas_are_gathered_into_frames_without_a_number(voice: Voic
     assert (frame["type"], frame["text"], "seq" in frame) == ("text_delta", "one two three", False)
     voice.emitter.emit(TurnStarted(turn=2))
     assert (await voice.next_frame())["type"] == "turn_started"  # and no frame without words before it
+
+
+async def test_thoughts_and_words_are_frames_of_their_own_in_the_order_they_came(voice: Voice) -> None:
+    for kind, text in ((ThinkingDelta, "hm, "), (ThinkingDelta, "so"), (TextDelta, "Thus.")):
+        voice.emitter.delta(kind, 1, text)
+    frames = [await voice.next_frame() for _ in range(2)]
+    said = [(frame["type"], frame["text"]) for frame in frames]
+    assert said == [("thinking_delta", "hm, so"), ("text_delta", "Thus.")]
+
+
+async def test_however_many_words_come_there_is_one_frame_in_a_twentieth_of_a_second(voice: Voice) -> None:
+    begun = time.monotonic()
+
+    def said_for_long() -> bool:
+        voice.emitter.delta(TextDelta, 1, "word ")
+        return time.monotonic() - begun > 0.4
+
+    await until(said_for_long)
+    most = (time.monotonic() - begun) / 0.05 + 1
+    voice.emitter.emit(TurnStarted(turn=2))
+    frames = 0
+    while (await voice.next_frame())["type"] == "text_delta":
+        frames += 1
+    assert 0 < frames <= most
+    assert FRAME_SECONDS <= 0.05
 
 
 @pytest.mark.parametrize("kept", ["event", "message", "mark", "field"])
@@ -122,7 +149,9 @@ async def test_live_text_comes_before_the_event_that_follows_it(voice: Voice) ->
 async def test_a_transient_frame_never_overtakes_what_was_said_before_it(voice: Voice) -> None:
     voice.emitter.emit(TurnStarted(turn=1))
     voice.emitter.emit(Heartbeat(turn=1, tool_calls=0, elapsed_ms=5))
-    assert [(await voice.next_frame())["type"] for _ in range(2)] == ["turn_started", "heartbeat"]
+    frames = [await voice.next_frame() for _ in range(2)]
+    assert [(frame["type"], frame.get("seq")) for frame in frames] == [("turn_started", 2), ("heartbeat", None)]
+    assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1, 2]
 
 
 @pytest.mark.requirement("P-19")

@@ -73,8 +73,9 @@ async def test_a_call_whose_arguments_are_broken_never_runs_and_not_in_the_next_
 async def test_calls_of_the_turn_without_tools_are_neither_made_nor_left_open(redis_url: str, tmp_path: Path) -> None:
     write = asked("write_file", path="a.txt", content="x")
     last = Turn([text("So far."), asked("write_file", path="b.txt", content="x")], calls_anyway=True)
-    async with talking(redis_url, tmp_path / "home", Turn([write]), last) as (bench, _):
+    async with talking(redis_url, tmp_path / "home", Turn([write]), last) as (bench, fake):
         result = await bench.run(limits={"max_turns": 1})
+        assert fake.journal[1].body["tools"] == fake.journal[0].body["tools"]  # or nothing is read from the cache
         assert (result.termination_reason, result.summary, result.tool_call_count) == ("max_turns", "So far.", 1)
         assert result.files_modified == ["a.txt"]
         entries = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
@@ -104,7 +105,7 @@ async def test_a_reply_that_was_cut_and_made_again_is_paid_for_twice(redis_url: 
 async def test_what_was_sent_is_sent_again_as_it_was_in_every_turn(redis_url: str, tmp_path: Path) -> None:
     work = [
         Turn([thinking("hm"), asked("write_file", path="a.txt", content="x" * 3000)]),
-        *(Turn([asked("read_file", path="a.txt", offset=offset)]) for offset in range(1, 6)),
+        *(Turn([asked("read_file", path="a.txt", offset=offset)]) for offset in range(1, 12)),
         Turn([text("half")], stop="max_tokens"),
     ]
     async with talking(redis_url, tmp_path / "home", *work, Turn([text("done")])) as (bench, fake):

@@ -113,7 +113,7 @@ async def test_thirty_turns_mean_thirty_and_one_without_tools_for_the_summary(be
     assert (result.status, result.success, result.termination_reason) == ("failed", False, "max_turns")
     assert (result.turn_count, result.tool_call_count, result.summary) == (4, 4, "This far I came.")
     replies = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
-    assert (len(replies), replies[-1].tool_calls) == (5, [])
+    assert ([reply.turn for reply in replies], replies[-1].tool_calls) == ([1, 2, 3, 4, 5], [])
 
 
 @pytest.mark.requirement("P-06", "P-09")
@@ -137,13 +137,21 @@ async def test_a_run_that_needs_just_its_last_call_is_completed(bench: Bench, tm
 @pytest.mark.requirement("P-07", "P-08", "P-09")
 async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: Bench, tmp_path: Path) -> None:
     slow = call("bash", command="echo begun > a.txt; exec sleep 1000")
-    model = script(tmp_path, [slow], [say("never")], summary="It took too long.")
+    calls = [call("glob", pattern="*"), slow, WRITE]
+    model = script(tmp_path, calls, [say("never")], summary="It took too long.")
     result = await bench.run(model=model, limits={"timeout_seconds": 2})
     assert (result.termination_reason, result.summary) == ("timeout", "It took too long.")
     assert result.execution_time_ms <= 2500
     assert "sleep 1000" in result.reaped
     assert result.files_modified == ["a.txt"]
-    assert answered_once(await history_of(bench, result))
+    history = await history_of(bench, result)
+    assert answered_once(history)
+    assert [message["role"] for message in history] == ["user", "assistant"] * 2
+    looked, cut, late, note = history[2]["content"]
+    assert not looked.get("is_error")
+    assert "outcome unknown: the run was stopped while this call was under way" in cut["content"]
+    assert late["content"] == "Error: not executed: timeoutSeconds 2.0 reached"
+    assert 'limit="timeoutSeconds 2.0 reached"' in note["text"]
 
 
 @pytest.mark.requirement("P-18", "S000-084")
@@ -339,14 +347,16 @@ async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(benc
     for name in ("kept.txt", "edited.txt"):
         (source / name).write_text("before\n")
     edit = call("edit_file", path="edited.txt", old_string="before", new_string="after")
-    turns = [[edit], [call("bash", command="exec sleep 1000")], [call("bash", command="echo x > new.txt")], [say("ok")]]
+    hold = call("bash", command="touch begun.txt; exec sleep 1000")
+    turns = [[edit], [hold], [call("bash", command="echo x > new.txt")], [say("ok")]]
     model = script(tmp_path, *turns)
     request = DelegationRequest.model_validate(
         {"task": "do it", "model": model, "workspace": {"kind": "directory", "path": str(source)}}
     )
     id = await bench.accept(request)
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
+    folder = bench.settings.workspaces / id
+    await until((folder / "files" / "begun.txt").exists)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -354,9 +364,9 @@ async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(benc
     result = await bench.result(id)
     assert [(change.path, change.change) for change in result.file_changes] == [
         ("edited.txt", "modified"),
+        ("begun.txt", "created"),
         ("new.txt", "created"),
     ]
-    folder = bench.settings.workspaces / id
     assert not (folder / "files" / "new.txt").exists()
     assert (folder / "files.2" / "new.txt").read_text() == "x\n"
 
