@@ -129,6 +129,8 @@ async def test_whatever_is_said_alone_is_written_though_nobody_waits_for_it(voic
             voice.emitter.emit(TurnStarted(turn=1))
             await until(lambda: redis.exists(f"{record_key(id)}:events"))
             assert (await voice.next_frame())["turn"] == 1
+            voice.emitter.emit(TurnStarted(turn=2))
+            assert (await voice.next_frame())["turn"] == 2
         case "message":
             voice.emitter.keep(b'{"role":"user"}')
             await until(lambda: redis.llen(history_key(id)))

@@ -14,7 +14,7 @@ import pytest
 
 from shared.delegation import DelegationRequest
 from shared.events import Replied, StepCompleted
-from shared.keys import history_key
+from shared.keys import history_key, record_key
 from tests.fake_model import FakeModel, Turn, cut, text, thinking
 from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script
@@ -78,6 +78,8 @@ async def test_calls_of_the_turn_without_tools_are_neither_made_nor_left_open(re
         assert fake.journal[1].body["tools"] == fake.journal[0].body["tools"]  # or nothing is read from the cache
         assert (result.termination_reason, result.summary, result.tool_call_count) == ("max_turns", "So far.", 1)
         assert result.files_modified == ["a.txt"]
+        kept = json.loads(await bench.store.redis.hget(record_key(result.delegation_id), "checkpoint"))
+        assert (kept["turns"], kept["begunTurn"]) == (1, False)  # were it lost, no turn would be given back for it
         entries = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
         assert json.loads(entries[-1])["content"] == [text("So far.")]
         said = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]

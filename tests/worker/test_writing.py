@@ -1,0 +1,128 @@
+"""What the emitter hands to the pipe, write by write, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.delegation import DelegationRequest, Limits
+from shared.errors import Fenced
+from shared.events import Heartbeat, TextDelta, TurnStarted
+from shared.runs import Claim
+from shared.writing import Writing
+from tests.waiting import until
+from worker.emit import FRAME_SECONDS, Emitter
+
+
+class Withheld:
+    """Stands for the pipe: what is written stays unanswered until a test answers."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[Any, Any]] = []
+        self.answers: list[asyncio.Future[int]] = []
+        self.published: list[str] = []
+
+    def script(self, script: object, keys: Any, args: Any) -> asyncio.Future[int]:
+        self.written.append((keys, args))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+    def publish(self, channel: str, message: str) -> None:
+        self.published.append(message)
+
+    def hurry(self) -> None:
+        pass
+
+
+Held = tuple[Withheld, Emitter, list[str]]
+CLAIM = Claim("a", "1:token", 1, 1, DelegationRequest(task="t"), Limits(), [b"{}"], {}, {})
+
+
+@pytest.fixture
+def withheld() -> Iterator[Held]:
+    pipe, fenced = Withheld(), list[str]()
+    emitter = Emitter(pipe, CLAIM, [], lambda: fenced.append("fenced"))  # pyright: ignore[reportArgumentType]
+    yield pipe, emitter, fenced
+    emitter.close()
+
+
+@pytest.mark.requirement("P-13")
+async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier_one_said(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    for entry in (b'"one"', b'"two"'):
+        emitter.keep(entry)
+        emitter.mark("call", "state")
+        emitter.set({"field": "value"})
+        emitter.emit(TurnStarted(turn=1))
+        emitter.leave()
+        emitter.left = False
+    events = [args[10:12] for _, args in pipe.written]
+    expected = [
+        Writing(
+            events=[(seq, event)],
+            before=before,
+            history=[entry],
+            ledger=[("call", "state")],
+            fields={"field": "value"},
+        ).call("a", "1:token")
+        for (seq, event), before, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
+    ]
+    assert pipe.written == expected
+    assert [seq for seq, _ in events] == [2, 3]
+
+
+async def test_who_waits_until_all_is_kept_may_be_stopped_without_harm_to_the_others(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    emitter.emit(TurnStarted(turn=1))
+    stopped, other = (asyncio.create_task(emitter.settled()) for _ in range(2))
+    await until(lambda: pipe.written)
+    stopped.cancel()
+    await asyncio.wait({stopped})
+    assert not pipe.answers[0].cancelled()
+    pipe.answers[0].set_result(1)
+    await other
+    assert len(pipe.written) == 1
+
+
+async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: Held) -> None:
+    pipe, emitter, fenced = withheld
+    for turn in (1, 2):
+        emitter.emit(TurnStarted(turn=turn))
+        emitter.emit(Heartbeat(turn=turn, tool_calls=0, elapsed_ms=5))  # sends what was said before it
+    for answer in pipe.answers:
+        answer.set_result(0)
+    await until(lambda: fenced)
+    emitter.emit(TurnStarted(turn=3))
+    emitter.emit(Heartbeat(turn=3, tool_calls=0, elapsed_ms=5))
+    with pytest.raises(Fenced):
+        await emitter.settled()
+    assert (fenced, len(pipe.written), len(pipe.published)) == (["fenced"], 2, 2)
+
+
+async def test_nothing_is_sent_where_nothing_was_said_or_after_the_end(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    await emitter.settled()
+    emitter.emit(TurnStarted(turn=1))
+    emitter.delta(TextDelta, 1, "words")
+    emitter.close()
+    end = time.monotonic() + 2 * FRAME_SECONDS
+    await until(lambda: time.monotonic() > end)
+    assert (pipe.written, pipe.published) == ([], [])
+
+
+async def test_an_answer_that_is_an_error_or_never_comes_is_no_loss_of_the_lease(withheld: Held) -> None:
+    pipe, emitter, fenced = withheld
+    complaints = list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    for turn in (1, 2):
+        emitter.emit(TurnStarted(turn=turn))
+        emitter.emit(Heartbeat(turn=turn, tool_calls=0, elapsed_ms=5))
+    pipe.answers[0].cancel()
+    pipe.answers[1].set_exception(ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
+        await emitter.settled()
+    assert (fenced, complaints) == ([], [])
