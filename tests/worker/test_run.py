@@ -184,6 +184,8 @@ async def test_a_money_budget_ends_the_run_before_it_is_exceeded(bench: Bench, t
     result = await bench.run(model=model, limits={"max_cost_usd": 0.03})
     assert result.termination_reason == "budget"
     assert 0 < (result.usage.cost_usd or 0) <= 0.03
+    replies = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
+    assert sum(reply.usage.cost_usd or 0 for reply in replies) == pytest.approx(result.usage.cost_usd)
 
 
 async def test_a_money_limit_for_a_model_without_a_price_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -281,7 +283,8 @@ async def test_a_workspace_that_cannot_be_made_is_a_refusal(bench: Bench, tmp_pa
 
 @pytest.mark.requirement("P-15", "P-09")
 async def test_cancelling_stops_a_running_command_at_once(bench: Bench, tmp_path: Path) -> None:
-    model = script(tmp_path, [call("bash", command="echo begun > a.txt; exec sleep 1000")], [say("never")])
+    hold = call("bash", command="echo begun > a.txt; exec sleep 1000")
+    model = script(tmp_path, [say("I begin."), call("glob", pattern="*")], [hold], [say("never")])
     id = await bench.accept(DelegationRequest(task="do it", model=model))
     running = asyncio.create_task(carry_out(bench.services, id))
     file = bench.settings.workspaces / id / "files" / "a.txt"
@@ -289,7 +292,7 @@ async def test_cancelling_stops_a_running_command_at_once(bench: Bench, tmp_path
     assert await bench.store.cancel(id) == "asked"
     await asyncio.wait_for(running, 2)
     result = await bench.result(id)
-    assert (result.status, result.termination_reason) == ("cancelled", "cancelled")
+    assert (result.status, result.termination_reason, result.summary) == ("cancelled", "cancelled", "I begin.")
     assert result.files_modified == ["a.txt"]
     assert answered_once(await history_of(bench, result))
 
