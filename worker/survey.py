@@ -34,12 +34,7 @@ async def survey(services: Services) -> None:
     try:
         services.announced += await _look(services)
         await services.announce()
-    except (
-        DeputizeError,
-        OSError,
-        ValueError,
-        *REDIS_ERRORS,
-    ) as error:
+    except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
         log.warning("the further tools of this worker cannot be announced", exc_info=error)
     log.info("workspaces lie below %s", services.settings.workspaces)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import PACKAGES, ROOT
 
 LOCKED = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<marker> ; [^\\]+)?(?P<hashes>( \\\n    --hash=\S+)+)$", re.M
@@ -71,6 +72,33 @@ def test_the_first_part_of_the_lock_is_enough_to_run_and_holds_no_test_tool() ->
 def test_nobody_can_upload_this_by_mistake() -> None:
     """The names shared, worker and orchestrator belong to others on package indexes."""
     assert "Private :: Do Not Upload" in project()["classifiers"]
+
+
+def test_the_metadata_says_what_it_is_and_for_which_pythons() -> None:
+    versions = {f"3.{minor}" for minor in range(11, 15)}
+    said = {each.rpartition(" :: ")[2] for each in project()["classifiers"] if " :: Python :: 3." in each}
+    assert (project()["readme"], said, project()["requires-python"]) == ("README.md", versions, ">=3.11")
+    assert "Typing :: Typed" in project()["classifiers"]
+    assert [package for package in PACKAGES if not (ROOT / package / "py.typed").is_file()] == []
+
+
+def test_the_workflow_runs_what_developers_run_on_every_python() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+    (job,) = workflow["jobs"].values()
+    assert job["strategy"]["matrix"] == {"python": [f"3.{minor}" for minor in range(11, 15)]}
+    assert [step["env"] for step in job["steps"] if step.get("run") == ".ci/run"] == [
+        {"PYTHON": "python${{ matrix.python }}"}
+    ]
+
+
+def test_the_images_have_what_their_build_reads() -> None:
+    """The wheel's description is the README, so a build without it ends with an error."""
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
+    for folder in ("orchestrator", "worker"):
+        copied = re.findall(
+            r"^COPY ((?!--|requirements).+) \S+$", (ROOT / folder / "Dockerfile").read_text("utf-8"), re.M
+        )
+        assert {word for line in copied for word in line.split()} == let_in - {"requirements.lock"}
 
 
 def test_both_images_begin_with_the_same_stage() -> None:
