@@ -23,7 +23,7 @@ from shared.errors import Invalid, OutOfSpace, Refused, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
 from shared.queue import Ticket
-from shared.runs import Page, RunStore
+from shared.runs.store import Page, RunStore
 from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.sizes import check_sizes

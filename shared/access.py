@@ -9,7 +9,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from shared.errors import Misconfigured, Unavailable
-from shared.keys import BUS, INDEX
+from shared.runs.keys import BUS, INDEX
 
 NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
 

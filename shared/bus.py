@@ -13,8 +13,8 @@ from redis.asyncio.client import PubSub
 from shared.background import RepeatedCause, essential
 from shared.connection import REDIS_ERRORS
 from shared.events import Envelope, RunFinished
-from shared.keys import BUS, EVENTS, channel
-from shared.runs import RunStore
+from shared.runs.keys import BUS, EVENTS, channel
+from shared.runs.store import RunStore
 
 Inbox = asyncio.Queue["str | None"]
 """What a listener gets: messages in order, and None where some may have been missed."""

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 from redis.asyncio import Redis
 
-from shared.keys import TOOLS, WORKERS, worker_key
+from shared.runs.keys import TOOLS, WORKERS, worker_key
 from shared.wire import Moment, Wire
 
 ANNOUNCE_SECONDS = 3

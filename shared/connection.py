@@ -89,7 +89,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.source = files("shared").joinpath("lua", f"{name}.lua").read_text("utf-8")
+        self.source = files("shared").joinpath("runs", "lua", f"{name}.lua").read_text("utf-8")
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, redis: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:

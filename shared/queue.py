@@ -1,7 +1,7 @@
 """The queue between both sides: the Celery app, the task's name, priorities, and tickets sent in batches.
 
 A message is a ticket: it carries a delegation's id and nothing else, and is acknowledged before its work starts.
-What must not be lost is in the record and its lease (shared/runs.py), never in a message.
+What must not be lost is in the record and its lease (shared/runs/store.py), never in a message.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
 from shared.errors import DeputizeError, Misconfigured, Unavailable
-from shared.keys import KEY_PREFIX
 from shared.log import log
 from shared.process_memory import keep_memory_private
+from shared.runs.keys import KEY_PREFIX
 from shared.settings import Settings
 
 TASK = "deputize.run"

@@ -11,8 +11,8 @@ from typing import Any
 
 from shared.delegation import Delegation, DelegationRequest
 from shared.ids import new_id
-from shared.keys import children_key
-from shared.runs import RunStore
+from shared.runs.keys import children_key
+from shared.runs.store import RunStore
 from tests.running import Bench, call
 from tests.waiting import until
 from worker.task import carry_out

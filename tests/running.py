@@ -15,7 +15,7 @@ from shared.delegation import DelegationRequest, Limits, ToolAgentResult
 from shared.events import Envelope
 from shared.ids import new_id
 from shared.queue import Ticket, create_app
-from shared.runs import RunStore
+from shared.runs.store import RunStore
 from shared.settings import Settings
 from worker.progress import ProgressEvents
 from worker.sandbox.bubblewrap import Bubblewrap

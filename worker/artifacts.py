@@ -1,7 +1,7 @@
 """Artifacts: texts that a run makes to be handed over, each version a file of our own directory in its workspace.
 
 They are no part of the work on files: manifests and patches do not see them, and the record keeps them when the run
-ends (``shared/artifacts.py``).
+ends (``shared/runs/artifacts.py``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
-from shared.artifacts import MAX_KEPT_BYTES
 from shared.delegation import Artifact
 from shared.errors import ErrorType, ToolError
+from shared.runs.artifacts import MAX_KEPT_BYTES
 from worker.file_locks import changing
 from worker.files import Files
 from worker.output import PRIVATE_DIR, clip, write_private

@@ -28,11 +28,11 @@ from shared.delegation import (
 from shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
 from shared.events import Envelope, StepStarted
 from shared.ids import new_id
-from shared.keys import channel
 from shared.log import log
-from shared.nesting import call_key, handed_over
 from shared.queue import Ticket
-from shared.runs import Claim
+from shared.runs.children import call_key, handed_over
+from shared.runs.keys import channel
+from shared.runs.store import Claim
 from shared.sizes import check_sizes
 from worker.emit import Emitter
 from worker.limits import LimitReached, Meter

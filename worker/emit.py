@@ -13,11 +13,11 @@ from shared.connection import Pipe
 from shared.errors import Fenced
 from shared.event_size import capped
 from shared.events import Envelope, Event, TextDelta, ThinkingDelta
-from shared.keys import channel
 from shared.masking import SecretMask
-from shared.runs import RECORD, Claim
+from shared.runs.keys import channel
+from shared.runs.store import RECORD, Claim
+from shared.runs.update import Writing
 from shared.wire import now
-from shared.writing import Writing
 
 FRAME_SECONDS = 0.05
 """Text deltas are gathered into at most one frame in this time."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.artifacts import fields_of
 from shared.delegation import Artifact, FinalStatus, Status, TerminationReason
+from shared.runs.artifacts import fields_of
 from worker.artifacts import Artifacts
 from worker.copies.allowance import Allowance
 from worker.copies.comparison import Facts

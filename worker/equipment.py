@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from shared.catalog import MCP
 from shared.delegation import ApprovalMode
-from shared.runs import Claim
+from shared.runs.store import Claim
 from worker import frozen
 from worker.children import Children
 from worker.models.base import ToolSpec

@@ -12,10 +12,10 @@ from shared.background import RepeatedCause
 from shared.bus import Bus
 from shared.connection import REDIS_ERRORS, undisturbed
 from shared.errors import Unavailable
-from shared.keys import PRUNE
 from shared.log import log
 from shared.queue import Ticket
-from shared.runs import RunStore
+from shared.runs.keys import PRUNE
+from shared.runs.store import RunStore
 from shared.settings import Settings
 from worker.presence import Presence
 from worker.threads import to_the_end

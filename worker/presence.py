@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager, suppress
 
 from shared.bus import Bus
 from shared.connection import REDIS_ERRORS
-from shared.keys import PRESENCE, presence_channel
-from shared.runs import RunStore
+from shared.runs.keys import PRESENCE, presence_channel
+from shared.runs.store import RunStore
 
 ABSENT_SECONDS = 2.0
 """A subscription that is mended within this time, after a restart of Redis for one, was never gone."""

@@ -15,7 +15,7 @@ from shared.delegation import Progress, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted
 from shared.log import log
-from shared.runs import Claim
+from shared.runs.store import Claim
 from shared.wire import now
 from worker.asking import Asking
 from worker.attempts import files_left, given_up, ledger_of, recall_steps, resumed_because, settle_steps

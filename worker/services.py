@@ -17,9 +17,9 @@ from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
 from shared.connection import REDIS_ERRORS, Pipe, connect, undisturbed
 from shared.delegation import DirectoryWorkspace
 from shared.errors import Misconfigured, WorkspaceLost
-from shared.keys import LEASES, record_key
 from shared.queue import Ticket
-from shared.runs import RELEASE, WRITING, Claim, RunStore
+from shared.runs.keys import LEASES, record_key
+from shared.runs.store import RELEASE, WRITING, Claim, RunStore
 from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.wire import now

@@ -17,7 +17,7 @@ from shared.delegation import TerminationReason
 from shared.errors import Misconfigured, NotFound
 from shared.log import log
 from shared.queue import TASK, send_tickets
-from shared.runs import RunStore
+from shared.runs.store import RunStore
 from shared.settings import Settings
 from worker.models import open_model
 from worker.pool import AsyncPool, AsyncTask, add_service

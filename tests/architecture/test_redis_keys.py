@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 
-from shared import keys
+from shared.runs import keys
 from tests.architecture.sources import PACKAGES, ROOT, name, python_files, tree
 
 A_NAME = re.compile(r"deputize:[a-z]")

@@ -20,7 +20,7 @@ from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest, Step, StepStatus
 from shared.events import StepCompleted
 from shared.ids import new_id
-from shared.runs import WRITING, RunStore
+from shared.runs.store import WRITING, RunStore
 from shared.wire import now
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from shared.connection import connect
-from shared.runs import EVENTS
+from shared.runs.store import EVENTS
 
 ID = slice(len('{"delegationId":"'), len('{"delegationId":"') + len("dlg_") + 26)
 HEAD = 200

@@ -12,7 +12,7 @@ from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest
 from shared.events import ProgressMade
 from shared.ids import new_id
-from shared.runs import WRITING, RunStore
+from shared.runs.store import WRITING, RunStore
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
 from tests.benchmarks.script import Script

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.artifacts import fields_of
 from shared.bus import Bus, follow
 from shared.connection import Pipe, connect
 from shared.delegation import Artifact, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
-from shared.keys import CANCEL, INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
-from shared.runs import PAGE, RECORD, RELEASE, RENEW, WRITING, Claim, RunStore
+from shared.runs.artifacts import fields_of
+from shared.runs.keys import CANCEL, INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
+from shared.runs.store import PAGE, RECORD, RELEASE, RENEW, WRITING, Claim, RunStore
+from shared.runs.update import Writing
 from shared.wire import now
-from shared.writing import Writing
 from tests.waiting import until
 
 LEASE = 10.0

@@ -22,7 +22,7 @@ from shared.delegation import (
 from shared.errors import KeyReused, NotFound
 from shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from shared.ids import new_id
-from shared.runs import Page
+from shared.runs.store import Page
 from shared.wire import now
 
 

@@ -13,10 +13,10 @@ from shared.connection import Pipe
 from shared.delegation import DelegationRequest
 from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
 from shared.ids import new_id
-from shared.keys import EVENTS, channel, events_key, record_key
-from shared.runs import RECORD, WRITING, RunStore
+from shared.runs.keys import EVENTS, channel, events_key, record_key
+from shared.runs.store import RECORD, WRITING, RunStore
+from shared.runs.update import Writing
 from shared.wire import now
-from shared.writing import Writing
 from tests.waiting import until
 
 NEVER = 3600.0

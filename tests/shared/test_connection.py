@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shared.connection import PACE_SECONDS, Pipe, connect
-from shared.keys import LEASES
-from shared.runs import RENEW
+from shared.runs.keys import LEASES
+from shared.runs.store import RENEW
 
 TIMES = 20
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared.delegation import DelegationRequest, FileChange, Status, TerminationReason, ToolAgentResult, Usage
 from shared.event_size import capped
 from shared.events import MAX_EVENT_BYTES, AnyEvent, AskedCall, Envelope, ProgressMade, Replied, RunFinished, RunQueued
-from shared.record import acceptance
+from shared.runs.record import acceptance
 from shared.wire import now
 
 

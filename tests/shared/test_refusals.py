@@ -17,8 +17,8 @@ from shared.bus import Bus
 from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest, Limits
 from shared.ids import new_id
-from shared.keys import LEASES
-from shared.runs import RENEW, WRITING, RunStore
+from shared.runs.keys import LEASES
+from shared.runs.store import RENEW, WRITING, RunStore
 from shared.settings import Settings
 from tests.redis_server import RedisProcess
 from tests.waiting import until

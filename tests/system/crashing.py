@@ -13,9 +13,9 @@ from typing import Any
 
 from shared.delegation import DelegationRequest, ToolAgentResult
 from shared.ids import new_id
-from shared.keys import history_key
 from shared.queue import Ticket, create_app, send_tickets
-from shared.runs import RunStore
+from shared.runs.keys import history_key
+from shared.runs.store import RunStore
 from tests.fleet import Fleet
 from tests.running import call, say, script
 from worker.copies.generation import Generation

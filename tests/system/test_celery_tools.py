@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.keys import KEY_PREFIX
 from shared.queue import QUEUE, create_app
+from shared.runs.keys import KEY_PREFIX
 from tests.events import Events
 from tests.fleet import Fleet
 from tests.running import call, say, script

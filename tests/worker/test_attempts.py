@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.delegation import DelegationRequest
 from shared.events import RunResumed, StepCompleted, StepStarted
-from shared.keys import LEASES, record_key
+from shared.runs.keys import LEASES, record_key
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from worker.task import carry_out

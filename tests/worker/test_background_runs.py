@@ -11,7 +11,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, ToolAgentResult
 from shared.events import StepCompleted
-from shared.keys import history_key
+from shared.runs.keys import history_key
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from worker.task import carry_out

@@ -12,7 +12,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, Limits, Step
 from shared.events import RunStarted, StepCompleted
-from shared.keys import LEASES, children_key, history_key, record_key
+from shared.runs.keys import LEASES, children_key, history_key, record_key
 from tests.nesting import begin, by_task, carrying_out, children_of, delegate, the_child_of
 from tests.redis_server import RedisProcess
 from tests.running import Bench, call, open_bench, say

@@ -11,7 +11,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, Status, TerminationReason, Usage
 from shared.events import ProgressMade
-from shared.keys import history_key
+from shared.runs.keys import history_key
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from worker.compaction import Window

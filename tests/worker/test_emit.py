@@ -15,8 +15,8 @@ from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from shared.ids import new_id
-from shared.keys import channel, history_key, ledger_key, record_key
-from shared.runs import WRITING, Claim, RunStore
+from shared.runs.keys import channel, history_key, ledger_key, record_key
+from shared.runs.store import WRITING, Claim, RunStore
 from tests.waiting import until
 from worker.emit import FRAME_SECONDS, Emitter
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shared.connection import connect
 from shared.delegation import DelegationRequest
-from shared.keys import LEASES, PRESENCE, PRUNE
 from shared.queue import Ticket
+from shared.runs.keys import LEASES, PRESENCE, PRUNE
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from worker.janitor import Janitor

@@ -12,8 +12,8 @@ from shared.bus import Bus
 from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest
 from shared.ids import new_id
-from shared.keys import LEASES
-from shared.runs import RENEW, Claim, RunStore
+from shared.runs.keys import LEASES
+from shared.runs.store import RENEW, Claim, RunStore
 from tests.waiting import until
 from worker.lease import Leases, Stop, StopSignal
 

@@ -12,8 +12,8 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.connection import Pipe
 from shared.delegation import DelegationRequest, EmptyWorkspace
 from shared.ids import new_id
-from shared.keys import ledger_key
-from shared.runs import WRITING, RunStore
+from shared.runs.keys import ledger_key
+from shared.runs.store import WRITING, RunStore
 from tests.waiting import until
 from worker.emit import Emitter
 from worker.ledger import Ledger

@@ -14,7 +14,7 @@ import pytest
 
 from shared.delegation import DelegationRequest
 from shared.events import Replied, StepCompleted
-from shared.keys import history_key, record_key
+from shared.runs.keys import history_key, record_key
 from tests.fake_model import FakeModel, Turn, cut, text, thinking
 from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script

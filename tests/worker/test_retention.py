@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.delegation import DelegationRequest
-from shared.keys import keys_of, ledger_key
+from shared.runs.keys import keys_of, ledger_key
 from tests.leaks import endless_keys
 from tests.running import Bench, call, say, script
 from tests.waiting import until

@@ -11,7 +11,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, StepStatus, ToolAgentResult
 from shared.events import Replied, StepCompleted, StepStarted
-from shared.keys import LEASES, history_key, ledger_key, record_key
+from shared.runs.keys import LEASES, history_key, ledger_key, record_key
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from worker.task import carry_out

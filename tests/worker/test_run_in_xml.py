@@ -13,7 +13,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, ToolAgentResult
 from shared.events import Envelope, Replied, RunFinished, StepCompleted, TextDelta
-from shared.keys import channel, history_key
+from shared.runs.keys import channel, history_key
 from tests.fake_model import FakeModel, Turn, text, thinking
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until

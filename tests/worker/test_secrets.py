@@ -11,7 +11,7 @@ from celery import Celery
 
 from shared import log
 from shared.delegation import DelegationRequest
-from shared.keys import artifacts_key, channel, record_key
+from shared.runs.keys import artifacts_key, channel, record_key
 from shared.settings import Settings
 from tests.running import call, open_bench, say, script
 from worker.progress import ProgressEvents

@@ -12,7 +12,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from shared.connection import Pipe
 from shared.delegation import DelegationRequest
 from shared.ids import new_id
-from shared.runs import WRITING, RunStore
+from shared.runs.store import WRITING, RunStore
 from worker.emit import Emitter
 from worker.waiting import Waiting
 

@@ -10,8 +10,8 @@ import sys
 from contextlib import suppress
 from typing import Self
 
-from shared.keys import LEASES, record_key
-from shared.runs import RENEW, STALLED
+from shared.runs.keys import LEASES, record_key
+from shared.runs.store import RENEW, STALLED
 from worker.sandbox.stdin import Stdin
 from worker.standby import program
 

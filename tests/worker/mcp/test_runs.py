@@ -14,7 +14,7 @@ import pytest
 
 from shared.delegation import DelegationRequest, ToolAgentResult
 from shared.events import ErrorSeen, RunStarted, StepCompleted
-from shared.keys import channel, history_key
+from shared.runs.keys import channel, history_key
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.mcp.entries import raw

@@ -12,7 +12,7 @@ import pytest
 from shared.delegation import ApprovalMode, Artifact, DelegationRequest
 from shared.errors import ErrorType, NotFound
 from shared.events import RunStarted, StepCompleted
-from shared.keys import ledger_key
+from shared.runs.keys import ledger_key
 from shared.settings import Settings
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench

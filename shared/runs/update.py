@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from shared.keys import EVENTS, LEASES, keys_of
+from shared.runs.keys import EVENTS, LEASES, keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Writing:
     """Calls and what is known of them, in order; the call "" empties the ledger."""
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     artifacts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Fields of the hash of artifacts (``shared/artifacts.py``)."""
+    """Fields of the hash of artifacts (``shared/runs/artifacts.py``)."""
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from shared.delegation import Artifact
 from shared.errors import NotFound
-from shared.keys import artifacts_key, record_key
-from shared.record import not_found
+from shared.runs.keys import artifacts_key, record_key
+from shared.runs.record import not_found
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024
 """Of all versions of all artifacts of one run together; the latest ones come first."""

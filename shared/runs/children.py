@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shared.delegation import Delegation
-from shared.keys import children_key
-from shared.runs import RunStore
+from shared.runs.keys import children_key
+from shared.runs.store import RunStore
 
 _LONGEST_CALL_ID = 180
 

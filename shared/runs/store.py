@@ -1,6 +1,6 @@
 """The record of every delegation in Redis: acceptance, claim, lease, history, events and result.
 
-Each change is one Lua script (``shared/lua``) that compares the fence token first, so a worker that lost its lease
+Each change is one Lua script (``shared/runs/lua``) that compares the fence token first, so a worker that lost its lease
 can write nothing. All scripts bear being sent twice. Keys of one delegation share a hash tag.
 """
 
@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from redis.asyncio import Redis
 
-from shared.artifacts import kept_artifact
-from shared.claim import Claim, KeptRun
 from shared.connection import Pipe, Script
 from shared.delegation import Delegation, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished
-from shared.keys import (
+from shared.runs.artifacts import kept_artifact
+from shared.runs.claim import Claim, KeptRun
+from shared.runs.keys import (
     CANCEL,
     EVENTS,
     INDEX,
@@ -34,7 +34,7 @@ from shared.keys import (
     ledger_key,
     record_key,
 )
-from shared.record import acceptance, brief, matches, not_found, resource
+from shared.runs.record import acceptance, brief, matches, not_found, resource
 from shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600

@@ -64,7 +64,7 @@ def children_key(id: str) -> str:
 
 
 def artifacts_key(id: str) -> str:
-    """What the run has made to hand over, once it has ended (``shared/artifacts.py``)."""
+    """What the run has made to hand over, once it has ended (``shared/runs/artifacts.py``)."""
     return f"{record_key(id)}:artifacts"
 
 

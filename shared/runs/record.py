@@ -11,7 +11,7 @@ from shared.delegation import Delegation, DelegationRequest, Limits, Progress, S
 from shared.errors import NotFound
 from shared.event_size import capped
 from shared.events import Envelope, RunQueued
-from shared.keys import EVENTS
+from shared.runs.keys import EVENTS
 from shared.wire import now
 
 LISTED_CHARACTERS = 2000
