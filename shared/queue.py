@@ -26,7 +26,7 @@ from shared.settings import Settings
 
 TASK = "deputize.run"
 QUEUE = "deputize"
-POOL = "worker.pool:AsyncPool"
+POOL = "worker.celery_pool.pool:AsyncPool"
 PRIORITIES = range(10)
 """As callers give them: higher first, 5 in the middle."""
 

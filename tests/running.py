@@ -17,7 +17,7 @@ from shared.ids import new_id
 from shared.queue import Ticket, create_app
 from shared.runs.store import RunStore
 from shared.settings import Settings
-from worker.progress import ProgressEvents
+from worker.celery_pool.progress import ProgressEvents
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
 from worker.task import carry_out

@@ -14,7 +14,8 @@ from shared.process_memory import keep_memory_private
 from shared.queue import create_app
 from shared.settings import Settings
 from shared.visible import visible
-from worker import process, task
+from worker import task
+from worker.celery_pool import process
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 

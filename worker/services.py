@@ -23,6 +23,7 @@ from shared.runs.store import RELEASE, WRITING, Claim, RunStore
 from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.wire import now
+from worker.celery_pool.progress import ProgressEvents
 from worker.discovered import Discovery
 from worker.janitor import Janitor
 from worker.lease import Leases, open_leases
@@ -30,7 +31,6 @@ from worker.mcp.source import McpServers
 from worker.models import close_models, open_model
 from worker.models.base import Model
 from worker.presence import Presence
-from worker.progress import ProgressEvents
 from worker.registry import cards, default_kit, offered
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap

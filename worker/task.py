@@ -19,10 +19,10 @@ from shared.log import log
 from shared.queue import TASK, send_tickets
 from shared.runs.store import RunStore
 from shared.settings import Settings
+from worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
+from worker.celery_pool.progress import ProgressEvents
+from worker.celery_pool.revoking import revoke_means_cancel
 from worker.models import open_model
-from worker.pool import AsyncPool, AsyncTask, add_service
-from worker.progress import ProgressEvents
-from worker.revoking import revoke_means_cancel
 from worker.run import Run
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services

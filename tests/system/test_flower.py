@@ -57,7 +57,10 @@ def page(redis_process: RedisProcess, tmp_path: Path) -> Iterator[Page]:
         processes = [
             subprocess.Popen(program.command, env=dict(program.environment), cwd=tmp_path, stdout=log, stderr=log),
             subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.pool_worker", redis_process.url], cwd=ROOT, stdout=log, stderr=log
+                [sys.executable, "-m", "tests.worker.celery_pool.pool_worker", redis_process.url],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
             ),
         ]
     yield Page(flower.url)

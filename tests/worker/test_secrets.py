@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest
 from shared.runs.keys import artifacts_key, channel, record_key
 from shared.settings import Settings
 from tests.running import call, open_bench, say, script
-from worker.progress import ProgressEvents
+from worker.celery_pool.progress import ProgressEvents
 from worker.task import carry_out
 
 SECRETS = {

@@ -28,8 +28,8 @@ from redis.exceptions import RedisError
 
 from shared.access import explained
 from shared.errors import DeputizeError
-from worker.job import CLEANUP_SECONDS
-from worker.pool import AsyncPool
+from worker.celery_pool.job import CLEANUP_SECONDS
+from worker.celery_pool.pool import AsyncPool
 
 EXIT_FAILED = 1
 EXIT_MISCONFIGURED = 3

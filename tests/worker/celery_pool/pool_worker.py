@@ -1,4 +1,4 @@
-"""A worker process with small tasks, for tests of the pool: `python -m tests.worker.pool_worker REDIS_URL`.
+"""A worker process with small tasks, for tests of the pool: `python -m tests.worker.celery_pool.pool_worker REDIS_URL`.
 
 What happens inside is pushed to the Redis list SEEN, in order.
 """
@@ -20,9 +20,9 @@ from shared import log
 from shared.errors import Misconfigured
 from shared.queue import TASK, create_app
 from shared.settings import Settings
-from worker import process
-from worker.pool import AsyncPool, AsyncTask, add_service
-from worker.progress import ProgressEvents
+from worker.celery_pool import process
+from worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
+from worker.celery_pool.progress import ProgressEvents
 
 SEEN = "deputize:test:seen"
 

@@ -21,10 +21,10 @@ from tests.events import Events
 from tests.leaks import kept
 from tests.redis_server import RedisProcess
 from tests.waiting import until_sync
-from tests.worker.pool_worker import SEEN
+from tests.worker.celery_pool.pool_worker import SEEN
 
 pytestmark = pytest.mark.system
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _numbers = itertools.count(1)
 
 
@@ -37,7 +37,7 @@ class Worker:
         self.redis = redis.Redis.from_url(url, decode_responses=True)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.pool_worker", url, *options],
+                [sys.executable, "-m", "tests.worker.celery_pool.pool_worker", url, *options],
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,

@@ -31,9 +31,9 @@ from celery.concurrency.base import BasePool
 from celery.worker import state
 
 from shared.errors import DeputizeError
-from worker.job import CLEANUP_SECONDS, AsyncTask, Job, await_, share_request_stacks
+from worker.celery_pool.job import CLEANUP_SECONDS, AsyncTask, Job, await_, share_request_stacks
+from worker.celery_pool.watchdog import Watchdog
 from worker.threads import share_threads
-from worker.watchdog import Watchdog
 
 __all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 

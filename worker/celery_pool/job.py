@@ -20,7 +20,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
-    from worker.pool import AsyncPool
+    from worker.celery_pool.pool import AsyncPool
 
 CLEANUP_SECONDS = 5.0
 """How long a cancelled job may clean up before it is cancelled again: a library may have swallowed the first one."""
@@ -32,7 +32,7 @@ def await_(awaitable: Awaitable[Any]) -> Any:
     """Waits for ``awaitable`` from plain code inside a job; the loop goes on meanwhile."""
     tracer = getcurrent()
     if not isinstance(tracer, _Tracer) or tracer.parent is None:
-        raise RuntimeError("await_ works only inside a job of worker.pool")
+        raise RuntimeError("await_ works only inside a job of worker.celery_pool.pool")
     return tracer.parent.switch(awaitable)
 
 
@@ -46,7 +46,7 @@ class AsyncTask(Task):
         """The running job; its ``pool`` gives ``waiting()``."""
         job = _job.get()
         if job is None:
-            raise RuntimeError("no job of worker.pool is running here")
+            raise RuntimeError("no job of worker.celery_pool.pool is running here")
         return job
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

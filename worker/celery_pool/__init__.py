@@ -1,0 +1,1 @@
+"""Everything that is Celery's business: the pool on the event loop, its jobs, and the worker process around them."""
