@@ -12,7 +12,7 @@ from shared.runs.artifacts import fields_of
 from worker.artifacts import Artifacts
 from worker.copies.allowance import Allowance
 from worker.copies.comparison import Facts
-from worker.lease import StopSignal
+from worker.fleet.lease import StopSignal
 from worker.output import clip
 from worker.threads import to_the_end
 from worker.workspace import Workspace

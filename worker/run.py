@@ -24,8 +24,8 @@ from worker.compaction import Window
 from worker.emit import Emitter
 from worker.ending import Ending, Left, left_in
 from worker.equipment import Equipment, equipped
+from worker.fleet.lease import Stop, StopSignal
 from worker.history import History
-from worker.lease import Stop, StopSignal
 from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_price
 from worker.loop import Loop
 from worker.models.base import Model

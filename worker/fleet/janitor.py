@@ -17,7 +17,7 @@ from shared.queue import Ticket
 from shared.runs.keys import PRUNE
 from shared.runs.store import RunStore
 from shared.settings import Settings
-from worker.presence import Presence
+from worker.fleet.presence import Presence
 from worker.threads import to_the_end
 from worker.workspace import delete
 

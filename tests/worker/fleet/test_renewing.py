@@ -16,7 +16,7 @@ from shared.delegation import DelegationRequest, Limits
 from shared.runs.keys import CANCEL, LEASES, record_key
 from shared.runs.store import Claim
 from tests.waiting import until
-from worker.lease import Leases, Stop
+from worker.fleet.lease import Leases, Stop
 
 LONG = 30.0
 

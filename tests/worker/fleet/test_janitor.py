@@ -10,8 +10,8 @@ from shared.queue import Ticket
 from shared.runs.keys import LEASES, PRESENCE, PRUNE
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.janitor import Janitor
-from worker.presence import Presence
+from worker.fleet.janitor import Janitor
+from worker.fleet.presence import Presence
 
 WRITE = call("write_file", path="a.txt", content="x")
 

@@ -15,7 +15,7 @@ from shared.ids import new_id
 from shared.runs.keys import LEASES
 from shared.runs.store import RENEW, Claim, RunStore
 from tests.waiting import until
-from worker.lease import Leases, Stop, StopSignal
+from worker.fleet.lease import Leases, Stop, StopSignal
 
 LEASE_SECONDS = 1.0
 
