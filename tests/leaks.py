@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from tests.waiting import until_sync
-from worker.sandbox.tree import command_line
+from worker.linux.tree import command_line
 
 PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parents[1]

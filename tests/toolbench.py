@@ -24,9 +24,9 @@ from worker.output import bounded
 from worker.registry import find
 from worker.sandbox.base import Command, NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.buffers import Unread
 from worker.sandbox.environment import owner
 from worker.sandbox.shells import BackgroundShell
-from worker.sandbox.unread import Unread
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
 from worker.tools.web_fetch import WebFetch

@@ -19,11 +19,11 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.tool_settings import ToolSettings
 from worker.output import OutputLimit, clip
+from worker.sandbox import command_output
 from worker.sandbox.base import Command, Sandbox
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
 from worker.sources import Place
-from worker.text import command_output
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 from worker.tools.bash import live, outcome_of, shell

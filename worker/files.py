@@ -12,7 +12,7 @@ from typing import Self
 from shared.errors import ErrorType, ToolError
 from worker.file_entries import Entry, Stat, entries_of, lstat, place_of, read_all, stat_of
 from worker.file_errors import explain, not_a_file, not_allowed, too_large
-from worker.openat2 import beneath, require_openat2
+from worker.linux.openat2 import beneath, require_openat2
 from worker.temporaries import temporary_name
 from worker.threads import take_memory
 

@@ -21,7 +21,7 @@ from worker.copies.manifest import scan
 from worker.copies.treecopy import TreeCopy
 from worker.ending import left_in
 from worker.fleet.lease import Stop, StopSignal
-from worker.openat2 import beneath
+from worker.linux.openat2 import beneath
 from worker.temporaries import TEMPORARY, temporary_name
 from worker.workspace import Workspace, delete
 

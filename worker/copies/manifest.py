@@ -15,7 +15,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from worker.copies.allowance import UNBOUNDED, Allowance
-from worker.openat2 import beneath
+from worker.linux.openat2 import beneath
 from worker.output import PRIVATE_DIR
 from worker.temporaries import is_being_written
 from worker.threads import give_way

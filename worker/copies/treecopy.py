@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from worker.copies.content import Copier, Stopped
-from worker.openat2 import beneath
+from worker.linux.openat2 import beneath
 from worker.threads import give_way
 
 __all__ = ["Stopped", "TooMuch", "TreeCopy", "Unreadable"]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from shared.errors import Misconfigured
+from worker.linux.stdin import Stdin
 from worker.mcp import supervisor
-from worker.sandbox.stdin import Stdin
 
 _CHUNK = 256 * 1024
 _LAST_CHUNKS = 64

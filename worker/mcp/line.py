@@ -21,8 +21,8 @@ from worker.mcp.remote import reached
 from worker.mcp.shown import needed, program_of
 from worker.sandbox.base import Command, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.buffers import Kept
 from worker.sandbox.environment import MOUNT, search_path, shown
-from worker.sandbox.kept import Kept
 from worker.schemas.pool import ValidatorPool
 from worker.threads import to_the_end
 

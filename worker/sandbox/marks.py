@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from worker.openat2 import beneath
+from worker.linux.openat2 import beneath
 
 NOT_BEGUN = 125
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from shared.errors import ErrorType, ToolError
-from worker.sandbox.stdin import Stdin
-from worker.sandbox.tree import asked_to_end, children, command_line, opened, tell
+from worker.linux.stdin import Stdin
+from worker.linux.tree import asked_to_end, children, command_line, opened, tell
 
 READY = b"ready\n"
 GUARD = (

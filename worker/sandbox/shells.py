@@ -21,11 +21,9 @@ from shared.errors import ErrorType, ToolError
 from shared.log import log
 from shared.wire import now
 from worker.output import clip
-from worker.sandbox.hidden import Hidden
-from worker.sandbox.kept import Kept
+from worker.sandbox.buffers import Hidden, Kept, Unread, half_character
+from worker.sandbox.line_filter import LineFilter
 from worker.sandbox.process import Process, Sink
-from worker.sandbox.unread import Unread, half_character
-from worker.text.line_filter import LineFilter
 from worker.threads import to_the_end
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from worker.display import plain
 from worker.output import clip
+from worker.sandbox import command_output
 from worker.sandbox.base import Command
-from worker.text import command_output
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
 
 DEFAULT_TIMEOUT = 120

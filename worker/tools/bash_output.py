@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from worker.output import clip
-from worker.text import command_output
+from worker.sandbox import command_output
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
 
 WAIT_SECONDS = 5.0

@@ -12,10 +12,10 @@ import pytest
 from shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
-from tests.worker.sandboxes import DAEMON, anyone_alive, sandbox_over
-from worker.sandbox.hidden import Hidden
+from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, sandbox_over
+from worker.linux.tree import command_line
+from worker.sandbox.buffers import Hidden
 from worker.sandbox.shells import MAX_SHELLS, BackgroundShell
-from worker.sandbox.tree import command_line
 from worker.tools.base import Effect, Kind, ToolResult
 
 WAIT_FOR_GO = "while ! [ -e go ]; do sleep 0.01; done"

@@ -16,7 +16,7 @@ from shared.events import Replied, StepCompleted
 from tests.fake_model import FakeModel, Turn, text
 from tests.running import Bench, open_bench
 from tests.waiting import until
-from tests.worker.sandboxes import bash, sandbox_over
+from tests.worker.sandbox.sandboxes import bash, sandbox_over
 from worker.models import close_models
 from worker.sandbox.base import Command
 from worker.task import carry_out

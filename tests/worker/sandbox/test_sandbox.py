@@ -20,15 +20,15 @@ from shared.errors import ErrorType, ToolError
 from tests.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
-from tests.worker.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
+from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
+from worker.linux.tree import children, command_line
 from worker.sandbox import environment
 from worker.sandbox.base import Command
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import Bwrap
 from worker.sandbox.selftest import prove
-from worker.sandbox.tree import children, command_line
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PR_SET_DUMPABLE = 4
 SECRET = "sk-test-of-the-sandbox-0123456789"
 

@@ -13,14 +13,14 @@ import pytest
 from shared.errors import ErrorType, ToolError
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
-from tests.worker.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
+from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
 from worker.sandbox import environment
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.buffers import MAX_UNREAD, Unread, half_character
 from worker.sandbox.environment import Bwrap
+from worker.sandbox.line_filter import LineFilter
 from worker.sandbox.selftest import prove
 from worker.sandbox.shells import BackgroundShell
-from worker.sandbox.unread import MAX_UNREAD, Unread, half_character
-from worker.text.line_filter import LineFilter
 
 LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
 

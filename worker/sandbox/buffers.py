@@ -1,0 +1,125 @@
+"""What is kept of a stream: its start or both ends, what nobody has read yet, and the lines that a filter left out."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections import deque
+
+
+class Kept:
+    """Keeps at most ``max_bytes`` of what is added and counts what it drops.
+
+    ``keep`` is ``head`` or ``head_tail`` (half from each end, with a line between them that says what is missing).
+    """
+
+    def __init__(self, max_bytes: int, keep: str = "head_tail") -> None:
+        self._tail_size = max_bytes // 2 if keep == "head_tail" else 0
+        self._head_size = max_bytes - self._tail_size
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        self._total += len(data)
+        room = self._head_size - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if not self._tail_size or not data:
+            return
+        self._tail += data
+        if len(self._tail) > 2 * self._tail_size + 65536:  # trimmed now and then: moving bytes for each piece is slow
+            del self._tail[: -self._tail_size]
+
+    @property
+    def dropped(self) -> int:
+        return max(0, self._total - self._head_size - self._tail_size)
+
+    @property
+    def data(self) -> bytes:
+        if not self.dropped:
+            return bytes(self._head + self._tail)
+        if not self._tail_size:
+            return bytes(self._head)
+        gap = b"\n[... %d bytes dropped ...]\n" % self.dropped
+        return bytes(self._head + gap + self._tail[-self._tail_size :])
+
+
+MAX_UNREAD = 1024 * 1024
+"""Bytes kept; of more, the start and the end."""
+
+
+class Unread:
+    """Bytes between two looks. ``news`` is set when something came since the last ``take``."""
+
+    def __init__(self) -> None:
+        self._kept = Kept(MAX_UNREAD)
+        self.empty = True
+        self.lost = 0
+        """Bytes that were too much, over all that was taken; who reports them sets it back."""
+        self.news = asyncio.Event()
+
+    def add(self, data: bytes) -> None:
+        self._kept.add(data)
+        self.empty = False
+        self.news.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether bytes are being dropped."""
+        return self._kept.dropped > 0
+
+    def take(self) -> bytes:
+        kept, self._kept = self._kept, Kept(MAX_UNREAD)
+        self.lost += kept.dropped
+        self.empty = True
+        self.news.clear()
+        return kept.data
+
+    def put_back(self, data: bytes) -> None:
+        """For what was taken and not read after all: it stands before what has come since, and is no news."""
+        newer = self.take()
+        if data:
+            self._kept.add(data)
+            self.empty = False
+        if newer:
+            self.add(newer)
+
+
+def half_character(data: bytes) -> int:
+    """How many bytes at the end are the start of a character (UTF-8) whose rest is still to come."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data[-4:])
+    return len(decoder.getstate()[0])
+
+
+MAX_CHARS = 1024 * 1024
+"""Kept of one shell; of more, the last ones."""
+
+
+class Hidden:
+    """Lines in order, and the pattern that none of them matches."""
+
+    def __init__(self) -> None:
+        self.pattern: str | None = None
+        self.lost = 0
+        """Lines that were too many; who reports them sets it back."""
+        self._lines: deque[str] = deque()
+        self._chars = 0
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def lines(self) -> list[str]:
+        return [*self._lines]
+
+    def replace(self, lines: list[str], pattern: str | None) -> None:
+        """From now on these are the lines, and ``pattern`` is what hides them."""
+        self.pattern = pattern
+        self._lines = deque(lines)
+        self._chars = sum(map(len, lines)) + len(lines)
+        while self._chars > MAX_CHARS:
+            self._chars -= len(self._lines.popleft()) + 1
+            self.lost += 1
