@@ -19,7 +19,6 @@ from shared.tool_settings import ToolSettings
 from tests.internet import sample_web
 from tests.skills import sample_skills
 from worker.children import Children, Outcome
-from worker.files import Files
 from worker.output import bounded
 from worker.registry import find
 from worker.sandbox.base import Command, NoSandbox, Sandbox
@@ -31,6 +30,7 @@ from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
 from worker.tools.web_fetch import WebFetch
 from worker.tools.web_search import WebSearch
+from worker.workspace.files import Files
 
 SET_UP = Settings(
     skills_dir=sample_skills(), tools=ToolSettings(search_provider="searxng", search_url="http://search.test")

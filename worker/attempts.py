@@ -12,7 +12,7 @@ from worker.history import History
 from worker.ledger import Ledger
 from worker.services import Services
 from worker.steps import StepLog, in_doubt
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 
 def resumed_because(claim: Claim) -> str:

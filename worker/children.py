@@ -40,7 +40,7 @@ from worker.models.base import Call
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool, ToolContext
 from worker.waiting import Waiting
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from worker.services import Services

@@ -9,13 +9,13 @@ from typing import Any
 
 from shared.delegation import Artifact, FinalStatus, Status, TerminationReason
 from shared.runs.artifacts import fields_of
-from worker.artifacts import Artifacts
-from worker.copies.allowance import Allowance
-from worker.copies.comparison import Facts
 from worker.fleet.lease import StopSignal
 from worker.output import clip
 from worker.threads import to_the_end
-from worker.workspace import Workspace
+from worker.workspace.allowance import Allowance
+from worker.workspace.artifacts import Artifacts
+from worker.workspace.comparison import Facts
+from worker.workspace.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000
 ENDING_SECONDS = 20.0

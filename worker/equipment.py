@@ -18,7 +18,7 @@ from worker.services import Services
 from worker.sources import Place
 from worker.tools.base import AnyTool, InitContext, ToolContext
 from worker.tools.get_skill import skills_of
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)

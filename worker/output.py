@@ -13,8 +13,8 @@ from xml.sax.saxutils import quoteattr
 
 from shared.clipping import clip, safe_cut
 from shared.errors import ToolError
-from worker.files import Files
 from worker.threads import to_the_end
+from worker.workspace.files import Files
 
 if TYPE_CHECKING:
     from worker.tools.base import AnyTool, ToolContext, ToolResult

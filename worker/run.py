@@ -38,7 +38,7 @@ from worker.services import Services
 from worker.steps import StepLog
 from worker.tools.base import ENDINGS
 from worker.waiting import Waiting
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
 MAX_DETAILS_CHARS = 32_000

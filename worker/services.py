@@ -40,7 +40,7 @@ from worker.sources import Source
 from worker.threads import to_the_end
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 
 @dataclass(slots=True)

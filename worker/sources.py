@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from worker.files import Files
 from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool
 from worker.tools.base import AnyTool
+from worker.workspace.files import Files
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from worker.services import Services, open_services
 from worker.threads import to_the_end
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
-from worker.workspace import check_writable
+from worker.workspace.workspace import check_writable
 
 
 def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] = BUILTIN) -> None:

@@ -17,10 +17,10 @@ import pytest
 from shared.errors import ErrorType
 from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
-from worker.artifacts import Artifacts
 from worker.output import bounded
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
+from worker.workspace.artifacts import Artifacts
 
 SHELL = "5a3b1e00"
 SAMPLES: Mapping[str, dict[str, Any]] = {

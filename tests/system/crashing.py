@@ -18,7 +18,7 @@ from shared.runs.keys import history_key
 from shared.runs.store import RunStore
 from tests.fleet import Fleet
 from tests.running import call, say, script
-from worker.copies.generation import Generation
+from worker.workspace.generation import Generation
 
 
 class Counting:

@@ -20,7 +20,7 @@ from worker.ledger import Ledger
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolContext, ToolResult
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 TOOLS = {tool.name: tool for tool in BUILTIN}
 

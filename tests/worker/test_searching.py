@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.toolbench import Toolbench, open_toolbench
-from worker.files import Files
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
 from worker.search.globbing import Pattern
 from worker.search.searching import searched
 from worker.tools.base import ToolResult
+from worker.workspace.files import Files
 
 names = st.text(alphabet="ab.c", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 paths = st.lists(names, min_size=1, max_size=4).map("/".join)

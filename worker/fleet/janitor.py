@@ -19,7 +19,7 @@ from shared.runs.store import RunStore
 from shared.settings import Settings
 from worker.fleet.presence import Presence
 from worker.threads import to_the_end
-from worker.workspace import delete
+from worker.workspace.workspace import delete
 
 TICK_SECONDS = 0.5
 SWEEP_SECONDS = 300.0

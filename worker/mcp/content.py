@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import mcp_types as types
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.output import MAX_ERROR_CHARS, PRIVATE_DIR, clip
 from worker.threads import to_the_end
 from worker.tools.base import ToolContext, ToolResult
+from worker.workspace.files import Files
 
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50

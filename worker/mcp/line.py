@@ -13,7 +13,6 @@ from typing import Any
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 
 from shared.errors import Misconfigured
-from worker.files import Files
 from worker.mcp.entry import Server
 from worker.mcp.free_program import FreeProgram
 from worker.mcp.pipes import Incoming, Outgoing, Program
@@ -25,6 +24,7 @@ from worker.sandbox.buffers import Kept
 from worker.sandbox.environment import MOUNT, search_path, shown
 from worker.schemas.pool import ValidatorPool
 from worker.threads import to_the_end
+from worker.workspace.files import Files
 
 GRACE_SECONDS = 0.5
 """How long a server may take to end by itself once its input has ended; then it is ended."""

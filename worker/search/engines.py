@@ -8,13 +8,13 @@ from dataclasses import replace
 from threading import Event
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.sandbox.base import Sandbox
 from worker.search import long_lines, ripgrep
 from worker.search.hits import Hits, parsed
 from worker.search.plain_grep import Question, search
 from worker.search.unsearched import Unsearched
 from worker.threads import to_the_end
+from worker.workspace.files import Files
 
 
 async def answered(files: Files, sandbox: Sandbox, question: Question, missed: Unsearched) -> tuple[Hits, bool]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.search.globbing import Parts, fits, name_pattern, over_names
+from worker.workspace.files import Files
 
 MAX_BYTES = 1024 * 1024
 """Of one .gitignore."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from shared.errors import ToolError
-from worker.files import Files
 from worker.output import clip
+from worker.workspace.files import Files
 
 Mode = Literal["content", "files", "count"]
 Hits = Mapping[str, Sequence[str]]

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shared.errors import ToolError
-from worker.files import Files
 from worker.search.hits import LINE_CHARS, Hits, excerpt
+from worker.workspace.files import Files
 
 _CUT = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
 _PLACE = re.compile(rb"(\d+):(\d+):(\d+):")

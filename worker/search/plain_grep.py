@@ -10,13 +10,13 @@ from threading import Event
 import regex
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.search.gitignore import GitIgnore
 from worker.search.globbing import Pattern, spelled_out
 from worker.search.hits import LINE_CHARS, Hits, Mode, excerpt
 from worker.search.searching import exists_in, newest_first, searched
 from worker.search.unsearched import Unsearched
 from worker.text.textfile import decode
+from worker.workspace.files import Files
 
 _MAX_FILE_BYTES = 8 * 1024 * 1024
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.output import PRIVATE_DIR, clip
 from worker.sandbox.base import Command, Completed, Sandbox
 from worker.search.globbing import spelled_out
@@ -14,6 +13,7 @@ from worker.search.hits import LINE_CHARS
 from worker.search.plain_grep import Question
 from worker.search.searching import exists_in
 from worker.search.unsearched import Unsearched
+from worker.workspace.files import Files
 
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _NO_MATCH, _FAILED = 1, 2

@@ -9,13 +9,13 @@ from threading import Event
 from typing import NamedTuple
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.output import PRIVATE_DIR, clip, is_private
 from worker.search.gitignore import Ignoring
 from worker.search.globbing import Exists, Pattern, Place
 from worker.search.unsearched import Unsearched
-from worker.temporaries import is_being_written
 from worker.threads import give_way
+from worker.workspace.files import Files
+from worker.workspace.temporaries import is_being_written
 
 MAX_ENTRIES = 500_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY

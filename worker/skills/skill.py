@@ -13,8 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shared.errors import ToolError
-from worker.files import Files
 from worker.output import PRIVATE_DIR, one_line, private_path
+from worker.workspace.files import Files
 
 SKILL_FILE = "SKILL.md"
 MAX_TEXT_BYTES = 1024 * 1024

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rapidfuzz import fuzz, process
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
 from worker.output import clip
 from worker.text.numbered import numbered, without_numbers
 from worker.text.omission import placeholder
 from worker.text.replacement import find
 from worker.text.textfile import TextFile
+from worker.workspace.files import Files
 
 _LINES_SEARCHED = 20_000
 _LINES_COMPARED = 50

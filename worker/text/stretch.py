@@ -8,11 +8,11 @@ import stat as modes
 from dataclasses import dataclass, field
 
 from shared.errors import ErrorType, ToolError
-from worker.file_errors import explain, not_a_file
-from worker.files import Files
 from worker.output import clip
 from worker.text.textfile import INVALID, MARKS, binary_kind, not_text, remarks_of
 from worker.threads import give_way
+from worker.workspace.file_errors import explain, not_a_file
+from worker.workspace.files import Files
 
 LINE_CHARS = 2000
 """Of each line that is kept."""

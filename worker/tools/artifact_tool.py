@@ -11,14 +11,14 @@ from pydantic import Field
 
 from shared.errors import ToolError
 from shared.settings import Settings
-from worker.artifacts import Artifacts
 from worker.display import FileDiff
-from worker.files import Files
 from worker.output import OutputLimit, clip
 from worker.text.diff import unified
 from worker.text.textfile import fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.workspace.artifacts import Artifacts
+from worker.workspace.files import Files
 
 Opened = Callable[[Files], Artifacts]
 

@@ -21,11 +21,11 @@ from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
 from shared.wire import explain
 from worker.display import Display
-from worker.files import Files
 from worker.output import OutputLimit
 from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool
 from worker.tools.params import Params
+from worker.workspace.files import Files
 
 if TYPE_CHECKING:
     from worker.children import Children

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from worker.artifacts import Artifacts
 from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+from worker.workspace.artifacts import Artifacts
 
 
 class CreateArtifactParams(ArtifactParams):

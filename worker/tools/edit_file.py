@@ -9,7 +9,6 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.display import FileDiff
-from worker.file_locks import changing
 from worker.output import clip
 from worker.text.diff import unified
 from worker.text.editing import edited, refuse_empty
@@ -19,6 +18,7 @@ from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
+from worker.workspace.locks import changing
 
 MAX_BYTES = 8 * 1024 * 1024
 """An edit needs its text several times over, and searching it takes time."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import Field
 
-from worker.files import Files
 from worker.output import clip, one_line
 from worker.search.searching import Seen, matching
 from worker.search.unsearched import Unsearched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
+from worker.workspace.files import Files
 
 DEFAULT_LIMIT = 100
 _EXAMPLES = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.files import Files
 from worker.output import clip, is_private, one_line
 from worker.search import engines
 from worker.search.hits import Hits, Mode, capped, newest_first, shown
@@ -14,6 +13,7 @@ from worker.text.not_found import no_such_file
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
+from worker.workspace.files import Files
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."

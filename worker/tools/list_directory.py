@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.files import Entry
 from worker.output import PRIVATE_DIR, clip, one_line
-from worker.temporaries import is_being_written
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
+from worker.workspace.files import Entry
+from worker.workspace.temporaries import is_being_written
 
 LIMIT = 1000
 

@@ -7,12 +7,12 @@ from threading import Event
 from pydantic import Field
 
 from shared.errors import ToolError
-from worker.files import Files
 from worker.output import clip, one_line
 from worker.text.many_files import ManyFiles
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
+from worker.workspace.files import Files
 
 MAX_FILES = 50
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.notes import MEMORY_FILE, Notes, listing
 from worker.output import clip
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.workspace.notes import MEMORY_FILE, Notes, listing
 
 
 class RecallNotesParams(Params):

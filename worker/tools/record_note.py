@@ -10,11 +10,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from shared.errors import ErrorType, ToolError
-from worker.notes import GENERAL, MEMORY_FILE, Note, Notes, Stored
 from worker.output import clip
 from worker.text.textfile import fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, Stored
 
 
 class RecordNoteParams(Params):

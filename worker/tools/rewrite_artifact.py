@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.artifacts import Artifacts
 from worker.text.editing import no_change
 from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+from worker.workspace.artifacts import Artifacts
 
 
 class RewriteArtifactParams(ArtifactParams):

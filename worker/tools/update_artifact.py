@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.artifacts import Artifacts
 from worker.text.editing import edited, refuse_empty
 from worker.text.textfile import TextFile
 from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+from worker.workspace.artifacts import Artifacts
 
 
 class UpdateArtifactParams(ArtifactParams):

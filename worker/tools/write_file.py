@@ -10,7 +10,6 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from worker.display import FileDiff
-from worker.file_locks import changing
 from worker.output import clip
 from worker.text.diff import unified
 from worker.text.kept import kept_form
@@ -20,6 +19,7 @@ from worker.text.textfile import TextFile, decode
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath
+from worker.workspace.locks import changing
 
 MAX_COMPARED_BYTES = 1024 * 1024
 

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 from tests.worker.mcp.entries import raw
-from worker.files import Files
 from worker.mcp.source import McpServers
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
 from worker.sources import Place
 from worker.tools.base import ToolContext
+from worker.workspace.files import Files
 
 
 async def hold(folder: Path) -> None:

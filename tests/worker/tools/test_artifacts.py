@@ -17,13 +17,13 @@ from shared.settings import Settings
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
-from worker.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts
-from worker.files import Files
 from worker.policy import CallView, Situation, judgement
 from worker.registry import offered
 from worker.task import carry_out
 from worker.tools.base import AnyTool, Kind
 from worker.tools.create_artifact import CreateArtifact
+from worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts
+from worker.workspace.files import Files
 
 FOUR = ("create_artifact", "read_artifact", "update_artifact", "rewrite_artifact")
 REPORT = "# Report\n\nThe parser is slow.\nThe tests are fast.\n"

@@ -10,8 +10,8 @@ import pytest
 
 from shared.errors import ErrorType
 from tests.toolbench import Toolbench
-from worker.file_locks import changing
-from worker.workspace import delete
+from worker.workspace.locks import changing
+from worker.workspace.workspace import delete
 
 WIDE = [
     (BOM_UTF32_LE, "utf-32-le"),

@@ -16,11 +16,11 @@ from shared.errors import ErrorType, ToolError
 from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.files import Files
-from worker.locked import locked
-from worker.notes import MAX_BYTES, MEMORY_FILE, Notes
 from worker.policy import CallView, Situation, judgement
 from worker.tools.base import Kind, Touches
+from worker.workspace.files import Files
+from worker.workspace.locks import locked
+from worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes
 
 
 @pytest.mark.requirement("S000-085", "S000-086", "S000-087", "S000-090", "S000-093", "S004-023")

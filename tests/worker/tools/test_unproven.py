@@ -12,11 +12,11 @@ import pytest
 
 from shared.errors import ErrorType, ToolError
 from tests.toolbench import Toolbench, open_toolbench
-from worker.files import Files
 from worker.sandbox.base import Command, Completed, NoSandbox
 from worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, Ignoring
 from worker.search.searching import matching, searched
 from worker.search.unsearched import Unsearched
+from worker.workspace.files import Files
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"
 """Needs an engine that goes back, which gives up at a limit of its own."""

@@ -28,10 +28,10 @@ from shared.delegation import (
 from shared.errors import Invalid
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
-from worker.copies.patch import quoted
-from worker.copies.treecopy import Stopped, TreeCopy
 from worker.sandbox import environment
-from worker.workspace import Workspace
+from worker.workspace.comparison import quoted
+from worker.workspace.treecopy import Stopped, TreeCopy
+from worker.workspace.workspace import Workspace
 
 GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent", "LC_ALL": "C"}
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
 from tests.worker.forked import in_child, need_root
-from worker.files import Entry, Files, Stat
+from worker.workspace.files import Entry, Files, Stat
 
-CORPUS = Path(__file__).parents[1] / "corpus"
+CORPUS = Path(__file__).parents[2] / "corpus"
 ROWS = [json.loads(line) for line in (CORPUS / "paths.jsonl").read_text("utf-8").splitlines()]
 SECRET = b"SECRET"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from shared.delegation import DirectoryWorkspace
-from worker.workspace import Workspace
+from worker.workspace.workspace import Workspace
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import NamedTuple
 
-from worker.copies.allowance import UNBOUNDED, Allowance
 from worker.linux.openat2 import beneath
 from worker.output import PRIVATE_DIR
-from worker.temporaries import is_being_written
 from worker.threads import give_way
+from worker.workspace.allowance import UNBOUNDED, Allowance
+from worker.workspace.temporaries import is_being_written
 
 LINK = "120000"
 """git's mode of a symbolic link."""

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from shared.delegation import Artifact
 from shared.errors import ErrorType, ToolError
 from shared.runs.artifacts import MAX_KEPT_BYTES
-from worker.file_locks import changing
-from worker.files import Files
 from worker.output import PRIVATE_DIR, clip, write_private
+from worker.workspace.files import Files
+from worker.workspace.locks import changing
 
 MAX_BYTES = 1024 * 1024
 """Of one version."""

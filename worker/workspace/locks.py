@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that all workers see which share a workspace."""
+"""Locks: one change of a file at a time in this process, and one writer among workers that share a workspace."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from threading import Event
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from weakref import WeakValueDictionary
 
 from shared.errors import ErrorType, ToolError
-from worker.files import Files
+from worker.workspace.files import Files
 
 PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02
@@ -47,3 +49,27 @@ def _taken(fd: int, path: str) -> bool:
             return False
         raise ToolError(ErrorType.EXECUTION_FAILED, f"{path} cannot be locked: {error.strerror}.") from None
     return True
+
+
+@dataclass(slots=True, weakref_slot=True)
+class _FileLock:
+    lock: Lock = field(default_factory=Lock)
+
+
+_locks: WeakValueDictionary[str, _FileLock] = WeakValueDictionary()
+_guard = Lock()
+
+
+@contextmanager
+def changing(files: Files, path: str) -> Generator[None]:
+    """Holds the lock of the file, under whatever name or link it is called; blocks, so it belongs into a thread.
+
+    Of this process only: no two processes work in one workspace.
+    """
+    key = files.real(path)
+    with _guard:
+        found = _locks.get(key)
+        if found is None:
+            found = _locks[key] = _FileLock()
+    with found.lock:
+        yield

@@ -15,15 +15,15 @@ from shared.delegation import DirectoryWorkspace, EmptyWorkspace
 from shared.errors import Invalid
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.copies.allowance import UNBOUNDED, Allowance
-from worker.copies.comparison import MAX_CHANGES, Facts
-from worker.copies.manifest import scan
-from worker.copies.treecopy import TreeCopy
 from worker.ending import left_in
 from worker.fleet.lease import Stop, StopSignal
 from worker.linux.openat2 import beneath
-from worker.temporaries import TEMPORARY, temporary_name
-from worker.workspace import Workspace, delete
+from worker.workspace.allowance import UNBOUNDED, Allowance
+from worker.workspace.comparison import MAX_CHANGES, Facts
+from worker.workspace.manifest import scan
+from worker.workspace.temporaries import TEMPORARY, temporary_name
+from worker.workspace.treecopy import TreeCopy
+from worker.workspace.workspace import Workspace, delete
 
 MIB = 1 << 20
 

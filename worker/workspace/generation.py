@@ -15,10 +15,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.copies.manifest import scan
-from worker.copies.treecopy import TreeCopy
 from worker.sandbox.environment import owner
-from worker.temporaries import TEMPORARY
+from worker.workspace.manifest import scan
+from worker.workspace.temporaries import TEMPORARY
+from worker.workspace.treecopy import TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

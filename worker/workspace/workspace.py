@@ -17,16 +17,16 @@ from threading import Event
 
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
 from shared.errors import Invalid, Misconfigured, Unavailable
-from worker.copies.allowance import UNBOUNDED, Allowance
-from worker.copies.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
-from worker.copies.generation import Generation
-from worker.copies.manifest import Manifest
-from worker.copies.treecopy import TooMuch, TreeCopy, Unreadable
-from worker.files import Files
 from worker.output import PRIVATE_DIR
 from worker.sandbox.environment import MOUNT, owner
 from worker.search.searching import Ignoring
 from worker.threads import to_the_end
+from worker.workspace.allowance import UNBOUNDED, Allowance
+from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
+from worker.workspace.files import Files
+from worker.workspace.generation import Generation
+from worker.workspace.manifest import Manifest
+from worker.workspace.treecopy import TooMuch, TreeCopy, Unreadable
 
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20

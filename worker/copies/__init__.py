@@ -1,1 +1,0 @@
-"""Copies of trees: making them, the manifest before and after, and the patch between."""
