@@ -9,10 +9,11 @@ from threading import Event
 
 from shared.errors import ErrorType, ToolError
 from worker.sandbox.base import Sandbox
-from worker.search import long_lines, ripgrep
+from worker.search import hits as long_lines
+from worker.search import ripgrep
 from worker.search.hits import Hits, parsed
 from worker.search.plain_grep import Question, search
-from worker.search.unsearched import Unsearched
+from worker.search.searching import Unsearched
 from worker.threads import to_the_end
 from worker.workspace.files import Files
 

@@ -13,8 +13,7 @@ from shared.errors import ErrorType, ToolError
 from worker.search.gitignore import GitIgnore
 from worker.search.globbing import Pattern, spelled_out
 from worker.search.hits import LINE_CHARS, Hits, Mode, excerpt
-from worker.search.searching import exists_in, newest_first, searched
-from worker.search.unsearched import Unsearched
+from worker.search.searching import Unsearched, exists_in, newest_first, searched
 from worker.text.textfile import decode
 from worker.workspace.files import Files
 

@@ -11,8 +11,7 @@ from worker.sandbox.base import Command, Completed, Sandbox
 from worker.search.globbing import spelled_out
 from worker.search.hits import LINE_CHARS
 from worker.search.plain_grep import Question
-from worker.search.searching import exists_in
-from worker.search.unsearched import Unsearched
+from worker.search.searching import Unsearched, exists_in
 from worker.workspace.files import Files
 
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024

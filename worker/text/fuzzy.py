@@ -18,13 +18,20 @@ from rapidfuzz.distance import Indel
 
 from shared.errors import ErrorType, ToolError
 from worker.text.folding import BLANK_RUNS, LOOK_ALIKES, Folded
-from worker.text.fragments import fragments, is_certain
 from worker.text.indentation import shift_between
-from worker.text.likeness import ALIKE, MARGIN, MIN_CHARS, are_opposites, fixed_in, is_little, is_slip
+from worker.text.likeness import (
+    ALIKE,
+    MARGIN,
+    MIN_CHARS,
+    are_opposites,
+    fixed_in,
+    fragments,
+    is_certain,
+    is_little,
+    is_slip,
+)
 from worker.text.merging import Line, lines_of
-from worker.text.report import differences, listed
-from worker.text.rewriting import rewritten
-from worker.text.spans import Span
+from worker.text.rewriting import Span, differences, listed, rewritten
 from worker.text.textfile import TextFile
 
 _LINE_ALIKE = 0.75

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -135,3 +136,26 @@ def remarks_of(mark: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[st
 def fingerprint(data: bytes) -> str:
     """SHA-256, to tell one content of a file from another."""
     return sha256(data).hexdigest()
+
+
+_OURS = re.compile(r"(?=.{6,}?\|) *(\d+)\|")
+_ANY = re.compile(r"[ \t]*(\d+)(?:\||\t|→|: ?|-(?=\s))")
+
+
+def numbered(lines: Iterable[str], first: int = 1) -> str:
+    return "\n".join(f"{number:6d}|{line}" for number, line in enumerate(lines, first))
+
+
+def without_numbers(text: str, *, only_ours: bool = False) -> str | None:
+    """The text without the numbers in front of its lines, or None unless all lines have one and they count on.
+
+    ``only_ours`` takes no other form than that of ``numbered``, for texts that may well begin with numbers.
+    """
+    form = _OURS if only_ours else _ANY
+    lines = text.split("\n")
+    end = [lines.pop()] if len(lines) > 1 and not lines[-1] else []
+    found = [form.match(line) for line in lines]
+    numbers = [int(match[1]) for match in found if match]
+    if len(numbers) < len(lines) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        return None
+    return "\n".join([line[match.end() :] for line, match in zip(lines, found, strict=True) if match] + end)

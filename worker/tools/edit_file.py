@@ -10,9 +10,9 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from worker.display import FileDiff
 from worker.output import clip
+from worker.pages.not_found import no_such_file
 from worker.text.diff import unified
 from worker.text.editing import edited, refuse_empty
-from worker.text.not_found import no_such_file
 from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end

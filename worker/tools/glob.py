@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from worker.output import clip, one_line
-from worker.search.searching import Seen, matching
-from worker.search.unsearched import Unsearched
+from worker.search.searching import Seen, Unsearched, matching
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from worker.output import clip, is_private, one_line
+from worker.pages.not_found import no_such_file
 from worker.search import engines
 from worker.search.hits import Hits, Mode, capped, newest_first, shown
 from worker.search.plain_grep import Question
-from worker.search.unsearched import Unsearched
-from worker.text.not_found import no_such_file
+from worker.search.searching import Unsearched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath

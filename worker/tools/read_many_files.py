@@ -8,7 +8,7 @@ from pydantic import Field
 
 from shared.errors import ToolError
 from worker.output import clip, one_line
-from worker.text.many_files import ManyFiles
+from worker.pages.many_files import ManyFiles
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath

@@ -11,11 +11,9 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from worker.display import FileDiff
 from worker.output import clip
-from worker.text.diff import unified
-from worker.text.kept import kept_form
-from worker.text.numbered import without_numbers
-from worker.text.omission import refuse_placeholder
-from worker.text.textfile import TextFile, decode
+from worker.text.diff import kept_form, unified
+from worker.text.editing import refuse_placeholder
+from worker.text.textfile import TextFile, decode, without_numbers
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.tools.paths import WorkspacePath

@@ -14,8 +14,7 @@ from shared.errors import ErrorType, ToolError
 from tests.toolbench import Toolbench, open_toolbench
 from worker.sandbox.base import Command, Completed, NoSandbox
 from worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, Ignoring
-from worker.search.searching import matching, searched
-from worker.search.unsearched import Unsearched
+from worker.search.searching import Unsearched, matching, searched
 from worker.workspace.files import Files
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ToolError
-from worker.text.numbered import numbered, without_numbers
-from worker.text.textfile import decode
+from worker.text.textfile import decode, numbered, without_numbers
 
 contents = st.one_of(
     st.binary(max_size=200),

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
+from worker.text.editing import no_such_text
 from worker.text.fuzzy import nearly
 from worker.text.likeness import ALIKE, fixed_in, is_little
 from worker.text.merging import Merge, lines_of
-from worker.text.not_found import no_such_text
 from worker.text.replacement import WORDING, replace
 from worker.text.textfile import TextFile
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
+from worker.text.editing import no_such_text
 from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Folded
-from worker.text.not_found import no_such_text
 from worker.text.replacement import Replacement, replace
 from worker.text.textfile import TextFile, decode
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from shared.tokens import estimate
 from worker.output import clip, few_tokens
-from worker.text.numbered import numbered
-from worker.text.stretch import LINE_CHARS, Stretch
+from worker.pages.stretch import LINE_CHARS, Stretch
+from worker.text.textfile import numbered
 
 PAGE_LINES = 2000
 PAGE_TOKENS = 31_500

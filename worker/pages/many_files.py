@@ -10,11 +10,10 @@ from threading import Event
 from shared.errors import ErrorType, ToolError
 from shared.tokens import estimate
 from worker.output import clip, one_line, valid
-from worker.search.searching import matching
-from worker.search.unsearched import Unsearched
-from worker.text.not_found import no_such_file
-from worker.text.page import PAGE_CHARS, PAGE_TOKENS, Room, page, remarks
-from worker.text.stretch import read_stretch
+from worker.pages.not_found import no_such_file
+from worker.pages.page import PAGE_CHARS, PAGE_TOKENS, Room, page, remarks
+from worker.pages.stretch import read_stretch
+from worker.search.searching import Unsearched, matching
 from worker.workspace.files import Files
 
 _SAID = 4000

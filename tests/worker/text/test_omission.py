@@ -7,7 +7,7 @@ import time
 import pytest
 
 from shared.errors import ErrorType, ToolError
-from worker.text.omission import placeholder, refuse_placeholder
+from worker.text.editing import placeholder, refuse_placeholder
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.text.replacement import replace
-from worker.text.report import Replacement
+from worker.text.rewriting import Replacement
 from worker.text.textfile import TextFile
 
 REPEATED = "new_string repeats what stands around its place in the file; that was not written twice."

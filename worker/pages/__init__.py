@@ -1,0 +1,1 @@
+"""Text files as an answer shows them: as much as it has room for, with line numbers."""
