@@ -22,8 +22,8 @@ from worker.models.base import Call, Prompt, Reply, ToolSpec
 from worker.output import bounded
 from worker.policy import CallView, Situation, judgement
 from worker.prompt import last_turn, reply_was_cut
-from worker.registry import find
 from worker.steps import StepLog, in_doubt, not_executed, said
+from worker.toolkit.registry import find
 from worker.tools.base import ENDINGS, AnyTool, Effect, ToolContext, ToolResult
 
 

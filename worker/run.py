@@ -23,7 +23,6 @@ from worker.children import Children
 from worker.compaction import Window
 from worker.emit import Emitter
 from worker.ending import Ending, Left, left_in
-from worker.equipment import Equipment, equipped
 from worker.fleet.lease import Stop, StopSignal
 from worker.history import History
 from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_price
@@ -36,6 +35,7 @@ from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
+from worker.toolkit.equipment import Equipment, equipped
 from worker.tools.base import ENDINGS
 from worker.waiting import Waiting
 from worker.workspace.workspace import Workspace

@@ -24,7 +24,6 @@ from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.wire import now
 from worker.celery_pool.progress import ProgressEvents
-from worker.discovered import Discovery
 from worker.fleet.janitor import Janitor
 from worker.fleet.lease import Leases, open_leases
 from worker.fleet.presence import Presence
@@ -32,12 +31,13 @@ from worker.fleet.survey import survey
 from worker.mcp.source import McpServers
 from worker.models import close_models, open_model
 from worker.models.base import Model
-from worker.registry import cards, default_kit, offered
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.schemas.pool import ValidatorPool
-from worker.sources import Source
 from worker.threads import to_the_end
+from worker.toolkit.discovered import Discovery
+from worker.toolkit.registry import cards, default_kit, offered
+from worker.toolkit.sources import Source
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 from worker.workspace.workspace import Workspace

@@ -36,7 +36,7 @@ class Claim:
     cancelled: bool = False
     """Whether its end was asked for while it waited for this attempt."""
     tools: str | None = None
-    """What the first attempt kept of its kit (``worker/frozen.py``); None where it did not come so far."""
+    """What the first attempt kept of its kit (``worker/toolkit/pinned_tools.py``); None where it kept none."""
 
     stalled: bool = False
     """Whether the attempt before ended because its worker's event loop stood still (``worker/standby``)."""

@@ -16,10 +16,10 @@ from shared.tool_settings import ToolSettings
 from tests.architecture.sources import ROOT
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
-from worker.discovered import Discovery
 from worker.mcp.config import Config, Found
 from worker.skills.skill import read_skill
-from worker.sources import Place
+from worker.toolkit.discovered import Discovery
+from worker.toolkit.sources import Place
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from worker.adapters.base_tool import AdaptedBaseTool, ListingTool
-from worker.adapters.define import AdaptedInfo, AdaptedInfoAsync, ToolInfo, ToolInfoAsync
-from worker.adapters.entries import AdaptedEntry, Entry, adapted_table
-from worker.adapters.invocation import AdaptedBuilder, ToolBuilder
-from worker.adapters.plain import AdaptedPlain, PlainTool
+from worker.adapters.builder import AdaptedBuilder, ToolBuilder
+from worker.adapters.execute_kwargs import AdaptedPlain, PlainTool
+from worker.adapters.function_table import AdaptedEntry, Entry, adapted_table
+from worker.adapters.tool_define import AdaptedInfo, AdaptedInfoAsync, ToolInfo, ToolInfoAsync
 from worker.tools.base import AnyTool, Effect, Kind, Tool
 
 __all__ = ["AdaptedEntry", "Entry", "adapted", "adapted_table", "convert_tools"]

@@ -14,11 +14,11 @@ from shared.connection import REDIS_ERRORS
 from shared.errors import DeputizeError
 from shared.log import log
 from shared.masking import SecretMask
-from worker.registry import cards
 from worker.sandbox.base import NoSandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import MOUNT, owner
-from worker.sources import Place
+from worker.toolkit.registry import cards
+from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool
 from worker.workspace.files import Files
 

@@ -16,8 +16,8 @@ from shared.trust import configuration_folder
 from worker.mcp.config import Config, find_config_file
 from worker.mcp.entry import Server
 from worker.mcp.names import prefix
-from worker.sources import Place
 from worker.threads import to_the_end
+from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool
 
 

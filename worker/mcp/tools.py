@@ -17,8 +17,8 @@ from worker.mcp.spelling import unmatched
 from worker.output import clip
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
+from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, Kind, ToolContext, ToolResult
-from worker.tools.declared import DeclaredTool
 
 MAX_DESCRIPTION = 4000
 _MAX_UNMATCHED = 10

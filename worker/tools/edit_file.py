@@ -17,7 +17,7 @@ from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 from worker.workspace.locks import changing
 
 MAX_BYTES = 8 * 1024 * 1024

@@ -12,7 +12,7 @@ from worker.output import clip, one_line
 from worker.search.searching import Seen, Unsearched, matching
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
 
 DEFAULT_LIMIT = 100

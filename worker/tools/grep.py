@@ -12,7 +12,7 @@ from worker.search.plain_grep import Question
 from worker.search.searching import Unsearched
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
 
 TIMEOUT_SECONDS = 30

@@ -10,7 +10,7 @@ from pydantic import Field
 from worker.output import PRIVATE_DIR, clip, one_line
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 from worker.workspace.files import Entry
 from worker.workspace.temporaries import is_being_written
 

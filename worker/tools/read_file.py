@@ -14,7 +14,7 @@ from worker.pages.page import PAGE_CHARS, PAGE_LINES, Room, page, remarks
 from worker.pages.stretch import Stretch, read_stretch
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 
 
 class ReadFileParams(Params):

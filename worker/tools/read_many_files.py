@@ -11,7 +11,7 @@ from worker.output import clip, one_line
 from worker.pages.many_files import ManyFiles
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
 
 MAX_FILES = 50

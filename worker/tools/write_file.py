@@ -16,7 +16,7 @@ from worker.text.editing import refuse_placeholder
 from worker.text.textfile import TextFile, decode, without_numbers
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
-from worker.tools.paths import WorkspacePath
+from worker.tools.params import WorkspacePath
 from worker.workspace.locks import changing
 
 MAX_COMPARED_BYTES = 1024 * 1024

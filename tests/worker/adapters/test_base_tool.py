@@ -9,7 +9,7 @@ import pytest
 from tests.worker.adapters.playing import Theatre
 from worker.adapters import adapted
 from worker.adapters.base_tool import BaseTool, ToolPermission, ToolResult
-from worker.adapters.parameters import ToolParameter
+from worker.adapters.foreign import ToolParameter
 
 PAGES = ["one", "two", "three"]
 

@@ -8,9 +8,8 @@ import pytest
 
 from shared.errors import Misconfigured
 from tests.worker.adapters.playing import Theatre
-from worker.adapters.base_tool import BaseTool, ToolResult
-from worker.adapters.parameters import ToolParameter
-from worker.adapters.toolkit import AgentToolkit, ToolRegistry, initialize_tools
+from worker.adapters.base_tool import AgentToolkit, BaseTool, ToolRegistry, ToolResult, initialize_tools
+from worker.adapters.foreign import ToolParameter
 
 
 class Named(BaseTool):

@@ -12,7 +12,7 @@ from tests.worker.mcp.entries import raw
 from worker.mcp.source import McpServers
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
-from worker.sources import Place
+from worker.toolkit.sources import Place
 from worker.tools.base import ToolContext
 from worker.workspace.files import Files
 

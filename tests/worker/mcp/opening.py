@@ -14,7 +14,7 @@ from shared.tokens import estimate
 from tests.toolbench import Toolbench
 from worker.mcp.source import McpServers
 from worker.output import bounded
-from worker.sources import Place
+from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool, ToolResult
 
 CONNECT_SECONDS = 60

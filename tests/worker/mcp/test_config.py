@@ -21,7 +21,7 @@ from worker.mcp.config import Config, Found, Server, find_config_file
 from worker.mcp.expansion import expanded
 from worker.mcp.names import exposed, prefix
 from worker.mcp.source import McpServers
-from worker.sources import Place
+from worker.toolkit.sources import Place
 
 __all__ = ["bare_desk"]
 

@@ -22,8 +22,8 @@ from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
 from worker.policy import CallView, Situation, verdict_on
 from worker.policy.base import Decision
-from worker.registry import Registry
 from worker.sandbox.base import NoSandbox
+from worker.toolkit.registry import Registry
 from worker.tools.base import Effect, Kind, Touches
 
 __all__ = ["bare_desk", "desk"]

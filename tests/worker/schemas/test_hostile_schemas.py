@@ -14,8 +14,8 @@ from tests.lag import lag_probe
 from tests.toolbench import Toolbench
 from worker.schemas.declared import MAX_OVERRUNS, Declared
 from worker.schemas.pool import ValidatorPool
+from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, ToolContext, ToolResult
-from worker.tools.declared import DeclaredTool
 
 JSON = dict[str, Any]
 pytestmark = pytest.mark.requirement("P-10")

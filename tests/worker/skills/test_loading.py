@@ -11,9 +11,9 @@ import pytest
 from shared.settings import Settings
 from tests.skills import write_skill
 from tests.toolbench import open_toolbench
-from worker.registry import offered
 from worker.skills.loader import MAX_SKILLS, SkillLoader, find_skills_dir
 from worker.skills.skill import MAX_BYTES, MAX_FILES, Skill, read_skill
+from worker.toolkit.registry import offered
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

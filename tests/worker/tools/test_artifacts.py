@@ -18,8 +18,8 @@ from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
 from worker.policy import CallView, Situation, judgement
-from worker.registry import offered
 from worker.task import carry_out
+from worker.toolkit.registry import offered
 from worker.tools.base import AnyTool, Kind
 from worker.tools.create_artifact import CreateArtifact
 from worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts

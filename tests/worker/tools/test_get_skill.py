@@ -16,8 +16,8 @@ from tests.running import Bench, call, open_bench, say, script
 from tests.skills import write_skill
 from tests.toolbench import Toolbench
 from worker.policy import CallView, Situation, judgement
-from worker.registry import default_kit, find, offered
 from worker.skills.loader import SkillLoader
+from worker.toolkit.registry import default_kit, find, offered
 from worker.tools import DEFAULT_KIT
 from worker.tools.base import AnyTool, InitContext, Kind, ToolResult
 from worker.tools.get_skill import GetSkill, create_skill_tools, skills_of

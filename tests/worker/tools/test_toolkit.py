@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shared.errors import ErrorType, Invalid, ToolError
 from tests.toolbench import EVERYTHING
-from worker.registry import Registry, cards, find
+from worker.toolkit.registry import Registry, cards, find
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 

@@ -17,7 +17,7 @@ from tests.internet import PUBLIC, Internet, redirect, response
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
 from tests.worker.web.servers import falling_silent, saying, serving
-from worker.registry import default_kit, offered
+from worker.toolkit.registry import default_kit, offered
 from worker.tools import BUILTIN
 from worker.tools.base import Kind, ToolResult
 from worker.tools.web_search import WebSearch

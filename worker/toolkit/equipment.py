@@ -10,12 +10,12 @@ from functools import lru_cache
 from shared.catalog import MCP
 from shared.delegation import ApprovalMode
 from shared.runs.store import Claim
-from worker import frozen
 from worker.children import Children
 from worker.models.base import ToolSpec
-from worker.registry import Registry, made_ready
 from worker.services import Services
-from worker.sources import Place
+from worker.toolkit import pinned_tools as frozen
+from worker.toolkit.registry import Registry, made_ready
+from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool, InitContext, ToolContext
 from worker.tools.get_skill import skills_of
 from worker.workspace.workspace import Workspace

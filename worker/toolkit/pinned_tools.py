@@ -14,10 +14,10 @@ from typing import Any, Literal, Self, cast
 
 from shared.errors import ErrorType, ToolError
 from worker.models.base import ToolSpec
-from worker.registry import Registry
 from worker.schemas.declared import Declared
+from worker.toolkit.declared import DeclaredTool
+from worker.toolkit.registry import Registry
 from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
-from worker.tools.declared import DeclaredTool
 
 
 @dataclass(frozen=True, slots=True)

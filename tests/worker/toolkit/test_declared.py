@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.errors import ErrorType, Misconfigured, ToolError
+from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, ToolContext, ToolResult
-from worker.tools.declared import DeclaredTool
 
 
 class Sample(DeclaredTool):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
-from worker.adapters.foreign import AbortSignal, Adapted, as_text, called, failed
-from worker.adapters.parameters import Parameters
+from worker.adapters.foreign import AbortSignal, Adapted, Parameters, as_text, called, failed
 from worker.tools.base import Effect, Kind, ToolContext, ToolResult
 
 ERRORS = ("Error:", "错误\uff1a")

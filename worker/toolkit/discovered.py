@@ -23,11 +23,11 @@ from worker.sandbox import command_output
 from worker.sandbox.base import Command, Sandbox
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
-from worker.sources import Place
 from worker.threads import to_the_end
+from worker.toolkit.declared import DeclaredTool
+from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 from worker.tools.bash import live, outcome_of, shell
-from worker.tools.declared import DeclaredTool
 
 DISCOVERY_SECONDS = 15
 CALL_SECONDS = 120

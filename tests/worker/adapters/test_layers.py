@@ -10,7 +10,7 @@ import pytest
 
 from shared.settings import Settings
 from tests.toolbench import open_toolbench
-from worker.layers import add_workspace_tools, initialize_base_tools
+from worker.adapters.layers import add_workspace_tools, initialize_base_tools
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
 

@@ -11,8 +11,7 @@ from shared.errors import ErrorType, Misconfigured
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 from worker.adapters import adapted
-from worker.adapters.foreign import AbortSignal
-from worker.adapters.invocation import (
+from worker.adapters.builder import (
     BaseDeclarativeTool,
     DeclarativeTool,
     ToolInvocation,
@@ -20,6 +19,7 @@ from worker.adapters.invocation import (
     ToolResultError,
     UpdateOutput,
 )
+from worker.adapters.foreign import AbortSignal
 from worker.display import FileDiff
 from worker.tools.base import Effect, Kind
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import Invalid, Misconfigured
 from shared.settings import Settings
-from worker.registry import Registry, cards, default_kit, made_ready, offered
+from worker.toolkit.registry import Registry, cards, default_kit, made_ready, offered
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import AnyTool, Effect, InitContext, Kind, Params, Tool, ToolContext, ToolResult
 

@@ -11,10 +11,9 @@ from typing import Any, Literal, overload
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
-from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, part
-from worker.adapters.parameters import Parameters, ToolParameter
+from worker.adapters.foreign import AbortSignal, Adapted, Parameters, ToolParameter, answered, as_text, called, part
 from worker.output import bounded
-from worker.registry import Registry, find
+from worker.toolkit.registry import Registry, find
 from worker.tools import base
 from worker.tools.base import AnyTool, Effect, InitContext, Kind, unknown_tool
 

@@ -13,7 +13,7 @@ from shared.errors import Misconfigured
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 from worker.adapters import adapted_table
-from worker.adapters.entries import Entry
+from worker.adapters.function_table import Entry
 
 
 class ReverseArgs(BaseModel):

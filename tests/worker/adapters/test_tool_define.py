@@ -18,7 +18,8 @@ from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 from worker.adapters import adapted
-from worker.adapters.define import (
+from worker.adapters.foreign import ToolParameter
+from worker.adapters.tool_define import (
     Tool,
     ToolContext,
     ToolDefinition,
@@ -27,9 +28,8 @@ from worker.adapters.define import (
     ToolInfoAsync,
     execute_tool,
 )
-from worker.adapters.parameters import ToolParameter
 from worker.mcp.content import result_of
-from worker.registry import Registry, made_ready, offered
+from worker.toolkit.registry import Registry, made_ready, offered
 from worker.tools import BUILTIN, base
 from worker.tools.base import Effect, InitContext, Kind
 

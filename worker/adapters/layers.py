@@ -11,9 +11,9 @@ from pathlib import Path
 
 from shared.log import log
 from shared.settings import Settings
-from worker.registry import offered
 from worker.skills.loader import SkillLoader
 from worker.threads import to_the_end
+from worker.toolkit.registry import offered
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 from worker.tools.get_skill import GetSkill

@@ -10,7 +10,7 @@ from shared.errors import ErrorType
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 from worker.adapters import adapted, convert_tools
-from worker.adapters.plain import Tool, ToolResult
+from worker.adapters.execute_kwargs import Tool, ToolResult
 from worker.tools import BUILTIN
 
 
