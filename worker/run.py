@@ -28,7 +28,7 @@ from worker.history import History
 from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_price
 from worker.loop import Loop
 from worker.models.base import Model
-from worker.models.xml_calls import XmlCalls
+from worker.models.xml_calls.model import XmlCalls
 from worker.output import clip
 from worker.policy import Situation
 from worker.prompt import first_message, system_prompt

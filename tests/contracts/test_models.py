@@ -21,9 +21,9 @@ from worker.models import close_models
 from worker.models.base import Begun, Model, Part, Reply, Retrying, TextPart, ThinkingPart
 from worker.models.script import Script
 from worker.models.scripted import ScriptedModel
-from worker.models.xml_calls import XmlCalls
+from worker.models.xml_calls.instruction import format_tool_call
+from worker.models.xml_calls.model import XmlCalls
 from worker.tools.base import ToolResult
-from worker.xml_calls.spelling import format_tool_call
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from tests.fake_model import FakeModel, Turn, text, thinking
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from worker.models import close_models
+from worker.models.xml_calls.instruction import format_tool_call
 from worker.task import carry_out
-from worker.xml_calls.spelling import format_tool_call
 
 WRITE = call("write_file", path="a.txt", content="one <two> & ]]> three\n")
 READ = call("read_file", path="a.txt")

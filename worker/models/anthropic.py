@@ -15,13 +15,11 @@ from pydantic import SecretStr
 
 from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
-from worker.models.assembly import Assembly
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from worker.models.endpoint import Access, Endpoint, endpoint
-from worker.models.prices import price_of
+from worker.models.facts import price_of, window_of
 from worker.models.retry import Failure, Outage, Patience, refused, sentence, silence
-from worker.models.stream import EventDecoder
-from worker.models.windows import window_of
+from worker.models.stream import Assembly, EventDecoder
 from worker.trust import trust_store
 
 ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")

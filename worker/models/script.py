@@ -1,8 +1,11 @@
-"""What a script for the scripted model is: rules that match a task, and the turns to play for it."""
+"""A script for the scripted model: rules that match a task, the turns to play for it, and the templates in them."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,8 +14,85 @@ import regex
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from shared.errors import Misconfigured
+from shared.errors import Misconfigured, ModelUnavailable
 from shared.wire import explain
+
+SECONDS = 0.5
+
+
+def search(pattern: str, text: str, *, lines: bool = False) -> bool:
+    """Whether there is a match; with ``lines``, ^ and $ are those of each line. Raises ModelUnavailable."""
+    return next(finditer(pattern, text, lines=lines), None) is not None
+
+
+def finditer(pattern: str, text: str, *, lines: bool = True) -> Iterator[regex.Match[str]]:
+    """All matches. Raises ModelUnavailable where looking for them takes too long."""
+    try:
+        yield from regex.finditer(pattern, text, regex.MULTILINE if lines else 0, timeout=SECONDS)
+    except TimeoutError:
+        raise ModelUnavailable(
+            f"a regular expression of the script takes more than {SECONDS} s on this text; write it without nested "
+            "repetitions"
+        ) from None
+
+
+_PLACE = re.compile(
+    r"""\{\{\s* (?P<verb>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
+        (?: \s+ /(?P<regex>(?:\\/|[^/\n])+)/ )? (?: \s+ else \s+ "(?P<otherwise>[^"]*)" )? \s*\}\}""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a turn can speak about: the task, the tool results so far, and how often this was played before."""
+
+    task: str
+    results: tuple[str, ...]
+    round: int = 0
+
+    def text(self, which: str | None) -> str:
+        """A tool result, counted from 1 or, negative, from the end; "" where there is none."""
+        if which == "all":
+            return "\n".join(self.results)
+        number = int(which or -1)
+        index = number - 1 if number > 0 else len(self.results) + number
+        return self.results[index] if 0 <= index < len(self.results) else ""
+
+
+def fill(value: Any, past: Past) -> Any:
+    """The value with every template in its strings filled in."""
+    match value:
+        case str():
+            return _PLACE.sub(lambda place: _words(place, past), value)
+        case list():
+            return [fill(part, past) for part in value]
+        case dict():
+            return {key: fill(part, past) for key, part in value.items()}
+        case _:
+            return value
+
+
+def _words(place: re.Match[str], past: Past) -> str:
+    verb, regex = place["verb"], place["regex"]
+    if verb == "calls":
+        return str(len(past.results))
+    source = past.task if verb == "task" else past.text(place["which"])
+    found = _matches(regex, source) if regex else [source] if source else []
+    if verb == "count":
+        return str(len(found))
+    if not found:
+        return place["otherwise"] or ""
+    if verb == "list":
+        return "\n".join(f"- {match}" for match in found)
+    return found[past.round % len(found)] if verb == "item" else found[0]
+
+
+def _matches(regex: str, text: str) -> list[str]:
+    """The different matches, in order of their first one."""
+    found = finditer(regex.replace("\\/", "/"), text)
+    return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
+
 
 BUILTIN = "demo.yaml"
 LABEL = "(This text comes from a script, not from a language model.)"

@@ -12,9 +12,7 @@ from shared.delegation import Usage
 from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.base import Begun, Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
-from worker.models.fill import Past, fill
-from worker.models.patterns import search
-from worker.models.script import Block, Rule, Script, Tokens, Turn, load_script
+from worker.models.script import Block, Past, Rule, Script, Tokens, Turn, fill, load_script, search
 
 PIECE = 24
 """Characters of one delta."""

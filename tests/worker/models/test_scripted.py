@@ -17,8 +17,7 @@ from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
 from worker.history import History
 from worker.models import open_model
 from worker.models.base import Call, Price, Prompt, Retrying, TextPart
-from worker.models.fill import Past, fill
-from worker.models.script import LABEL, Script
+from worker.models.script import LABEL, Past, Script, fill
 from worker.models.scripted import ScriptedModel
 from worker.tools.base import ToolResult
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.delegation import Usage
-from worker.models.assembly import Assembly
 from worker.models.base import Begun, TextPart
-from worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder
+from worker.models.stream import MAX_EVENT_BYTES, Assembly, BrokenStream, EventDecoder
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

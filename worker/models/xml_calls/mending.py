@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from worker.xml_calls.finding import OPENING, SECTION_END
-from worker.xml_calls.guarding import guard, unguard
-from worker.xml_calls.written import Unreadable, Written, parameter_name, without_section
+from worker.models.xml_calls.finding import OPENING, SECTION_END
+from worker.models.xml_calls.written import Unreadable, Written, guard, parameter_name, unguard, without_section
 
 MAX_PARAMS = 100
 _OPEN_CALL = re.compile(OPENING)

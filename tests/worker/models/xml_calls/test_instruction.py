@@ -8,10 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from worker.models.base import ToolSpec
+from worker.models.xml_calls.instruction import FORM, format_tool_result, generate_tool_instruction
+from worker.models.xml_calls.parser import ToolCall, parse_tool_calls
 from worker.tools import BUILTIN
-from worker.xml_calls.instruction import generate_tool_instruction
-from worker.xml_calls.parser import ToolCall, parse_tool_calls
-from worker.xml_calls.spelling import FORM, format_tool_result
 
 
 def spec(name: str, *required: str, **properties: Any) -> ToolSpec:

@@ -14,9 +14,8 @@ from typing import Any
 
 from shared.ids import new_id
 from worker.models.base import Call, Model, Part, Price, Prompt, Reply, Retrying, TextPart, ToolSpec
-from worker.xml_calls.instruction import generate_tool_instruction
-from worker.xml_calls.parser import ToolCall, XMLToolCallParser
-from worker.xml_calls.spelling import format_tool_call, format_tool_result
+from worker.models.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
+from worker.models.xml_calls.parser import ToolCall, XMLToolCallParser
 
 _OPENING = "<tool_call"
 _WORDS_ONLY = "No tools are available now: a call would not be carried out. Answer in plain words."

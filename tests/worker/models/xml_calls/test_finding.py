@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from worker.models.base import ToolSpec
-from worker.xml_calls.finding import find_attempts
-from worker.xml_calls.parser import XMLToolCallParser, parse_tool_calls
-from worker.xml_calls.spelling import format_tool_call
+from worker.models.xml_calls.finding import find_attempts
+from worker.models.xml_calls.instruction import format_tool_call
+from worker.models.xml_calls.parser import XMLToolCallParser, parse_tool_calls
 
 TOOL = ToolSpec("tool", "", {"type": "object", "properties": {"a": {"type": "string"}}})
 PROPER = format_tool_call("tool", {"a": "x"})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from worker.xml_calls.values import convert, declared_types
+from worker.models.xml_calls.values import convert, declared_types
 
 DEEP = "[" * 65 + "]" * 65
 

@@ -16,10 +16,9 @@ from worker.history import History
 from worker.models.base import Model, Reply, TextPart
 from worker.models.script import Script
 from worker.models.scripted import ScriptedModel
-from worker.models.xml_calls import XmlCalls
+from worker.models.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
+from worker.models.xml_calls.model import XmlCalls
 from worker.tools.base import ToolResult
-from worker.xml_calls.instruction import generate_tool_instruction
-from worker.xml_calls.spelling import format_tool_call, format_tool_result
 
 CALL = format_tool_call("read_file", {"path": "a ]]> b"})
 BARE = "<tool_call><name>read_file</name><params><path>a & b</path></params></tool_call>"

@@ -1,4 +1,4 @@
-"""What models cost: a table of facts with dates, ``prices.json``. A model it does not name has no known price."""
+"""What is published of models: what they cost (``prices.json``, with dates), and how long a conversation they take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from importlib.resources import files
 from typing import Any
 
 from worker.models.base import Price
+
+_KNOWN = (
+    (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
+    (re.compile(r"claude-"), 200_000),
+)
+UNKNOWN = 128_000
+"""For models whose window nobody has told us: too low a guess costs a summary, too high a one a refused call."""
+
+
+def window_of(model: str) -> int:
+    """The model's window in tokens, replies included."""
+    return next((tokens for name, tokens in _KNOWN if name.match(model)), UNKNOWN)
 
 
 def price_of(model: str, day: date | None = None) -> Price | None:

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worker.models.base import ToolSpec
-from worker.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
-from worker.xml_calls.spelling import format_tool_call
+from worker.models.xml_calls.instruction import format_tool_call
+from worker.models.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
 
 TOOL = ToolSpec(
     "tool",
