@@ -19,7 +19,6 @@ from shared.runs.store import Claim
 from shared.wire import now
 from worker.asking import Asking
 from worker.attempts import files_left, given_up, ledger_of, recall_steps, resumed_because, settle_steps
-from worker.children import Children
 from worker.compaction import Window
 from worker.emit import Emitter
 from worker.ending import Ending, Left, left_in
@@ -35,9 +34,10 @@ from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
+from worker.subagents.children import Children
+from worker.subagents.waiting import Waiting
 from worker.toolkit.equipment import Equipment, equipped
 from worker.tools.base import ENDINGS
-from worker.waiting import Waiting
 from worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0

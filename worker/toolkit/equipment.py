@@ -10,9 +10,9 @@ from functools import lru_cache
 from shared.catalog import MCP
 from shared.delegation import ApprovalMode
 from shared.runs.store import Claim
-from worker.children import Children
 from worker.models.base import ToolSpec
 from worker.services import Services
+from worker.subagents.children import Children
 from worker.toolkit import pinned_tools as frozen
 from worker.toolkit.registry import Registry, made_ready
 from worker.toolkit.sources import Place

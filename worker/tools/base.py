@@ -28,7 +28,7 @@ from worker.tools.params import Params
 from worker.workspace.files import Files
 
 if TYPE_CHECKING:
-    from worker.children import Children
+    from worker.subagents.children import Children
 
 ENDINGS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """What ends a task or a process on purpose. Any other ``BaseException`` is the panic of a library that is not Python:

@@ -15,7 +15,7 @@ from worker.threads import to_the_end
 from worker.tools.base import AnyTool, Effect, InitContext, Kind, Params, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
-    from worker.children import Outcome
+    from worker.subagents.children import Outcome
 
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500

@@ -37,9 +37,9 @@ from shared.sizes import check_sizes
 from worker.emit import Emitter
 from worker.limits import LimitReached, Meter
 from worker.models.base import Call
+from worker.subagents.waiting import Waiting
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool, ToolContext
-from worker.waiting import Waiting
 from worker.workspace.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest
 from shared.ids import new_id
 from shared.runs.store import WRITING, RunStore
 from worker.emit import Emitter
-from worker.waiting import Waiting
+from worker.subagents.waiting import Waiting
 
 
 class Slots:
