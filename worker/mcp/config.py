@@ -1,11 +1,4 @@
-"""mcp.json: which servers there are. The format is the one that other clients use; what has no effect is told of.
-
-Root key ``mcpServers`` or ``servers``, then by name ``command``, ``args``, ``env``, ``cwd`` or ``url``, ``headers``,
-with ``type`` ``stdio``, ``http`` or ``sse``. Our own keys: ``disabled``, ``tools`` (``allow`` and ``deny``: patterns),
-``trust`` (true, or patterns: no approval needed), ``sandbox`` (false: outside of it), ``show`` (paths that the sandbox
-shows read-only), ``idleSeconds`` (how long a call may go on without a word). ``worker/mcp/spelling.py`` has what other
-clients write instead, with their ``connect_timeout``, ``execute_timeout`` and ``sse_read_timeout``.
-"""
+"""mcp.json: which servers there are. The format is the one that other clients use; what has no effect is told of."""
 
 from __future__ import annotations
 
@@ -21,10 +14,46 @@ from pydantic import ValidationError
 from shared.covered import SERVERS, regular_bytes
 from shared.errors import Misconfigured
 from shared.trust import HOW, TrustRecords
-from worker.mcp.entry import Server
-from worker.mcp.expansion import expanded
-from worker.mcp.spelling import without_effect
+from worker.mcp.entry import Server, without_effect
 from worker.sandbox.environment import MOUNT
+
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def expanded(value: Any, variables: Mapping[str, str], places: Mapping[str, str]) -> Any:
+    """The value with ``${VAR}``, ``${VAR:-default}`` and ``${env:VAR}`` replaced in all its texts, however deep.
+
+    ``places`` are names that are no variables, such as ``workspaceFolder``. Raises ``Misconfigured`` that names a
+    variable which is not set: a server that got the literal text instead would fail in ways nobody understands.
+    """
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda found: _meant(found[1], variables, places), value)
+    if isinstance(value, list):
+        return [expanded(part, variables, places) for part in value]
+    if isinstance(value, dict):
+        return {name: expanded(part, variables, places) for name, part in value.items()}
+    return value
+
+
+def _meant(inside: str, variables: Mapping[str, str], places: Mapping[str, str]) -> str:
+    if inside.startswith("input:"):
+        raise Misconfigured(
+            f"${{{inside}}} asks a person, and here is nobody to ask; write ${{VARIABLE}} and set it for the worker"
+        )
+    if inside in places:
+        return places[inside]
+    name, has_default, default = inside.removeprefix("env:").partition(":-")
+    if not _NAME.fullmatch(name):
+        raise Misconfigured(f"${{{inside}}} is not understood; there are ${{VAR}}, ${{VAR:-default}} and ${{env:VAR}}")
+    if value := variables.get(name):
+        return value
+    if has_default:
+        return default
+    if name in variables:
+        return ""
+    raise Misconfigured(f"the variable {name} is not set; set it for the worker, or write ${{{name}:-default}}")
+
 
 MAX_BYTES = 1024 * 1024
 _MAX_REMARKS = 10

@@ -7,6 +7,7 @@ What a server says is no more trusted than what a command prints.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -17,7 +18,43 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 
-from worker.mcp.pace import Pace
+BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
+BURST_LINES, LINES_A_SECOND = 500, 50
+LONGEST_PAUSE = 1.0
+MAX_PAUSED = 30.0
+"""Seconds of pauses, without a moment's rest, after which the server is not listened to any more."""
+
+
+class Pace:
+    """The pace of one server: says how long it is not to be listened to."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen = clock()
+        self._bytes = float(BURST_BYTES)
+        self._lines = float(BURST_LINES)
+        self._paused = 0.0
+
+    def pause(self, size: int, lines: int) -> float:
+        """Seconds to wait before it is listened to again, after so much was heard; 0 where it may go on."""
+        now = self._clock()
+        passed, self._seen = now - self._seen, now
+        self._bytes = min(BURST_BYTES, self._bytes + passed * BYTES_A_SECOND)
+        self._lines = min(BURST_LINES, self._lines + passed * LINES_A_SECOND)
+        if self._bytes == BURST_BYTES and self._lines == BURST_LINES:
+            self._paused = 0.0
+        self._bytes -= size
+        self._lines -= lines
+        owed = max(-self._bytes / BYTES_A_SECOND, -self._lines / LINES_A_SECOND, 0.0)
+        pause = min(owed, LONGEST_PAUSE)
+        self._paused += pause
+        return pause
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it says more than anybody could want to hear."""
+        return self._paused > MAX_PAUSED
+
 
 MAX_MESSAGE = 8 * 1024 * 1024
 """Bytes of one message. An image in base64 is one; reading a longer one would hold up everything else here."""

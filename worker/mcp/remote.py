@@ -18,8 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INVALID_REQUEST
 
 from worker.mcp.entry import Server
-from worker.mcp.pace import Pace
-from worker.mcp.pipes import MAX_MESSAGE
+from worker.mcp.pipes import MAX_MESSAGE, Pace
 from worker.web.dial import GuardedTransport, Network
 from worker.web.targets import target
 

@@ -14,8 +14,7 @@ from shared.log import hide, log
 from shared.settings import Settings, environment
 from shared.trust import configuration_folder
 from worker.mcp.config import Config, find_config_file
-from worker.mcp.entry import Server
-from worker.mcp.names import prefix
+from worker.mcp.entry import Server, prefix
 from worker.threads import to_the_end
 from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool

@@ -20,7 +20,7 @@ from worker.models.endpoint import Access, Endpoint, endpoint
 from worker.models.facts import price_of, window_of
 from worker.models.retry import Failure, Outage, Patience, refused, sentence, silence
 from worker.models.stream import Assembly, EventDecoder
-from worker.trust import trust_store
+from worker.web.tls import trust_store
 
 ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but hide it unless asked; what they say between tool calls would be hidden too."""

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from shared.masking import SecretMask
 from shared.settings import header_pairs, header_values
 from worker.models.retry import Patience
-from worker.trust import trust_store
+from worker.web.tls import trust_store
 
 DRAIN_SECONDS = 1.0
 """How long the end of the HTTP body is waited for after the message's end, so that the connection can be kept."""

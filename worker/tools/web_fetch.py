@@ -15,8 +15,7 @@ from worker.output import clip
 from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 from worker.web.dial import GuardedTransport, Network
 from worker.web.fetching import Fetched, fetch
-from worker.web.raw_pages import raw_url
-from worker.web.reading import readable
+from worker.web.reading import raw_url, readable
 from worker.web.targets import Forbidden, target
 
 TIMEOUT_SECONDS = 15.0

@@ -28,7 +28,7 @@ from worker.adapters.tool_define import (
     ToolInfoAsync,
     execute_tool,
 )
-from worker.mcp.content import result_of
+from worker.mcp.tools import result_of
 from worker.toolkit.registry import Registry, made_ready, offered
 from worker.tools import BUILTIN, base
 from worker.tools.base import Effect, InitContext, Kind

@@ -17,9 +17,8 @@ from shared.errors import Misconfigured
 from shared.settings import Settings
 from shared.trust import TrustRecords
 from tests.toolbench import Toolbench, bare_desk
-from worker.mcp.config import Config, Found, Server, find_config_file
-from worker.mcp.expansion import expanded
-from worker.mcp.names import exposed, prefix
+from worker.mcp.config import Config, Found, Server, expanded, find_config_file
+from worker.mcp.entry import exposed, prefix
 from worker.mcp.source import McpServers
 from worker.toolkit.sources import Place
 

@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
 from tests.lag import lag_probe
-from worker.mcp.pace import BURST_BYTES, BURST_LINES, BYTES_A_SECOND, LINES_A_SECOND, MAX_PAUSED, Pace
-from worker.mcp.pipes import MAX_MESSAGE, MAX_NONSENSE, MAX_WAITING, Incoming
+from worker.mcp.pipes import (
+    BURST_BYTES,
+    BURST_LINES,
+    BYTES_A_SECOND,
+    LINES_A_SECOND,
+    MAX_MESSAGE,
+    MAX_NONSENSE,
+    MAX_PAUSED,
+    MAX_WAITING,
+    Incoming,
+    Pace,
+)
 
 
 def message(number: int, text: str = "") -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import Misconfigured
-from worker.mcp.shown import needed, program_of
+from worker.mcp.line import needed, program_of
 from worker.sandbox import environment
 
 

@@ -14,7 +14,7 @@ from tests.toolbench import Toolbench
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import Kind, ToolResult
 from worker.tools.web_fetch import WebFetch
-from worker.web.raw_pages import raw_url
+from worker.web.reading import raw_url
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style></head><body>
 <nav><a href="/">Home</a></nav>

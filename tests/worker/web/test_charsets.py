@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from worker.web.charsets import decoded, is_utf8
+from worker.web.reading import decoded, is_utf8
 
 TEXT = "Grüße, 日本語"
 
