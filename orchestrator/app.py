@@ -13,13 +13,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator import openapi, problems
-from orchestrator.auth import authorized
-from orchestrator.binding import check_binding
+from orchestrator.auth import authorized, check_origin
 from orchestrator.delegations import Delegations
-from orchestrator.guard import check_origin
-from orchestrator.places import Places
+from orchestrator.listening import check_binding
 from orchestrator.protocol import SAFE_HEADERS
 from orchestrator.routes import OPEN, ROUTERS
+from orchestrator.sse import Places
 from shared.errors import Refused
 from shared.ids import new_id
 from shared.log import log

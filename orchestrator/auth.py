@@ -1,18 +1,71 @@
-"""Who may call: holders of the token; where the operator wants none, this machine's own programs."""
+"""Who may call: holders of the token, or this machine's own programs; and which requests are judged at all."""
 
 from __future__ import annotations
 
 import hmac
+import re
+from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from orchestrator.binding import is_loopback
-from orchestrator.guard import host_of
-from shared.errors import Unauthorized
+from orchestrator.listening import is_loopback
+from shared.errors import Forbidden, Refused, Unauthorized
 from shared.settings import Settings
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")
+_READING = ("GET", "HEAD", "OPTIONS")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+def host_of(headers: Headers) -> str:
+    """The name that a request's Host header gives, without its port. Raises Refused where it is no host at all."""
+    return _judged(headers)[0].lower()
+
+
+def check_origin(method: str, headers: Headers) -> None:
+    """Raises Refused and Forbidden for what no program sends, and no page of the service's own.
+
+    A page of another origin can send requests here with its reader's network, and without reading the answer. What
+    the browser says of their origin is in headers that the page cannot write.
+    """
+    host, port = _judged(headers)
+    if method in _READING:
+        return
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        raise Forbidden(f"a page of another origin sent this request (Sec-Fetch-Site: {site[:40]}); {_INSTEAD}")
+    for origin in headers.getlist("origin"):
+        if not _is_own(origin, host, port):
+            raise Forbidden(f"a page of another origin sent this request (Origin: {origin[:200]}); {_INSTEAD}")
+
+
+_INSTEAD = "send it from a program, or from a page of the service's own"
+
+
+def _judged(headers: Headers) -> tuple[str, str | None]:
+    given: Sequence[str] = headers.getlist("host")
+    found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None:
+        raise Refused("the Host header is missing or is not the name of a host; send `Host: NAME` or `Host: NAME:PORT`")
+    return found[1], found[2]
+
+
+def _is_own(origin: str, host: str, port: str | None) -> bool:
+    try:
+        parts = urlsplit(origin)
+        named = parts.port
+    except ValueError:
+        return False
+    default = _DEFAULT_PORTS.get(parts.scheme)
+    if default is None or parts.username is not None or parts.path or parts.query or parts.fragment:
+        return False
+    return (parts.hostname or "") == host.strip("[]").lower() and str(named or default) == (port or default)
+
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -14,9 +15,32 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.logs import keep_last_log, last_line
 from shared.errors import Misconfigured
 from shared.log import log
+
+TAIL_BYTES = 64 * 1024
+SAID_CHARACTERS = 300
+
+
+def keep_last_log(log_file: Path) -> None:
+    """A start begins a new file; the one before stays beside it."""
+    with suppress(FileNotFoundError):
+        log_file.replace(log_file.with_suffix(".log.1"))
+
+
+def last_line(log_file: Path) -> str:
+    """What a program said last, for whoever waits for it in vain; "" where it said nothing."""
+    try:
+        with log_file.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    with suppress(ValueError, TypeError, KeyError):
+        line = str(json.loads(line)["message"])  # our own programs write JSON
+    return line[:SAID_CHARACTERS]
+
 
 EXIT_MISCONFIGURED = 3
 FIRST_DELAY_SECONDS = 0.05

@@ -23,10 +23,9 @@ from shared.errors import Invalid, OutOfSpace, Refused, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
 from shared.ids import new_id
 from shared.queue import Ticket
+from shared.request_checks import check_sizes, foreign_script
 from shared.runs.store import Page, RunStore
-from shared.scripts import foreign_script
 from shared.settings import Settings
-from shared.sizes import check_sizes
 from shared.wire import LONGEST_COMPARED, MAX_MISTAKES
 
 MAX_BATCH = 1000

@@ -46,7 +46,7 @@ from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.process_memory import keep_memory_private
 from shared.settings import Settings
-from shared.visible import visible
+from shared.text import visible
 
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from orchestrator.client import Client
 from orchestrator.delegations import Delegations, open_service
-from orchestrator.redis_check import check_redis
+from orchestrator.redis_server import check_redis
 from orchestrator.stack import stack_in_use
 from shared.delegation import Delegation, DelegationRequest, ToolAgentResult
 from shared.errors import Invalid

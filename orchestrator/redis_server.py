@@ -1,23 +1,75 @@
-"""The embedded Redis: which program, which configuration, which address. Starting it is the keeper's work.
+"""Redis: whether there is one at an address, and the embedded one's program, configuration and address.
 
-One host only: other machines need a Redis of their own and ``DEPUTIZE_REDIS_URL``.
+Starting it is the keeper's work.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import platform
 import shutil
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
-from shared.errors import Misconfigured
+from redis.exceptions import AuthenticationError, RedisError
+
+from shared.access import NO_PASSWORD
+from shared.connection import connect
+from shared.errors import Misconfigured, Unavailable
+
+PATIENCE_SECONDS = 3.0
+"""It may be starting at the same time."""
+TICK_SECONDS = 0.1
+
+
+async def check_redis(url: str) -> None:
+    """Returns when Redis answers. Raises Misconfigured at once where no waiting helps, else Unavailable."""
+    try:
+        client = connect(url, timeout=PATIENCE_SECONDS)
+    except ValueError as error:
+        raise Misconfigured(f"DEPUTIZE_REDIS_URL is not the address of a Redis: {error}") from None
+    where = _without_password(url)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    async with client:
+        while True:
+            try:
+                async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
+                    await client.ping()
+                return
+            except (RedisError, OSError, ValueError) as error:
+                _raise_if_final(error, where)
+                if time.monotonic() + TICK_SECONDS > deadline:
+                    said = str(error) or "no answer in time"
+                    raise Unavailable(
+                        f"Redis does not answer at {where}: {said}; start it, or set DEPUTIZE_REDIS_URL right"
+                    ) from None
+            await asyncio.sleep(TICK_SECONDS)
+
+
+def _raise_if_final(error: Exception, where: str) -> None:
+    said = str(error)
+    if any(sign in said for sign in NO_PASSWORD):
+        raise Misconfigured(
+            f"Redis at {where} wants a password: put it into DEPUTIZE_REDIS_URL, as in redis://:PASSWORD@HOST:PORT/0"
+        ) from None
+    if isinstance(error, AuthenticationError) or "WRONGPASS" in said:
+        raise Misconfigured(f"Redis at {where} refuses the user or password of DEPUTIZE_REDIS_URL: {said}") from None
+    if isinstance(error, ValueError):
+        raise Misconfigured(f"DEPUTIZE_REDIS_URL is not the address of a Redis: {said}") from None
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
 
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""

@@ -11,16 +11,15 @@ from functools import partial
 import uvicorn
 
 from orchestrator.app import create_app
-from orchestrator.binding import TRUSTED, check_binding
 from orchestrator.delegations import open_service
-from orchestrator.listening import bound_to, listen
+from orchestrator.listening import TRUSTED, bound_to, check_binding, listen
 from orchestrator.protocol import BoundedProtocol, most_connections
 from shared.access import reach
 from shared.errors import DeputizeError, Misconfigured
 from shared.log import log, set_up
 from shared.process_memory import keep_memory_private
 from shared.settings import Settings
-from shared.visible import visible
+from shared.text import visible
 
 EXIT_MISCONFIGURED = 3
 STREAMS_SECONDS = 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -11,10 +12,31 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from orchestrator import problems
-from orchestrator.places import Places
 from shared.errors import Unavailable
 from shared.events import Envelope
 from shared.log import log
+
+
+class Places:
+    """Places for event streams and for requests that wait for a delegation's end."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        """Raises Unavailable where all are taken."""
+        if self._taken >= self._most:
+            raise Unavailable(
+                f"{self._most} callers wait for news already; try again in a moment, or set DEPUTIZE_MAX_STREAMS"
+            )
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from orchestrator.child import keep_last_log, last_line
 from orchestrator.home import (
     INFO,
     KEEPER_LOCK,
@@ -36,7 +37,6 @@ from orchestrator.home import (
     try_lock,
     unusable,
 )
-from orchestrator.logs import keep_last_log, last_line
 from orchestrator.readiness import TICK_SECONDS, WORKER, Progress, Stage, stage_of
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings

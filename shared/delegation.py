@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, computed_field, model_validator
 
-from shared.changes import FileChange
-from shared.verification import Verification, VerifyItem
+from shared.facts import FileChange, Verification, VerifyItem
 from shared.wire import Moment, Request, Wire
 
 MAX_TEXT_BYTES = 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shared.clipping import clip
 from shared.events import MAX_EVENT_BYTES, Envelope
+from shared.text import clip
 
 SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000, 4000, 8000, 16_000)
 """How many characters of a text and entries of a list or object may be left; the last that fits is taken."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.masking import SecretMask
-from shared.visible import visible_json
+from shared.text import visible_json
 
 log = logging.getLogger("deputize")
 

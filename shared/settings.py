@@ -19,8 +19,8 @@ from shared.delegation import Limits
 from shared.errors import Misconfigured
 from shared.log import log
 from shared.settings_file import written
+from shared.text import visible
 from shared.tool_settings import ToolSettings, located
-from shared.visible import visible
 from shared.wire import explain
 
 PREFIX = "DEPUTIZE_"

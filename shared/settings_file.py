@@ -13,12 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.covered import CONFIG, SERVERS, SKILLS, regular_bytes, toml_of
 from shared.delegation import Limits
 from shared.errors import Misconfigured
 from shared.log import log
-from shared.trust import HOW, TrustRecords, configuration_folder
-from shared.visible import visible
+from shared.text import visible
+from shared.trust import CONFIG, HOW, SERVERS, SKILLS, TrustRecords, configuration_folder, regular_bytes, toml_of
 
 _PATHS = ("home", "workspace_root", "workspace_sources", "policy", "mcp_config", "skills_dir", "mcp_config_path")
 _MAX_MODEL = 200

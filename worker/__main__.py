@@ -13,7 +13,7 @@ from shared.errors import DeputizeError, Misconfigured
 from shared.process_memory import keep_memory_private
 from shared.queue import create_app
 from shared.settings import Settings
-from shared.visible import visible
+from shared.text import visible
 from worker import task
 from worker.celery_pool import process
 from worker.tools import BUILTIN

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 from xml.sax.saxutils import quoteattr
 
-from shared.clipping import clip, safe_cut
 from shared.errors import ToolError
+from shared.text import clip, safe_cut
 from worker.threads import to_the_end
 from worker.workspace.files import Files
 

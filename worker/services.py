@@ -18,9 +18,9 @@ from shared.connection import REDIS_ERRORS, Pipe, connect, undisturbed
 from shared.delegation import DirectoryWorkspace
 from shared.errors import Misconfigured, WorkspaceLost
 from shared.queue import Ticket
+from shared.request_checks import foreign_script
 from shared.runs.keys import LEASES, record_key
 from shared.runs.store import RELEASE, WRITING, Claim, RunStore
-from shared.scripts import foreign_script
 from shared.settings import Settings
 from shared.wire import now
 from worker.celery_pool.progress import ProgressEvents

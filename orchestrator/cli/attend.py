@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output, words
-from orchestrator.cli.exits import Exit, of_results
+from orchestrator.cli.errors import Exit, of_results
 from orchestrator.cli.live import Display
 from orchestrator.cli.reach import Service
 

@@ -17,7 +17,7 @@ from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention, note_if_it_waits
 from orchestrator.cli.batch_files import Line, Results, open_results, read_lines, with_lines
 from orchestrator.cli.before import asks_a_model, note_before_work
-from orchestrator.cli.exits import Exit, of_results
+from orchestrator.cli.errors import Exit, of_results
 from orchestrator.cli.given import Finite
 from orchestrator.cli.live import display
 from orchestrator.cli.reach import load_settings, reach

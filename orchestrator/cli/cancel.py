@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.reach import full_id, load_settings, reach
 from orchestrator.cli.watch import unfinished
 

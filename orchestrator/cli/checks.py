@@ -77,7 +77,7 @@ def _disk(settings: Settings) -> Row:
 
 
 def _token(settings: Settings) -> Row:
-    from orchestrator.binding import TRUSTED, check_binding, is_loopback
+    from orchestrator.listening import TRUSTED, check_binding, is_loopback
 
     if settings.token is not None:
         return Row("✓", "token", "set")

@@ -18,7 +18,7 @@ import click
 
 from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.live import display
 from orchestrator.cli.reach import load_settings, reach
 

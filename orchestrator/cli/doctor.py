@@ -9,7 +9,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.checks import Row, checked
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.reach import load_settings
 from shared.errors import Misconfigured
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output, words
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.reach import load_settings, reach
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from shared.errors import Misconfigured
-from shared.visible import visible, visible_block, visible_json
+from shared.text import visible, visible_block, visible_json
 
 
 def line(text: str, *, err: bool = False) -> None:

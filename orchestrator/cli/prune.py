@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.given import Finite
 from orchestrator.cli.reach import load_settings, reach
 from orchestrator.cli.words import count

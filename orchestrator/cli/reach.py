@@ -72,7 +72,7 @@ async def reach(settings: Settings, *, workers: int = 0, needs_model: bool = Fal
         async with _named(settings) as service:
             yield service
         return
-    from orchestrator.redis_check import check_redis
+    from orchestrator.redis_server import check_redis
     from orchestrator.stack import asks_otherwise, stack_in_use
 
     there = stack_here(settings)

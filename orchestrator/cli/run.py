@@ -11,7 +11,7 @@ import click
 from orchestrator.cli import output, words
 from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
 from orchestrator.cli.before import asks_a_model, note_before_work
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.given import Directory, Finite, Text, in_options, stdin_text
 from orchestrator.cli.live import display
 from orchestrator.cli.reach import load_settings, reach, reach_lasting

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.reach import load_settings, stack_here
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _model(settings: Settings) -> str:
 def _check_redis(settings: Settings) -> None:
     """Refuses to start over a Redis that is not there: whoever waits for it would wait in silence."""
     if settings.redis_url is not None:
-        from orchestrator.redis_check import check_redis
+        from orchestrator.redis_server import check_redis
 
         asyncio.run(check_redis(settings.redis_url))
 

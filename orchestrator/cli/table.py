@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import words
-from shared.visible import visible
+from shared.text import visible
 
 if TYPE_CHECKING:
     from orchestrator.cli.live import Row, Totals

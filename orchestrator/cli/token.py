@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.reach import load_settings, stack_here
 from shared.errors import Unavailable
 

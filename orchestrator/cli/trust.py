@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.words import count
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def trust(folder: Path, yes: bool, listing: bool, revoke: bool) -> Exit:
 
 
 def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
-    from shared.covered import covered
-    from shared.trust import digests
+    from shared.trust import covered, digests
 
     files, before = covered(folder), records.of(folder)
     if not files:

@@ -11,7 +11,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.attend import Attention, interrupts, print_result
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from orchestrator.cli.given import Finite
 from orchestrator.cli.live import Display, display
 from orchestrator.cli.reach import full_id, load_settings, reach

@@ -10,10 +10,9 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from orchestrator.body import body_of, document
+from orchestrator.body import MAX_BATCH_VALUES, body_of, document
 from orchestrator.delegations import MAX_BATCH
 from orchestrator.problems import refusals
-from orchestrator.shape import MAX_BATCH_VALUES
 from orchestrator.sse import unless_gone
 from orchestrator.wiring import Service
 from shared.delegation import (

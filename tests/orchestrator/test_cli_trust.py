@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrator.cli import cli
-from orchestrator.cli.exits import Exit
+from orchestrator.cli.errors import Exit
 from tests.orchestrator.command_line import PROGRAM, environment
 
 URL = 'url = "http://stranger.example"\n'

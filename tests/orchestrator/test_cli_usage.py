@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli import COMMANDS, cli
-from orchestrator.cli.exits import Exit, of_error, of_result, of_results
+from orchestrator.cli.errors import Exit, of_error, of_result, of_results
 from shared import errors
 from shared.delegation import Status, TerminationReason, ToolAgentResult
 

@@ -12,8 +12,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from orchestrator.places import Places
-from orchestrator.sse import EventStream
+from orchestrator.sse import EventStream, Places
 from shared.delegation import DelegationRequest
 from shared.errors import Unavailable
 from shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta

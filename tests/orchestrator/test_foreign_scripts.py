@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from shared.delegation import DelegationRequest
-from shared.scripts import foreign_script
+from shared.request_checks import foreign_script
 from shared.settings import Settings
 from tests.orchestrator.serving import settings
 from tests.running import Bench, open_bench, say, script

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from shared.covered import covered
 from shared.errors import Misconfigured
 from shared.settings import Settings
-from shared.trust import TrustRecords, configuration_folder
+from shared.trust import TrustRecords, configuration_folder, covered
 
 HOSTILE = """
 model = "claude-opus-4-5"

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from shared.covered import SERVERS, regular_bytes
 from shared.errors import Misconfigured
-from shared.trust import HOW, TrustRecords
+from shared.trust import HOW, SERVERS, TrustRecords, regular_bytes
 from worker.mcp.entry import Server, without_effect
 from worker.sandbox.environment import MOUNT
 

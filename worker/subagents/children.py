@@ -30,10 +30,10 @@ from shared.events import Envelope, StepStarted
 from shared.ids import new_id
 from shared.log import log
 from shared.queue import Ticket
+from shared.request_checks import check_sizes
 from shared.runs.children import call_key, handed_over
 from shared.runs.keys import channel
 from shared.runs.store import Claim
-from shared.sizes import check_sizes
 from worker.emit import Emitter
 from worker.limits import LimitReached, Meter
 from worker.models.base import Call

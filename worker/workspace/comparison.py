@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.changes import FileChange
+from shared.facts import FileChange
 from worker.output import clip
 from worker.text.diff import unified
 from worker.threads import give_way

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.covered import covered
 from shared.errors import Misconfigured
 from shared.settings import Settings
-from shared.trust import TrustRecords
+from shared.trust import TrustRecords, covered
 from tests.toolbench import Toolbench, bare_desk
 from worker.mcp.config import Config, Found, Server, expanded, find_config_file
 from worker.mcp.entry import exposed, prefix

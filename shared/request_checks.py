@@ -1,10 +1,23 @@
-"""Scripts in a model's place are files of the worker's: whoever hands over work may not name any file as one."""
+"""What is refused of a request, whoever hands it over: too much text, and scripts that are not the worker's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from shared.delegation import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
+from shared.errors import TooLarge
 from shared.settings import Settings
+
+
+def check_sizes(request: DelegationRequest) -> None:
+    """Raises ``TooLarge`` for a request over one of the caps (UTF-8 bytes)."""
+    text = len(request.task.encode()) + len(request.context.encode())
+    if text > MAX_TEXT_BYTES:
+        raise TooLarge(f"task and context are {text:,} bytes together; the cap is {MAX_TEXT_BYTES:,}")
+    whole = len(request.to_json().encode())
+    if whole > MAX_REQUEST_BYTES:
+        raise TooLarge(f"the request is {whole:,} bytes; the cap is {MAX_REQUEST_BYTES:,}")
+
 
 PREFIX = "scripted:"
 

@@ -1,4 +1,4 @@
-"""Post-conditions: what must be true at the end, and how each came out."""
+"""The facts of a result: what became of the files, which post-conditions were asked for, and how each came out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from shared.wire import Request, Wire
+
+
+class FileChange(Wire):
+    """A fact about one file, from the manifests before and after, whoever changed it.
+
+    ``in_patch`` is false where the patch lacks it: it is too large, or no file that a patch can carry.
+    """
+
+    path: str
+    change: Literal["created", "modified", "deleted", "renamed"]
+    from_: str | None = Field(default=None, alias="from")
+    base_hash: str | None = None
+    new_hash: str | None = None
+    added_lines: int = 0
+    removed_lines: int = 0
+    in_patch: bool = True
 
 
 class CommandCheck(Request):
