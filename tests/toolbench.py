@@ -18,16 +18,18 @@ from shared.tokens import estimate
 from shared.tool_settings import ToolSettings
 from tests.internet import sample_web
 from tests.skills import sample_skills
-from worker.output import bounded
-from worker.sandbox.base import Command, NoSandbox, Sandbox
+from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.buffers import Unread
+from worker.sandbox.command import Command
 from worker.sandbox.environment import owner
 from worker.sandbox.shells import BackgroundShell
 from worker.subagents.children import Children, Outcome
 from worker.toolkit.registry import find
 from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, ToolContext, ToolResult
+from worker.tools.base import AnyTool, ToolResult
+from worker.tools.bounded_result import bounded
+from worker.tools.context import ToolContext
 from worker.tools.web_fetch import WebFetch
 from worker.tools.web_search import WebSearch
 from worker.workspace.files import Files

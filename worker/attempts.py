@@ -6,7 +6,8 @@ from shared.connection import REDIS_ERRORS
 from shared.delegation import Step
 from shared.errors import Fenced
 from shared.events import StepCompleted, StepStarted
-from shared.runs.store import Claim, RunStore
+from shared.runs.claim import Claim
+from shared.runs.store import RunStore
 from worker.emit import Emitter
 from worker.history import History
 from worker.ledger import Ledger

@@ -13,10 +13,10 @@ from shared.delegation import Step, Usage
 from shared.errors import ContextFull, ModelUnavailable
 from shared.events import ProgressMade
 from shared.log import log
+from shared.text import clip
 from worker.history import History, user_message
 from worker.limits import LimitReached
 from worker.models.base import Prompt
-from worker.output import clip
 from worker.prompt import ask_for_summary, fresh_start
 
 if TYPE_CHECKING:

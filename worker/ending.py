@@ -9,8 +9,8 @@ from typing import Any
 
 from shared.delegation import Artifact, FinalStatus, Status, TerminationReason
 from shared.runs.artifacts import fields_of
+from shared.text import clip
 from worker.fleet.lease import StopSignal
-from worker.output import clip
 from worker.threads import to_the_end
 from worker.workspace.allowance import Allowance
 from worker.workspace.artifacts import Artifacts

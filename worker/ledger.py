@@ -16,7 +16,8 @@ from shared.errors import ErrorType, ToolError
 from worker.emit import Emitter
 from worker.models.base import Call
 from worker.steps import in_doubt
-from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, ToolResult
+from worker.tools.context import ToolContext
 
 
 class Ledger:

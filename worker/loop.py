@@ -19,12 +19,13 @@ from worker.history import History
 from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, Repetition
 from worker.models.base import Call, Prompt, Reply, ToolSpec
-from worker.output import bounded
 from worker.policy import CallView, Situation, judgement
 from worker.prompt import last_turn, reply_was_cut
 from worker.steps import StepLog, in_doubt, not_executed, said
 from worker.toolkit.registry import find
-from worker.tools.base import ENDINGS, AnyTool, Effect, ToolContext, ToolResult
+from worker.tools.base import ENDINGS, AnyTool, Effect, ToolResult
+from worker.tools.bounded_result import bounded
+from worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from shared.errors import ToolError
-from shared.text import clip, safe_cut
-from worker.threads import to_the_end
-from worker.workspace.files import Files
+from shared.text import safe_cut
 
-if TYPE_CHECKING:
-    from worker.tools.base import AnyTool, ToolContext, ToolResult
-
-PRIVATE_DIR = ".deputize"
-"""Our own directory inside a workspace. It is no part of the work: manifests, patches and searches leave it out."""
 MAX_SAVED_CHARS = 16 * 1024 * 1024
 MAX_ERROR_CHARS = 4000
 MAX_DISPLAY_CHARS = 32_000
@@ -43,38 +35,6 @@ class OutputLimit:
     max_tokens: int | None = None
 
 
-def is_private(path: str) -> bool:
-    """Whether a path relative to the workspace leads into our own directory."""
-    return path == PRIVATE_DIR or path.startswith(PRIVATE_DIR + "/")
-
-
-async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
-    """The result with every text valid and inside its limit; an over-long content is saved whole before it is cut."""
-    result = replace(
-        result,
-        content=valid(result.content),
-        title=clip(" ".join(valid(result.title).split()), MAX_TITLE_CHARS),
-        display=clip(valid(str(result.display)), MAX_DISPLAY_CHARS),
-        error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
-    )
-    if len(result.content) <= tool.output.max_chars and few_tokens(result.content, tool.output.max_tokens):
-        return result
-    return await to_the_end(_bounded_content, result, tool, ctx, estimate)
-
-
-def private_path(files: Files, path: str) -> str:
-    """Where in the workspace a path of our own directory is; the directory is there, and git leaves it alone."""
-    files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
-    return f"{PRIVATE_DIR}/{path}"
-
-
-def write_private(files: Files, path: str, data: bytes) -> str:
-    """Writes a file of our own directory; gives its path in the workspace."""
-    full = private_path(files, path)
-    files.write(full, data)
-    return full
-
-
 def valid(text: str) -> str:
     """The text with halves of characters (from names and files in old encodings) shown as U+FFFD."""
     return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
@@ -88,26 +48,6 @@ def one_line(name: str) -> str:
 def few_tokens(text: str, most: int | None) -> bool:
     """Whether the text is so short that it cannot have more tokens: a byte is two of them at the most."""
     return most is None or len(text) * 8 <= most or len(text.encode("utf-8", "surrogatepass")) * 2 <= most
-
-
-def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
-    kept = shorten(result.content, tool.output, estimate)
-    if kept == result.content:
-        return result
-    saved = _save(ctx.files, ctx.call_id, result.content)
-    hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved)
-    news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
-    return replace(result, content=f"{kept}\n{hint}", metadata={**result.metadata, **news})
-
-
-def _save(files: Files, call_id: str, text: str) -> str | None:
-    """The path of the saved text, or None where it could not be saved: a full disk must not lose the answer."""
-    path = f"output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
-    whole = shorten(text, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
-    try:
-        return write_private(files, path, whole.encode("utf-8", "replace"))
-    except ToolError:
-        return None
 
 
 def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None) -> str:

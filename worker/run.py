@@ -15,7 +15,8 @@ from shared.delegation import Progress, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted
 from shared.log import log
-from shared.runs.store import Claim
+from shared.runs.claim import Claim
+from shared.text import clip
 from shared.wire import now
 from worker.asking import Asking
 from worker.attempts import files_left, given_up, ledger_of, recall_steps, resumed_because, settle_steps
@@ -28,7 +29,6 @@ from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_pr
 from worker.loop import Loop
 from worker.models.base import Model
 from worker.models.xml_calls.model import XmlCalls
-from worker.output import clip
 from worker.policy import Situation
 from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT

@@ -19,8 +19,9 @@ from shared.delegation import DirectoryWorkspace
 from shared.errors import Misconfigured, WorkspaceLost
 from shared.queue import Ticket
 from shared.request_checks import foreign_script
+from shared.runs.claim import Claim
 from shared.runs.keys import LEASES, record_key
-from shared.runs.store import RELEASE, WRITING, Claim, RunStore
+from shared.runs.store import RELEASE, WRITING, RunStore
 from shared.settings import Settings
 from shared.wire import now
 from worker.celery_pool.progress import ProgressEvents

@@ -14,7 +14,7 @@ from orchestrator.cli import words
 from shared.text import visible
 
 if TYPE_CHECKING:
-    from orchestrator.cli.live import Row, Totals
+    from orchestrator.cli.rows import Row, Totals
 
 STATUS_STYLES = {
     "queued": "dim",

@@ -17,9 +17,10 @@ import pytest
 from shared.errors import ErrorType
 from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
-from worker.output import bounded
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
+from worker.tools.base import AnyTool, Kind, ToolResult
+from worker.tools.bounded_result import bounded
+from worker.tools.context import ToolContext, Touches
 from worker.workspace.artifacts import Artifacts
 
 SHELL = "5a3b1e00"

@@ -8,7 +8,8 @@ from urllib.request import urlopen
 from worker.__main__ import main
 from worker.threads import to_the_end
 from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 
 class CountParams(Params):

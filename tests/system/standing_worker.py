@@ -9,7 +9,8 @@ import sys
 
 from worker.__main__ import main
 from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 
 class Held(Params):

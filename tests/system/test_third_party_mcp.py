@@ -14,7 +14,7 @@ from shared.errors import ErrorType
 from tests.leaks import ROOT
 from tests.toolbench import Toolbench, desk
 from tests.worker.mcp.opening import opened
-from worker.sandbox.base import Command
+from worker.sandbox.command import Command
 from worker.tools.base import Effect, Kind
 
 __all__ = ["desk"]

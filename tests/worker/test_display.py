@@ -9,8 +9,8 @@ import pytest
 from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, open_toolbench
 from worker.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList, plain
-from worker.output import bounded
 from worker.tools.base import ToolResult
+from worker.tools.bounded_result import bounded
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+two\n"
 

@@ -9,7 +9,8 @@ import pytest
 import tiktoken
 
 from tests.running import Bench, call, open_bench, say, script
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 
 class Panicking(Tool[Params]):

@@ -19,7 +19,8 @@ from worker.emit import Emitter
 from worker.ledger import Ledger
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, ToolContext, ToolResult
+from worker.tools.base import AnyTool, ToolResult
+from worker.tools.context import ToolContext
 from worker.workspace.workspace import Workspace
 
 TOOLS = {tool.name: tool for tool in BUILTIN}

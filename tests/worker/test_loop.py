@@ -23,7 +23,8 @@ from worker.models import close_models
 from worker.run import MAX_DETAILS_CHARS
 from worker.task import carry_out
 from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
 """Without its arguments it would list the workspace."""

@@ -24,7 +24,8 @@ from worker.adapters.foreign import (
 from worker.schemas.declared import check, valid_schema
 from worker.toolkit.registry import Registry
 from worker.tools import base
-from worker.tools.base import Effect, Kind, ToolContext
+from worker.tools.base import Effect, Kind
+from worker.tools.context import ToolContext
 
 
 class ToolPermission(StrEnum):

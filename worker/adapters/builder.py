@@ -12,7 +12,8 @@ from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, cal
 from worker.display import AnsiOutput, Display, FileDiff, TodoList
 from worker.schemas.declared import check, valid_schema
 from worker.tools import base
-from worker.tools.base import Effect, Kind, ToolContext, Touches
+from worker.tools.base import Effect, Kind
+from worker.tools.context import ToolContext, Touches
 
 P = TypeVar("P", bound=Mapping[str, Any])
 UpdateOutput = Callable[[Any], None]

@@ -8,7 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from worker.adapters.foreign import AbortSignal, Adapted, as_text, called, failed, part
 from worker.tools import base
-from worker.tools.base import Effect, Kind, ToolContext
+from worker.tools.base import Effect, Kind
+from worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ from pydantic import BaseModel, ValidationError
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.log import log
 from shared.wire import explain
+from worker.schemas.arguments import invalid_arguments
 from worker.threads import to_the_end
 from worker.toolkit.declared import DeclaredTool
-from worker.tools.base import Effect, Kind, ToolContext, ToolResult, invalid_arguments
+from worker.tools.base import Effect, Kind, ToolResult
+from worker.tools.context import ToolContext
 
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object"]
 

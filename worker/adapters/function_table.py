@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
 from worker.adapters.foreign import AbortSignal, Adapted, Parameters, as_text, called, failed
-from worker.tools.base import Effect, Kind, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, ToolResult
+from worker.tools.context import ToolContext
 
 ERRORS = ("Error:", "错误\uff1a")
 """How that design's texts begin when they tell of a failure."""

@@ -12,10 +12,11 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
 from worker.adapters.foreign import AbortSignal, Adapted, Parameters, ToolParameter, answered, as_text, called, part
-from worker.output import bounded
 from worker.toolkit.registry import Registry, find
 from worker.tools import base
-from worker.tools.base import AnyTool, Effect, InitContext, Kind, unknown_tool
+from worker.tools.base import AnyTool, Effect, Kind, unknown_tool
+from worker.tools.bounded_result import bounded
+from worker.tools.context import InitContext
 
 Category = Literal["builtin", "custom", "mcp"]
 

@@ -19,9 +19,10 @@ from worker.mcp.free_program import FreeProgram
 from worker.mcp.pipes import Incoming, Outgoing, Program
 from worker.mcp.remote import reached
 from worker.sandbox import environment
-from worker.sandbox.base import Command, Sandbox
+from worker.sandbox.base import Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.buffers import Kept
+from worker.sandbox.command import Command
 from worker.sandbox.environment import MOUNT, Shown, search_path, shown
 from worker.schemas.pool import ValidatorPool
 from worker.threads import to_the_end

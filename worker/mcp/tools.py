@@ -15,15 +15,18 @@ from typing import Any
 import mcp_types as types
 
 from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.text import clip
 from worker.mcp.entry import Server, exposed, matches, unmatched
 from worker.mcp.link import Link
-from worker.output import MAX_ERROR_CHARS, PRIVATE_DIR, clip
+from worker.output import MAX_ERROR_CHARS
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
 from worker.threads import to_the_end
 from worker.toolkit.declared import DeclaredTool
-from worker.tools.base import Effect, Kind, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, ToolResult
+from worker.tools.context import ToolContext
 from worker.workspace.files import Files
+from worker.workspace.private import PRIVATE_DIR
 
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shared.text import clip
 from shared.tokens import estimate
-from worker.output import clip, few_tokens
+from worker.output import few_tokens
 from worker.pages.stretch import LINE_CHARS, Stretch
 from worker.text.textfile import numbered
 

@@ -8,7 +8,7 @@ import stat as modes
 from dataclasses import dataclass, field
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip
+from shared.text import clip
 from worker.text.textfile import INVALID, MARKS, binary_kind, not_text, remarks_of
 from worker.threads import give_way
 from worker.workspace.file_errors import explain, not_a_file

@@ -9,7 +9,8 @@ from typing import assert_never
 
 from shared.delegation import ApprovalMode
 from shared.errors import ErrorType, ToolError
-from worker.tools.base import AnyTool, Kind, Touches
+from worker.tools.base import AnyTool, Kind
+from worker.tools.context import Touches
 
 
 class Decision(StrEnum):

@@ -14,8 +14,8 @@ from typing import ClassVar, Literal, Self
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.sandbox import environment, seccomp
-from worker.sandbox.base import Command, Completed
 from worker.sandbox.buffers import Kept
+from worker.sandbox.command import Command, Completed
 from worker.sandbox.environment import MOUNT, Bwrap, Shown
 from worker.sandbox.marks import new_mark, outcome_in
 from worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, left_behind

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.text import clip
 from worker.display import AnsiOutput, Display
-from worker.output import MAX_DISPLAY_CHARS, clip
-from worker.sandbox.base import Completed
+from worker.output import MAX_DISPLAY_CHARS
+from worker.sandbox.command import Completed
 from worker.sandbox.shells import BackgroundShell, News, ShellStatus
 
 MAX_FACT_CHARS = 2000

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from shared.errors import Misconfigured, ToolError
 from worker.sandbox import environment
-from worker.sandbox.base import Command, Sandbox
+from worker.sandbox.base import Sandbox
+from worker.sandbox.command import Command
 
 _MEND = (
     "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "

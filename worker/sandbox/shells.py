@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 from shared.errors import ErrorType, ToolError
 from shared.log import log
+from shared.text import clip
 from shared.wire import now
-from worker.output import clip
 from worker.sandbox.buffers import Hidden, Kept, Unread, half_character
 from worker.sandbox.line_filter import LineFilter
 from worker.sandbox.process import Process, Sink
 from worker.threads import to_the_end
 
 if TYPE_CHECKING:
-    from worker.sandbox.base import Command
+    from worker.sandbox.command import Command
 
 MAX_SHELLS = 8
 """Shells of one run that still run or have ended with something unread."""

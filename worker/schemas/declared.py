@@ -10,9 +10,9 @@ from typing import Any
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.schemas import validation
+from worker.schemas.arguments import invalid_arguments
 from worker.schemas.pool import TooSlow, ValidatorPool
 from worker.schemas.validation import Misdeclared
-from worker.tools.base import invalid_arguments
 
 Arguments = Mapping[str, Any]
 MAX_STEPS = 10_000

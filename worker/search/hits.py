@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from shared.errors import ToolError
-from worker.output import clip
+from shared.text import clip
 from worker.workspace.files import Files
 
 Mode = Literal["content", "files", "count"]

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shared.errors import ErrorType, ToolError
-from worker.output import PRIVATE_DIR, clip
-from worker.sandbox.base import Command, Completed, Sandbox
+from shared.text import clip
+from worker.sandbox.base import Sandbox
+from worker.sandbox.command import Command, Completed
 from worker.search.globbing import spelled_out
 from worker.search.hits import LINE_CHARS
 from worker.search.plain_grep import Question
 from worker.search.searching import Unsearched, exists_in
 from worker.workspace.files import Files
+from worker.workspace.private import PRIVATE_DIR
 
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _NO_MATCH, _FAILED = 1, 2

@@ -9,11 +9,13 @@ from threading import Event
 from typing import NamedTuple
 
 from shared.errors import ErrorType, ToolError
-from worker.output import PRIVATE_DIR, clip, is_private, one_line
+from shared.text import clip
+from worker.output import one_line
 from worker.search.gitignore import Ignoring
 from worker.search.globbing import Exists, Pattern, Place
 from worker.threads import give_way
 from worker.workspace.files import Files
+from worker.workspace.private import PRIVATE_DIR, is_private
 from worker.workspace.temporaries import is_being_written
 
 _SHOWN = 5

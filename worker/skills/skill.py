@@ -13,8 +13,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shared.errors import ToolError
-from worker.output import PRIVATE_DIR, one_line, private_path
+from worker.output import one_line
 from worker.workspace.files import Files
+from worker.workspace.private import PRIVATE_DIR, private_path
 
 SKILL_FILE = "SKILL.md"
 MAX_TEXT_BYTES = 1024 * 1024

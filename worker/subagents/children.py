@@ -32,14 +32,15 @@ from shared.log import log
 from shared.queue import Ticket
 from shared.request_checks import check_sizes
 from shared.runs.children import call_key, handed_over
+from shared.runs.claim import Claim
 from shared.runs.keys import channel
-from shared.runs.store import Claim
 from worker.emit import Emitter
 from worker.limits import LimitReached, Meter
 from worker.models.base import Call
 from worker.subagents.waiting import Waiting
 from worker.threads import to_the_end
-from worker.tools.base import AnyTool, ToolContext
+from worker.tools.base import AnyTool
+from worker.tools.context import ToolContext
 from worker.workspace.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from rapidfuzz import fuzz, process
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip
+from shared.text import clip
 from worker.text.replacement import Replacement, find, replace
 from worker.text.textfile import TextFile, numbered, without_numbers
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip
+from shared.text import clip
 from worker.text.indentation import fitted
 from worker.text.merging import Line, Merge, evenness, lines_of
 from worker.text.textfile import TextFile, numbered

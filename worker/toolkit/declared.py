@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.errors import Misconfigured
-from worker.output import clip
+from shared.text import clip
 from worker.schemas.declared import CHOICES, Arguments, Declared, check
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 MAX_TOLD = 4000
 """Characters of a schema's choices that the description repeats."""

@@ -17,17 +17,20 @@ from typing import Any, Literal, NoReturn
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.text import clip
 from shared.tool_settings import ToolSettings
-from worker.output import OutputLimit, clip
+from worker.output import OutputLimit
 from worker.sandbox import command_output
-from worker.sandbox.base import Command, Sandbox
+from worker.sandbox.base import Sandbox
+from worker.sandbox.command import Command
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
 from worker.threads import to_the_end
 from worker.toolkit.declared import DeclaredTool
 from worker.toolkit.sources import Place
-from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, ToolResult
 from worker.tools.bash import live, outcome_of, shell
+from worker.tools.context import ToolContext
 
 DISCOVERY_SECONDS = 15
 CALL_SECONDS = 120

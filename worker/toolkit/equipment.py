@@ -9,14 +9,15 @@ from functools import lru_cache
 
 from shared.catalog import MCP
 from shared.delegation import ApprovalMode
-from shared.runs.store import Claim
+from shared.runs.claim import Claim
 from worker.models.base import ToolSpec
 from worker.services import Services
 from worker.subagents.children import Children
 from worker.toolkit import pinned_tools as frozen
 from worker.toolkit.registry import Registry, made_ready
 from worker.toolkit.sources import Place
-from worker.tools.base import AnyTool, InitContext, ToolContext
+from worker.tools.base import AnyTool
+from worker.tools.context import InitContext, ToolContext
 from worker.tools.get_skill import skills_of
 from worker.workspace.workspace import Workspace
 

@@ -17,7 +17,8 @@ from worker.models.base import ToolSpec
 from worker.schemas.declared import Declared
 from worker.toolkit.declared import DeclaredTool
 from worker.toolkit.registry import Registry
-from worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, Kind, ToolResult
+from worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)

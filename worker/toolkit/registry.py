@@ -12,7 +12,8 @@ from shared.errors import Invalid, Misconfigured
 from shared.log import log
 from shared.settings import Settings
 from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import AnyTool, InitContext, unknown_tool
+from worker.tools.base import AnyTool, unknown_tool
+from worker.tools.context import InitContext
 
 _ORDER = ("builtin", "discovered", "mcp")
 

@@ -11,12 +11,14 @@ from pydantic import Field
 
 from shared.errors import ToolError
 from shared.settings import Settings
+from shared.text import clip
 from worker.display import FileDiff
-from worker.output import OutputLimit, clip
+from worker.output import OutputLimit
 from worker.text.diff import unified
 from worker.text.textfile import fingerprint
 from worker.threads import to_the_end
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 from worker.workspace.artifacts import Artifacts
 from worker.workspace.files import Files
 

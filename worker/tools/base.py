@@ -8,11 +8,11 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,18 +22,13 @@ from shared.settings import Settings
 from shared.wire import explain
 from worker.display import Display
 from worker.output import OutputLimit
-from worker.sandbox.base import Sandbox
-from worker.schemas.pool import ValidatorPool
+from worker.schemas.arguments import invalid_arguments, plain_schema
+from worker.tools.context import InitContext, ToolContext, Touches
 from worker.tools.params import Params
-from worker.workspace.files import Files
-
-if TYPE_CHECKING:
-    from worker.subagents.children import Children
 
 ENDINGS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """What ends a task or a process on purpose. Any other ``BaseException`` is the panic of a library that is not Python:
 no ``except Exception`` sees it."""
-_MAX_SAID = 2000
 _MAX_NAME = 100
 """Characters of what the model wrote wrongly that are worth repeating to it."""
 
@@ -101,47 +96,6 @@ class ToolResult:
         return cls(content=content, error=error.message, error_type=error.type, **more)
 
 
-@dataclass(frozen=True, slots=True)
-class Touches:
-    """What a call is about to touch: the policy and the approval question are built from it."""
-
-    paths: tuple[str, ...] = ()
-    command: str | None = None
-    hosts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """All a tool may know of the run it works for."""
-
-    delegation_id: str
-    call_id: str
-    files: Files
-    sandbox: Sandbox
-    session_id: str | None = None
-    message_id: str | None = None
-    children: Children | None = None
-    """The way to hand work over to delegations of its own; None where the run may not."""
-    on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
-    validators: ValidatorPool = field(default_factory=ValidatorPool)
-    """Judges arguments whose judgement may take long."""
-
-    def metadata(self, title: str | None = None, **fields: Any) -> None:
-        """Live news from inside the tool: a ``step_updated`` frame."""
-        self.on_metadata(title, fields)
-
-
-@dataclass(frozen=True, slots=True)
-class InitContext:
-    """What a tool may know of the run it is made ready for."""
-
-    delegation_id: str
-    skills: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The skills there are: name → description."""
-    depth_left: int = 0
-    """How many levels of delegations there may be below this one."""
-
-
 class Tool(ABC, Generic[P]):
     """The contract. Subclasses set the class variables; their docstring is the description the model reads."""
 
@@ -193,7 +147,7 @@ class Tool(ABC, Generic[P]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as models read it best: no titles, no references left unresolved."""
-        return _plain(self.params.model_json_schema())
+        return plain_schema(self.params.model_json_schema())
 
     def to_schema(self) -> dict[str, Any]:
         """The tool as the Messages API wants it declared."""
@@ -234,32 +188,7 @@ class Tool(ABC, Generic[P]):
 AnyTool = Tool[Any]
 
 
-def invalid_arguments(tool: str, mistakes: Iterable[Mapping[str, str]], known: Iterable[str]) -> ToolError:
-    """What the model is told of wrong arguments: each mistake (``pointer``, ``detail``), and the known parameters."""
-    said = "; ".join(f"{each['pointer'].lstrip('/') or 'arguments'}: {each['detail']}" for each in mistakes)
-    return ToolError(
-        ErrorType.INVALID_TOOL_PARAMS,
-        f"invalid arguments for {tool}: {said[:_MAX_SAID]}. Known parameters: {', '.join(known) or 'none'}.",
-    )
-
-
 def unknown_tool(name: str, known: Mapping[str, AnyTool]) -> ToolError:
     near = difflib.get_close_matches(name[:_MAX_NAME], known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Available tools: {', '.join(known)}."
     return ToolError(ErrorType.UNKNOWN_TOOL, f"there is no tool {name[:_MAX_NAME]!r} in this run. {hint}")
-
-
-def _plain(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:
-    """The schema without pydantic's titles, and with its own definitions put where they are used."""
-    if isinstance(schema, list):
-        return [_plain(part, defs) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    defs = schema.get("$defs", defs) or {}
-    if "$ref" in schema:
-        return _plain(defs[schema["$ref"].rsplit("/", 1)[-1]], defs)
-    return {
-        key: {name: _plain(part, defs) for name, part in value.items()} if key == "properties" else _plain(value, defs)
-        for key, value in schema.items()
-        if key not in ("$defs",) and not (key == "title" and isinstance(value, str))
-    }

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from shared.text import clip
 from worker.display import plain
-from worker.output import clip
 from worker.sandbox import command_output
-from worker.sandbox.base import Command
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.sandbox.command import Command
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 
 DEFAULT_TIMEOUT = 120
 MAX_TIMEOUT = 600

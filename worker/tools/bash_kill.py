@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.output import clip
+from shared.text import clip
 from worker.sandbox import command_output
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 
 class BashKillParams(Params):

@@ -10,9 +10,11 @@ from pydantic import Field, field_validator
 from shared.delegation import DelegationRequest, Limits, TerminationReason, ToolAgentResult
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
-from worker.output import PRIVATE_DIR, clip
+from shared.text import clip
 from worker.threads import to_the_end
-from worker.tools.base import AnyTool, Effect, InitContext, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import InitContext, ToolContext
+from worker.workspace.private import PRIVATE_DIR
 
 if TYPE_CHECKING:
     from worker.subagents.children import Outcome

@@ -8,15 +8,16 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from shared.text import clip
 from worker.display import FileDiff
-from worker.output import clip
 from worker.pages.not_found import no_such_file
 from worker.text.diff import unified
 from worker.text.editing import edited, refuse_empty
 from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.locks import changing
 

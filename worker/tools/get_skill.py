@@ -11,22 +11,12 @@ from pydantic import Field
 from shared.errors import DeputizeError, ErrorType, ToolError
 from shared.log import log
 from shared.settings import Settings
-from worker.output import clip
+from shared.text import clip
 from worker.skills.loader import SkillLoader, find_skills_dir
 from worker.skills.skill import Skill
 from worker.threads import to_the_end
-from worker.tools.base import (
-    AnyTool,
-    Effect,
-    InitContext,
-    Kind,
-    OutputLimit,
-    Params,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Touches,
-)
+from worker.tools.base import AnyTool, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.context import InitContext, ToolContext, Touches
 
 DEFAULT_DIR = Path("skills")
 MAX_LISTED_CHARS = 16_000

@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import Field
 
-from worker.output import clip, one_line
+from shared.text import clip
+from worker.output import one_line
 from worker.search.searching import Seen, Unsearched, matching
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.output import clip, is_private, one_line
+from shared.text import clip
+from worker.output import one_line
 from worker.pages.not_found import no_such_file
 from worker.search import engines
 from worker.search.hits import Hits, Mode, capped, newest_first, shown
 from worker.search.plain_grep import Question
 from worker.search.searching import Unsearched
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
+from worker.workspace.private import is_private
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."

@@ -7,11 +7,14 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.output import PRIVATE_DIR, clip, one_line
+from shared.text import clip
+from worker.output import one_line
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.files import Entry
+from worker.workspace.private import PRIVATE_DIR
 from worker.workspace.temporaries import is_being_written
 
 LIMIT = 1000

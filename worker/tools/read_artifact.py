@@ -7,7 +7,8 @@ from pydantic import Field
 from worker.output import OutputLimit
 from worker.threads import to_the_end
 from worker.tools.artifact_tool import ArtifactParams, ArtifactTool
-from worker.tools.base import ToolContext, ToolResult
+from worker.tools.base import ToolResult
+from worker.tools.context import ToolContext
 
 
 class ReadArtifactParams(ArtifactParams):

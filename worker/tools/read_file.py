@@ -8,12 +8,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip, lines_hint_of
+from shared.text import clip
+from worker.output import lines_hint_of
 from worker.pages.not_found import no_such_file
 from worker.pages.page import PAGE_CHARS, PAGE_LINES, Room, page, remarks
 from worker.pages.stretch import Stretch, read_stretch
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 
 

@@ -7,10 +7,12 @@ from threading import Event
 from pydantic import Field
 
 from shared.errors import ToolError
-from worker.output import clip, one_line
+from shared.text import clip
+from worker.output import one_line
 from worker.pages.many_files import ManyFiles
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.output import clip
+from shared.text import clip
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.workspace.notes import MEMORY_FILE, Notes, listing
 
 

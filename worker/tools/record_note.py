@@ -10,10 +10,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from shared.errors import ErrorType, ToolError
-from worker.output import clip
+from shared.text import clip
 from worker.text.textfile import fingerprint
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, Stored
 
 

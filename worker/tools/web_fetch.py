@@ -10,9 +10,10 @@ from pydantic import Field, field_validator
 
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
+from shared.text import clip
 from shared.tool_settings import ToolSettings
-from worker.output import clip
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.web.dial import GuardedTransport, Network
 from worker.web.fetching import Fetched, fetch
 from worker.web.reading import raw_url, readable

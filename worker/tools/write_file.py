@@ -9,13 +9,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
+from shared.text import clip
 from worker.display import FileDiff
-from worker.output import clip
 from worker.text.diff import kept_form, unified
 from worker.text.editing import refuse_placeholder
 from worker.text.textfile import TextFile, decode, without_numbers
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.locks import changing
 

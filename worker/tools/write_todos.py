@@ -11,9 +11,10 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from worker.display import TodoItem, TodoList, TodoStatus
-from worker.output import write_private
 from worker.threads import to_the_end
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
+from worker.workspace.private import write_private
 
 FILE = "todos.json"
 MAX_TODOS = 100

@@ -14,9 +14,10 @@ from contextlib import contextmanager, suppress
 from shared.delegation import Artifact
 from shared.errors import ErrorType, ToolError
 from shared.runs.artifacts import MAX_KEPT_BYTES
-from worker.output import PRIVATE_DIR, clip, write_private
+from shared.text import clip
 from worker.workspace.files import Files
 from worker.workspace.locks import changing
+from worker.workspace.private import PRIVATE_DIR, write_private
 
 MAX_BYTES = 1024 * 1024
 """Of one version."""

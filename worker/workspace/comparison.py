@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.facts import FileChange
-from worker.output import clip
+from shared.text import clip
 from worker.text.diff import unified
 from worker.threads import give_way
 from worker.workspace.allowance import Allowance

@@ -15,9 +15,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from worker.linux.openat2 import beneath
-from worker.output import PRIVATE_DIR
 from worker.threads import give_way
 from worker.workspace.allowance import UNBOUNDED, Allowance
+from worker.workspace.private import PRIVATE_DIR
 from worker.workspace.temporaries import is_being_written
 
 LINK = "120000"

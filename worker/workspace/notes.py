@@ -13,10 +13,10 @@ from typing import Any
 
 from shared.errors import ErrorType, ToolError
 from shared.wire import now
-from worker.output import private_path
 from worker.text.textfile import fingerprint
 from worker.workspace.files import Files
 from worker.workspace.locks import locked
+from worker.workspace.private import private_path
 
 MEMORY_FILE = ".agent_memory.json"
 MAX_BYTES = 4 * 1024 * 1024

@@ -17,7 +17,6 @@ from threading import Event
 
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
 from shared.errors import Invalid, Misconfigured, Unavailable
-from worker.output import PRIVATE_DIR
 from worker.sandbox.environment import MOUNT, owner
 from worker.search.searching import Ignoring
 from worker.threads import to_the_end
@@ -26,6 +25,7 @@ from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, show
 from worker.workspace.files import Files
 from worker.workspace.generation import Generation
 from worker.workspace.manifest import Manifest
+from worker.workspace.private import PRIVATE_DIR
 from worker.workspace.treecopy import TooMuch, TreeCopy, Unreadable
 
 _NOT_COPIED = "not-copied.json"

@@ -12,7 +12,8 @@ from shared.settings import Settings
 from tests.toolbench import open_toolbench
 from worker.adapters.layers import add_workspace_tools, initialize_base_tools
 from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 
 class ServersTool(Tool[Params]):

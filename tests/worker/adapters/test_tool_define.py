@@ -31,7 +31,8 @@ from worker.adapters.tool_define import (
 from worker.mcp.tools import result_of
 from worker.toolkit.registry import Registry, made_ready, offered
 from worker.tools import BUILTIN, base
-from worker.tools.base import Effect, InitContext, Kind
+from worker.tools.base import Effect, Kind
+from worker.tools.context import InitContext
 
 
 async def tell_place(args: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:

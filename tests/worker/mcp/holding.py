@@ -13,7 +13,7 @@ from worker.mcp.source import McpServers
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
 from worker.toolkit.sources import Place
-from worker.tools.base import ToolContext
+from worker.tools.context import ToolContext
 from worker.workspace.files import Files
 
 

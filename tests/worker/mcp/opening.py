@@ -13,9 +13,9 @@ from shared.errors import ToolError
 from shared.tokens import estimate
 from tests.toolbench import Toolbench
 from worker.mcp.source import McpServers
-from worker.output import bounded
 from worker.toolkit.sources import Place
 from worker.tools.base import AnyTool, ToolResult
+from worker.tools.bounded_result import bounded
 
 CONNECT_SECONDS = 60
 """Much more than any server needs, however busy the machine is."""

@@ -24,7 +24,8 @@ from worker.policy import CallView, Situation, verdict_on
 from worker.policy.base import Decision
 from worker.sandbox.base import NoSandbox
 from worker.toolkit.registry import Registry
-from worker.tools.base import Effect, Kind, Touches
+from worker.tools.base import Effect, Kind
+from worker.tools.context import Touches
 
 __all__ = ["bare_desk", "desk"]
 

@@ -12,7 +12,8 @@ from worker.policy import RULES, judgement, verdict_on
 from worker.policy.base import CallView, Decision, Rule, Situation, Verdict, decide, when_nobody_can_answer
 from worker.policy.changing import changing
 from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext, Touches
 
 MODES = list(ApprovalMode)
 INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from worker.sandbox import environment
-from worker.sandbox.base import Command, Completed
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.command import Command, Completed
 
 DAEMON = "mkfifo alive; setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive"
 """Leaves a process that has left its shell's session and would outlive it; ``anyone_alive`` sees it."""

@@ -18,7 +18,7 @@ from tests.running import Bench, open_bench
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 from worker.models import close_models
-from worker.sandbox.base import Command
+from worker.sandbox.command import Command
 from worker.task import carry_out
 
 BIND = "v\0--bind\0/\0/tmp"

@@ -23,8 +23,8 @@ from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
 from worker.linux.tree import children, command_line
 from worker.sandbox import environment
-from worker.sandbox.base import Command
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.command import Command
 from worker.sandbox.environment import Bwrap
 from worker.sandbox.selftest import prove
 

@@ -15,7 +15,8 @@ from tests.toolbench import Toolbench
 from worker.schemas.declared import MAX_OVERRUNS, Declared
 from worker.schemas.pool import ValidatorPool
 from worker.toolkit.declared import DeclaredTool
-from worker.tools.base import Effect, ToolContext, ToolResult
+from worker.tools.base import Effect, ToolResult
+from worker.tools.context import ToolContext
 
 JSON = dict[str, Any]
 pytestmark = pytest.mark.requirement("P-10")

@@ -8,7 +8,8 @@ import pytest
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.toolkit.declared import DeclaredTool
-from worker.tools.base import Effect, ToolContext, ToolResult
+from worker.tools.base import Effect, ToolResult
+from worker.tools.context import ToolContext
 
 
 class Sample(DeclaredTool):

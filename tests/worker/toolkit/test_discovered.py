@@ -18,8 +18,9 @@ from shared.tool_settings import ToolSettings
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import Toolbench, open_toolbench
 from worker.mcp.source import McpServers
-from worker.sandbox.base import Command, Completed, NoSandbox
+from worker.sandbox.base import NoSandbox
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.command import Command, Completed
 from worker.toolkit.discovered import MAX_TOOLS, Declaration, DiscoveredTool, Discovery
 from worker.toolkit.sources import Place
 from worker.tools import BUILTIN

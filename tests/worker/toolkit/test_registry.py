@@ -10,7 +10,8 @@ from shared.errors import Invalid, Misconfigured
 from shared.settings import Settings
 from worker.toolkit.registry import Registry, cards, default_kit, made_ready, offered
 from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import AnyTool, Effect, InitContext, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import InitContext, ToolContext
 
 
 class NoParams(Params):

@@ -19,7 +19,8 @@ from worker.policy import CallView, Situation, judgement
 from worker.skills.loader import SkillLoader
 from worker.toolkit.registry import default_kit, find, offered
 from worker.tools import DEFAULT_KIT
-from worker.tools.base import AnyTool, InitContext, Kind, ToolResult
+from worker.tools.base import AnyTool, Kind, ToolResult
+from worker.tools.context import InitContext
 from worker.tools.get_skill import GetSkill, create_skill_tools, skills_of
 
 

@@ -17,7 +17,8 @@ from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from worker.policy import CallView, Situation, judgement
-from worker.tools.base import Kind, Touches
+from worker.tools.base import Kind
+from worker.tools.context import Touches
 from worker.workspace.files import Files
 from worker.workspace.locks import locked
 from worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes

@@ -11,7 +11,8 @@ from shared.errors import ErrorType, Invalid, ToolError
 from tests.toolbench import EVERYTHING
 from worker.toolkit.registry import Registry, cards, find
 from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
 
 
 @pytest.mark.requirement("S000-001", "S001-001", "S001-002")

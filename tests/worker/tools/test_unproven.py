@@ -12,7 +12,8 @@ import pytest
 
 from shared.errors import ErrorType, ToolError
 from tests.toolbench import Toolbench, open_toolbench
-from worker.sandbox.base import Command, Completed, NoSandbox
+from worker.sandbox.base import NoSandbox
+from worker.sandbox.command import Command, Completed
 from worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, Ignoring
 from worker.search.searching import Unsearched, matching, searched
 from worker.workspace.files import Files

@@ -1,0 +1,103 @@
+"""What a terminal's table shows: where each delegation stands, and what became of all of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import words
+
+if TYPE_CHECKING:
+    from shared.delegation import Delegation, ToolAgentResult
+    from shared.events import AnyEvent
+
+
+@dataclass(slots=True)
+class Row:
+    """Where one delegation stands, as its events told."""
+
+    id: str
+    title: str
+    status: str = "queued"
+    step: str = ""
+    turn: int = 0
+    cost: float | None = 0.0
+    started: float | None = None
+    """Of the monotonic clock: the service's clock may differ from ours."""
+
+    @classmethod
+    def of(cls, delegation: Delegation) -> Row:
+        """As the record says: whoever joins late starts from there."""
+        from shared.wire import now
+
+        progress = delegation.progress
+        row = cls(delegation.id, delegation.request.title, str(delegation.status))
+        row.turn, row.step = progress.turn, progress.last_tool or ""
+        if delegation.started_at is not None:
+            row.cost = progress.cost_usd
+            since = (now() - delegation.started_at).total_seconds()
+            row.started = time.monotonic() - max(since, progress.elapsed_ms / 1000)
+        return row
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started if self.started is not None else 0.0
+
+    def take(self, event: AnyEvent) -> None:
+        match event.type:
+            case "run_queued":
+                self.cost, self.step = 0.0, ""  # its whole history follows
+            case "run_started" | "run_resumed":
+                self._running()
+            case "turn_started":
+                self.turn = event.turn
+                self._running()
+            case "step_started" | "step_completed":
+                self.step = words.step_line(event.step)
+                self.status = "running"
+            case "replied":
+                known = self.cost is not None and event.usage.cost_usd is not None
+                self.cost = (self.cost or 0) + (event.usage.cost_usd or 0) if known else None
+            case "heartbeat":
+                self.turn, self.cost = event.turn, event.cost_usd
+                self.started = time.monotonic() - event.elapsed_ms / 1000
+            case "permission_requested":
+                self.status, self.step = "waiting", f"permission {event.permission_id}: {event.step.title}"
+            case "permission_answered":
+                self.status = "running"
+            case "model_retried" | "progress" | "error":
+                self.step = words.event_line(event) or self.step
+            case _:
+                pass
+
+    def _running(self) -> None:
+        self.status = "running"
+        if self.started is None:
+            self.started = time.monotonic()
+
+
+class Totals:
+    """What became of all that were seen."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self.ended = 0
+        self.failed = 0
+        self.cost = 0.0
+        self.cost_known = True
+
+    @property
+    def seen(self) -> int:
+        return len(self._seen)
+
+    def new(self, id: str) -> bool:
+        """Counts a delegation; whether it was not known before."""
+        known = id in self._seen
+        self._seen.add(id)
+        return not known
+
+    def finished(self, result: ToolAgentResult) -> None:
+        self.ended += 1
+        self.failed += not result.success
+        self.cost += result.usage.cost_usd or 0
+        self.cost_known = self.cost_known and result.usage.cost_usd is not None

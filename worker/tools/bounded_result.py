@@ -1,0 +1,63 @@
+"""A tool's result with every text inside its limit; the whole of what is cut is kept in the workspace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shared.errors import ToolError
+from shared.text import clip
+from worker.output import (
+    MAX_DISPLAY_CHARS,
+    MAX_ERROR_CHARS,
+    MAX_SAVED_CHARS,
+    MAX_TITLE_CHARS,
+    Estimate,
+    OutputLimit,
+    few_tokens,
+    hint_of,
+    shorten,
+    valid,
+)
+from worker.threads import to_the_end
+from worker.workspace.files import Files
+from worker.workspace.private import write_private
+
+if TYPE_CHECKING:
+    from worker.tools.base import AnyTool, ToolResult
+    from worker.tools.context import ToolContext
+
+
+async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
+    """The result with every text valid and inside its limit; an over-long content is saved whole before it is cut."""
+    result = replace(
+        result,
+        content=valid(result.content),
+        title=clip(" ".join(valid(result.title).split()), MAX_TITLE_CHARS),
+        display=clip(valid(str(result.display)), MAX_DISPLAY_CHARS),
+        error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
+    )
+    if len(result.content) <= tool.output.max_chars and few_tokens(result.content, tool.output.max_tokens):
+        return result
+    return await to_the_end(_bounded_content, result, tool, ctx, estimate)
+
+
+def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
+    kept = shorten(result.content, tool.output, estimate)
+    if kept == result.content:
+        return result
+    saved = _save(ctx.files, ctx.call_id, result.content)
+    hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved)
+    news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
+    return replace(result, content=f"{kept}\n{hint}", metadata={**result.metadata, **news})
+
+
+def _save(files: Files, call_id: str, text: str) -> str | None:
+    """The path of the saved text, or None where it could not be saved: a full disk must not lose the answer."""
+    path = f"output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
+    whole = shorten(text, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
+    try:
+        return write_private(files, path, whole.encode("utf-8", "replace"))
+    except ToolError:
+        return None
