@@ -6,21 +6,22 @@ request, the summary and the files that were read, so that they can be read agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from shared.delegation import Step, Usage
 from shared.errors import ContextFull, ModelUnavailable
 from shared.events import ProgressMade
 from shared.log import log
 from shared.text import clip
+from worker.asking import Asking
+from worker.emit import Emitter
 from worker.history import History, user_message
-from worker.limits import LimitReached
-from worker.models.base import Prompt
+from worker.limits import LimitReached, Meter
+from worker.models.base import Prompt, ToolSpec
 from worker.prompt import ask_for_summary, fresh_start
-
-if TYPE_CHECKING:
-    from worker.loop import Loop
+from worker.steps import StepLog
+from worker.tools.context import ToolContext
 
 FULL = 0.8
 """The part of the window at which there is still room for a summary, and for a reply if there is none."""
@@ -51,7 +52,24 @@ class Window:
         self.billed = 0, 0
 
 
-async def compact(loop: Loop, why: str) -> None:
+class RunParts(Protocol):
+    """What compaction needs of a run."""
+
+    task: str
+    asking: Asking
+    window: Window
+    system: str
+    specs: tuple[ToolSpec, ...]
+    context: ToolContext
+    history: History
+    meter: Meter
+    emit: Emitter
+    steps: StepLog
+    checkpoint: Callable[[], None]
+    last_words: str
+
+
+async def compact(loop: RunParts, why: str) -> None:
     """Puts the fresh conversation in the place of the old one.
 
     Without the model's summary, because it failed or because the conversation is too long even for that, our own log
@@ -68,7 +86,7 @@ async def compact(loop: Loop, why: str) -> None:
     loop.checkpoint()
 
 
-async def _summary(loop: Loop) -> str:
+async def _summary(loop: RunParts) -> str:
     messages = [*loop.history.messages, user_message(ask_for_summary())]
     prompt = Prompt(
         loop.system, loop.specs, messages, SUMMARY_TOKENS, allow_tools=False, key=loop.context.delegation_id

@@ -16,7 +16,8 @@ from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
 from shared.connection import REDIS_ERRORS, Pipe, connect, undisturbed
 from shared.delegation import DirectoryWorkspace
-from shared.errors import Misconfigured, WorkspaceLost
+from shared.errors import DeputizeError, Misconfigured, WorkspaceLost
+from shared.log import log
 from shared.queue import Ticket
 from shared.request_checks import foreign_script
 from shared.runs.claim import Claim
@@ -159,6 +160,18 @@ class Services:
             await undisturbed(self.catalog.announce(self.card(), [*_cards(tuple(self.tools)), *self.announced]))
             await to_the_end(_touch, self._sign_of_life)
 
+    async def announce_sources(self) -> None:
+        """Looks once at what the sources of tools offer, and announces that, too.
+
+        Whatever fails is a warning in the log, and no run's matter.
+        """
+        try:
+            self.announced += await survey(self.settings, self.sources, self.sandbox_problem, self.validators)
+            await self.announce()
+        except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
+            log.warning("the further tools of this worker cannot be announced", exc_info=error)
+        log.info("workspaces lie below %s", self.settings.workspaces)
+
     async def leave(self) -> None:
         """Takes this worker out of the catalog, and its sign of life away."""
         with suppress(OSError):
@@ -239,7 +252,7 @@ async def _kept_up(services: Services, janitor: Janitor) -> AsyncGenerator[None]
                 janitor.sweep_forever(),
                 services.announce_forever(),
                 services.progress.send_forever(),
-                survey(services),
+                services.announce_sources(),
             )
         ]
         yield

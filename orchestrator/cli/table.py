@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import words
+from orchestrator.cli.rows import Row, Totals
 from shared.text import visible
-
-if TYPE_CHECKING:
-    from orchestrator.cli.rows import Row, Totals
 
 STATUS_STYLES = {
     "queued": "dim",

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery import Celery, Task, _state
 from celery.exceptions import SoftTimeLimitExceeded
 from greenlet import getcurrent, greenlet
-
-if TYPE_CHECKING:
-    from worker.celery_pool.pool import AsyncPool
 
 CLEANUP_SECONDS = 5.0
 """How long a cancelled job may clean up before it is cancelled again: a library may have swallowed the first one."""
@@ -65,6 +63,18 @@ class AsyncTask(Task):
             raise
 
 
+class Pool(Protocol):
+    """The pool as its jobs know it."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def tell(self, call: Callable[[], Any]) -> None: ...
+
+    def forget(self, job: Job) -> None: ...
+
+    def waiting(self) -> AbstractContextManager[None]: ...
+
+
 class _Tracer(greenlet):
     """Celery's tracer of one job. A class of its own, so that ``await_`` can tell whether it may switch."""
 
@@ -72,7 +82,7 @@ class _Tracer(greenlet):
 class Job:
     """One task message being worked on. Lives on the loop's thread; only ``report`` runs on Celery's."""
 
-    def __init__(self, pool: AsyncPool, number: int, trace: Callable[[], Any], options: dict[str, Any]) -> None:
+    def __init__(self, pool: Pool, number: int, trace: Callable[[], Any], options: dict[str, Any]) -> None:
         self.pool = pool
         self.number = number
         self.limits: tuple[float | None, float | None] = (options.get("soft_timeout"), options.get("timeout"))

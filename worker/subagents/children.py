@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from shared.bus import RECHECK_SECONDS, Inbox
 from shared.connection import REDIS_ERRORS, undisturbed
@@ -22,7 +21,6 @@ from shared.delegation import (
     DirectoryWorkspace,
     EmptyWorkspace,
     Status,
-    ToolAgentResult,
     Usage,
 )
 from shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
@@ -37,28 +35,18 @@ from shared.runs.keys import channel
 from worker.emit import Emitter
 from worker.limits import LimitReached, Meter
 from worker.models.base import Call
+from worker.services import Services
 from worker.subagents.waiting import Waiting
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool
-from worker.tools.context import ToolContext
+from worker.tools.context import Outcome, ToolContext
 from worker.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from worker.services import Services
 
 END_SECONDS = 2.0
 """How long a run that ends waits for the ends of its children, where it has the time."""
 
 T = TypeVar("T")
 Hear = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a child, and the unified diff of what it changed in its workspace."""
-
-    result: ToolAgentResult
-    patch: str
 
 
 class Children:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from shared.catalog import MCP
 from shared.delegation import ApprovalMode
 from shared.runs.claim import Claim
 from worker.models.base import ToolSpec
-from worker.services import Services
-from worker.subagents.children import Children
-from worker.toolkit import pinned_tools as frozen
+from worker.sandbox.base import Sandbox
+from worker.schemas.pool import ValidatorPool
+from worker.toolkit import pinned_tools
 from worker.toolkit.registry import Registry, made_ready
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import Place, Source
 from worker.tools.base import AnyTool
-from worker.tools.context import InitContext, ToolContext
+from worker.tools.context import InitContext, Subagents, ToolContext
 from worker.tools.get_skill import skills_of
 from worker.workspace.workspace import Workspace
 
@@ -37,12 +38,23 @@ class Equipment:
         return {name for name, tool in self.kit.items() if tool.polls}
 
 
+class Offer(Protocol):
+    """What a worker has for every run."""
+
+    tools: Sequence[AnyTool]
+    sources: Sequence[Source]
+    default_kit: Sequence[str]
+    validators: ValidatorPool
+
+    def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> AbstractContextManager[Sandbox]: ...
+
+
 @asynccontextmanager
 async def equipped(
     claim: Claim,
-    services: Services,
+    services: Offer,
     workspace: Workspace,
-    children: Children,
+    children: Subagents,
     *,
     warn: Callable[[str], None],
     hide: Callable[[Sequence[str]], None],
@@ -57,7 +69,7 @@ async def equipped(
         read_only = request.approval_mode is ApprovalMode.READ_ONLY
         sandbox = opened.enter_context(services.sandbox(workspace, read_only=read_only))
         opened.push_async_callback(sandbox.shells.end)
-        told = None if claim.tools is None else frozen.read(claim.tools)
+        told = None if claim.tools is None else pinned_tools.read(claim.tools)
         asked = request.tools if told is None else [each.name for each in told]
         place = Place(claim.id, asked, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only)
         registry = Registry(services.tools)
@@ -65,7 +77,7 @@ async def equipped(
             for tool in await opened.enter_async_context(source.open(place)):
                 registry.register(tool)
         if told is not None:
-            frozen.restore(registry, told)
+            pinned_tools.restore(registry, told)
             place.miss(MCP)  # what was missing at the start is so for good, and was told then
         init = InitContext(claim.id, skills_of(services.tools), depth_left=children.depth_left)
         kit = await made_ready(registry.kit(request.tools, services.default_kit, place.excuses), init, warn)
@@ -73,13 +85,14 @@ async def equipped(
         context = ToolContext(
             claim.id, "", workspace.files, sandbox, *conversation, children, validators=services.validators
         )
-        yield Equipment(kit, _told_of(kit, told or ()), context, {"tools": frozen.written(kit)} if told is None else {})
+        kept = {"tools": pinned_tools.written(kit)} if told is None else {}
+        yield Equipment(kit, _told_of(kit, told or ()), context, kept)
 
 
-def _told_of(kit: Mapping[str, AnyTool], told: Sequence[frozen.Told]) -> tuple[ToolSpec, ...]:
+def _told_of(kit: Mapping[str, AnyTool], told: Sequence[pinned_tools.Told]) -> tuple[ToolSpec, ...]:
     """What the model is told of the kit: of tools that come and go, what it was told before."""
     builtin = _specs(tuple(tool for tool in kit.values() if tool.source == "builtin"))
-    before = frozen.specs(told)
+    before = pinned_tools.specs(told)
     further = [tool for tool in kit.values() if tool.source != "builtin"]
     return builtin + tuple(before.get(tool.name) or _spec(tool) for tool in further) if further else builtin
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shared.errors import ToolError
 from shared.text import clip
@@ -21,12 +20,10 @@ from worker.output import (
     valid,
 )
 from worker.threads import to_the_end
+from worker.tools.base import AnyTool, ToolResult
+from worker.tools.context import ToolContext
 from worker.workspace.files import Files
 from worker.workspace.private import write_private
-
-if TYPE_CHECKING:
-    from worker.tools.base import AnyTool, ToolResult
-    from worker.tools.context import ToolContext
 
 
 async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:

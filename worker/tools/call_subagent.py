@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -13,11 +13,8 @@ from shared.settings import Settings
 from shared.text import clip
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import InitContext, ToolContext
+from worker.tools.context import InitContext, Outcome, ToolContext
 from worker.workspace.private import PRIVATE_DIR
-
-if TYPE_CHECKING:
-    from worker.subagents.children import Outcome
 
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500

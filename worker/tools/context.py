@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from shared.delegation import DelegationRequest, ToolAgentResult
 from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool
 from worker.workspace.files import Files
-
-if TYPE_CHECKING:
-    from worker.subagents.children import Children
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +22,31 @@ class Touches:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a child, and the unified diff of what it changed in its workspace."""
+
+    result: ToolAgentResult
+    patch: str
+
+
+class Subagents(Protocol):
+    """The delegations of one run's own, as its tools know them."""
+
+    @property
+    def depth_left(self) -> int:
+        """How many levels there may be below this run."""
+        ...
+
+    async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
+        """Has the request carried out by another run, and waits for its end.
+
+        ``copy`` gives it a copy of this run's files as they are now. Raises ``ToolError`` for what the model can
+        correct, and ``Fenced``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """All a tool may know of the run it works for."""
 
@@ -33,7 +56,7 @@ class ToolContext:
     sandbox: Sandbox
     session_id: str | None = None
     message_id: str | None = None
-    children: Children | None = None
+    children: Subagents | None = None
     """The way to hand work over to delegations of its own; None where the run may not."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
     validators: ValidatorPool = field(default_factory=ValidatorPool)
