@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -26,6 +25,7 @@ from shared.queue import Ticket
 from shared.request_checks import check_sizes, foreign_script
 from shared.runs.store import Page, RunStore
 from shared.settings import Settings
+from shared.text import did_you_mean
 from shared.wire import LONGEST_COMPARED, MAX_MISTAKES
 
 MAX_BATCH = 1000
@@ -289,9 +289,9 @@ def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None
 
 def _unknown_tool(pattern: str, names: Sequence[str], before: int) -> str:
     """With the closest names for the first mistakes only: looking for them takes time."""
-    near: list[str] = []
+    near = ""
     if before < MAX_SUGGESTIONS and len(pattern) <= LONGEST_COMPARED:
-        near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
+        near = did_you_mean(pattern, names)
     some = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {some}" if not before else "see /v1/tools"
+    hint = near or (f"known: {some}" if not before else "see /v1/tools")
     return f"unknown tool {json.dumps(pattern)}; {hint}"

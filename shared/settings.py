@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from shared.delegation import Limits
 from shared.errors import Misconfigured
 from shared.log import log
 from shared.settings_file import written
-from shared.text import visible
+from shared.text import did_you_mean, visible
 from shared.tool_settings import ToolSettings, located
 from shared.wire import explain
 
@@ -246,9 +245,9 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
     known += [f"{name}_FILE" for name in (*known, *MODEL_VARIABLES)]
     for name, value in environ.items():
         if value and name.upper().startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name.upper()[:100], known, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            log.warning("the variable %s is no setting and has no effect%s", visible(name[:100]), hint)
+            hint = did_you_mean(name.upper()[:100], known, 1)
+            said = f"; {hint}" if hint else ""
+            log.warning("the variable %s is no setting and has no effect%s", visible(name[:100]), said)
 
 
 def _forget_blank() -> None:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
+
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+"""A lone surrogate: from a name or a file in an old encoding, or from JSON; nothing of ours can carry it on."""
+
+
+def valid(text: str) -> str:
+    """The text with halves of characters shown as U+FFFD."""
+    return text if text.isascii() else HALF_CHARACTER.sub("\ufffd", text)
 
 
 def clip(text: str, max_chars: int, length: int | None = None) -> str:
@@ -87,3 +97,14 @@ def _escape(found: re.Match[str]) -> str:
 def _json_escape(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], most: int = 3, *, cutoff: float = 0.5, show: Callable[[str], str] = str
+) -> str:
+    """The question whether one of the names that come closest was meant; "" where none is close.
+
+    Comparing takes time by the square of the length: callers cut what is too long for a misspelt name.
+    """
+    near = difflib.get_close_matches(name, list(known), n=most, cutoff=cutoff)
+    return f"did you mean {' or '.join(map(show, near))}?" if near else ""

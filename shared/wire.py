@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeGuard, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
+
+from shared.text import did_you_mean
 
 MAX_MISTAKES = 20
 MAX_EXAMINED = 2000
@@ -79,8 +80,8 @@ def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
 def _unknown_key(key: str, at: Any) -> str:
     known = [field.alias or name for name, field in at.model_fields.items()] if _is_model(at) else []
     # Comparing takes time by the square of the length, and what is so long is no misspelt key.
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) if len(key) <= LONGEST_COMPARED else []
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+    near = did_you_mean(key, known, 1, show=repr) if len(key) <= LONGEST_COMPARED else ""
+    hint = near or f"known keys: {', '.join(known)}"
     return f"unknown key {_cut(key)!r}; {hint}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from shared.text import safe_cut
+from shared.text import safe_cut, valid
 
 MAX_SAVED_CHARS = 16 * 1024 * 1024
 MAX_ERROR_CHARS = 4000
@@ -20,7 +20,6 @@ MAX_TITLE_CHARS = 120
 HEAD_SHARE = 0.2
 """Of a command's output: what it is about stands at the start, errors stand at the end."""
 
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Estimate = Callable[[str], int]
 """Text in, tokens out."""
@@ -33,11 +32,6 @@ class OutputLimit:
     max_chars: int = 8000
     keep: Literal["head", "head_tail"] = "head"
     max_tokens: int | None = None
-
-
-def valid(text: str) -> str:
-    """The text with halves of characters (from names and files in old encodings) shown as U+FFFD."""
-    return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
 
 
 def one_line(name: str) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from worker.output import valid
+from shared.text import valid
 
 MAX_DEPTH = 64
 """No tool's arguments need so much, and encoders have a depth that they refuse."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from orchestrator.cli.errors import open_standard_streams, reported, tolerate_any_character
+from shared.text import did_you_mean
 
 COMMANDS = {
     "run": ("run:run", "Hand over one task and wait for its result."),
@@ -51,9 +51,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name[:100], COMMANDS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(COMMANDS)}"
-            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+            hint = did_you_mean(name[:100], COMMANDS, 1, cutoff=0.6) or f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"No such command {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

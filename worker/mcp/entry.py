@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -16,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from shared.catalog import MCP
+from shared.text import did_you_mean
 
 _OTHER_NAMES: Mapping[str, str] = {
     "httpUrl": "url",
@@ -73,8 +73,8 @@ def without_effect(given: Mapping[str, Any]) -> Iterator[str]:
             if _seconds(key, given[key]) is None:
                 yield f"its {key} is not a number of seconds above 0 and has no effect"
         elif key not in _FOR_PEOPLE and not key.startswith(("_", "//", "x-")):
-            near = difflib.get_close_matches(key[:100], known, n=1)
-            yield f"its key {key[:100]} is not known and has no effect" + (f"; did you mean {near[0]}?" if near else "")
+            near = did_you_mean(key[:100], known, 1, cutoff=0.6)
+            yield f"its key {key[:100]} is not known and has no effect" + (f"; {near}" if near else "")
 
 
 def unmatched(kind: str, patterns: Iterable[str], tools: Iterable[str], fits: Iterable[str]) -> Iterator[str]:
@@ -82,8 +82,8 @@ def unmatched(kind: str, patterns: Iterable[str], tools: Iterable[str], fits: It
     names, fitting = [*tools], {*fits}
     for pattern in patterns:
         if pattern not in fitting:
-            near = difflib.get_close_matches(pattern[:100], names, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = did_you_mean(pattern[:100], names, 1, show=repr)
+            hint = f"; {near}" if near else ""
             yield f"its {kind} names {pattern[:100]!r}, which is none of its tools{hint}"
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from shared.errors import ErrorType, ToolError
-from shared.text import clip
+from shared.text import clip, valid
 from shared.tokens import estimate
-from worker.output import one_line, valid
+from worker.output import one_line
 from worker.pages.not_found import no_such_file
 from worker.pages.page import PAGE_CHARS, PAGE_TOKENS, Room, page, remarks
 from worker.pages.stretch import read_stretch

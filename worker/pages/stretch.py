@@ -8,8 +8,8 @@ import stat as modes
 from dataclasses import dataclass, field
 
 from shared.errors import ErrorType, ToolError
-from shared.text import clip
-from worker.text.textfile import INVALID, MARKS, binary_kind, not_text, remarks_of
+from shared.text import HALF_CHARACTER, clip
+from worker.text.textfile import MARKS, binary_kind, not_text, remarks_of
 from worker.threads import give_way
 from worker.workspace.file_errors import explain, not_a_file
 from worker.workspace.files import Files
@@ -95,7 +95,7 @@ class _Reader:
         if not text:
             return
         self._crlf += text.count("\r\n") + (self._last == "\r" and text[0] == "\n")
-        self._invalid = self._invalid or (not text.isascii() and INVALID.search(text) is not None)
+        self._invalid = self._invalid or (not text.isascii() and HALF_CHARACTER.search(text) is not None)
         self._last = text[-1]
         breaks = text.count("\n")
         self._breaks += breaks
@@ -117,7 +117,7 @@ class _Reader:
     def _end(self) -> None:
         if self._number >= self._first and not self._is_full:
             length = self._length - self._returned
-            shown = clip(INVALID.sub("\ufffd", self._head[:length]), LINE_CHARS, length)
+            shown = clip(HALF_CHARACTER.sub("\ufffd", self._head[:length]), LINE_CHARS, length)
             self._stretch.lines.append(shown)
             self._room -= len(shown) + 8
         self._number += 1

@@ -10,13 +10,13 @@ from functools import cached_property
 from hashlib import sha256
 
 from shared.errors import ErrorType, ToolError
+from shared.text import HALF_CHARACTER
 
 _SAMPLE = 8192
 _ODD = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
 """Control characters that text does not have."""
 _FEW = 4
 """Characters from which on an encoding may be told by them."""
-INVALID = re.compile("[\ud800-\udfff]")
 MARKS = (
     (codecs.BOM_UTF8, "utf-8", "a UTF-8 byte order mark"),
     (codecs.BOM_UTF32_LE, "utf-32-le", "UTF-32 encoding"),  # begins like that of UTF-16
@@ -63,7 +63,7 @@ class TextFile:
     @cached_property
     def readable(self) -> str:
         """The text with everything that is not valid shown as U+FFFD."""
-        return INVALID.sub("\ufffd", self.text)
+        return HALF_CHARACTER.sub("\ufffd", self.text)
 
     def to_bytes(self, text: str) -> bytes:
         """``text`` in this file's encoding."""
@@ -119,7 +119,7 @@ def _wide_kind(sample: bytes) -> str | None:
 
 def _mostly_text(sample: bytes) -> bool:
     """Old 8-bit encodings are text too; their letters are a minority among ASCII ones."""
-    broken = len(INVALID.findall(sample.decode("utf-8", "surrogateescape")))
+    broken = len(HALF_CHARACTER.findall(sample.decode("utf-8", "surrogateescape")))
     return broken <= max(4, len(sample) * 0.3)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,6 +10,7 @@ from shared.catalog import ToolCard
 from shared.errors import Invalid, Misconfigured
 from shared.log import log
 from shared.settings import Settings
+from shared.text import did_you_mean
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import AnyTool, unknown_tool
 from worker.tools.context import InitContext
@@ -143,6 +143,5 @@ def _fits(tool: AnyTool, pattern: str) -> bool:
 
 def _no_such(pattern: str, offered: Sequence[AnyTool]) -> str:
     names = [name for tool in offered for name in (tool.name, *tool.aliases)]
-    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(tool.name for tool in offered)}"
+    hint = did_you_mean(pattern, names) or f"there are {', '.join(tool.name for tool in offered)}"
     return f"no tool is called {pattern!r}; {hint}"

@@ -5,7 +5,6 @@ A tool does not register itself, ask permission, cut its output or publish event
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from shared.delegation import StepType
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
+from shared.text import did_you_mean
 from shared.wire import explain
 from worker.display import Display
 from worker.output import OutputLimit
@@ -189,6 +189,6 @@ AnyTool = Tool[Any]
 
 
 def unknown_tool(name: str, known: Mapping[str, AnyTool]) -> ToolError:
-    near = difflib.get_close_matches(name[:_MAX_NAME], known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Available tools: {', '.join(known)}."
+    near = did_you_mean(name[:_MAX_NAME], known)
+    hint = near.replace("did", "Did", 1) if near else f"Available tools: {', '.join(known)}."
     return ToolError(ErrorType.UNKNOWN_TOOL, f"there is no tool {name[:_MAX_NAME]!r} in this run. {hint}")

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from shared.errors import ToolError
-from shared.text import clip
+from shared.text import clip, valid
 from worker.output import (
     MAX_DISPLAY_CHARS,
     MAX_ERROR_CHARS,
@@ -17,7 +17,6 @@ from worker.output import (
     few_tokens,
     hint_of,
     shorten,
-    valid,
 )
 from worker.threads import to_the_end
 from worker.tools.base import AnyTool, ToolResult

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from shared.errors import ErrorType, ToolError
+from shared.text import HALF_CHARACTER
 from worker.strict_json import parsed
 
 _HOME = re.compile(r"(?:~[\w.-]*|\$\{?(?:HOME|PWD)\}?|%USERPROFILE%)(?=/|$)")
@@ -32,9 +33,6 @@ def refuse_home(path: str) -> str:
 
 WorkspacePath = Annotated[str, AfterValidator(refuse_home)]
 """A path in the workspace, relative to it or as commands see it."""
-
-
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Params(BaseModel):
@@ -60,7 +58,7 @@ class Params(BaseModel):
             if arguments.setdefault(name, value) != value:
                 raise ValueError(f"{name} and {other} are the same parameter but differ; give only {name}")
         for name, value in arguments.items():
-            if isinstance(value, str) and _HALF_CHARACTER.search(value):
+            if isinstance(value, str) and HALF_CHARACTER.search(value):
                 raise ValueError(f"{name} holds half of a surrogate pair, which is no character; send the whole one")
             if isinstance(value, str) and name in cls.model_fields:
                 arguments[name] = _as_list(value, cls.model_fields[name].annotation)

@@ -6,7 +6,6 @@ ends (``shared/runs/artifacts.py``).
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from contextlib import contextmanager, suppress
 from shared.delegation import Artifact
 from shared.errors import ErrorType, ToolError
 from shared.runs.artifacts import MAX_KEPT_BYTES
-from shared.text import clip
+from shared.text import clip, did_you_mean
 from worker.workspace.files import Files
 from worker.workspace.locks import changing
 from worker.workspace.private import PRIVATE_DIR, write_private
@@ -114,9 +113,8 @@ class Artifacts:
 
     def _unknown(self, name: str) -> ToolError:
         names = self.names()
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
         said = [f"There is no artifact {name!r}."]
-        said += [f"Did you mean {' or '.join(near)}?"] if near else []
+        said += [near.replace("did", "Did", 1)] if (near := did_you_mean(name, names, cutoff=0.6)) else []
         said += [f"There are: {clip(', '.join(names), 1000)}." if names else "Make one with create_artifact."]
         return ToolError(ErrorType.FILE_NOT_FOUND, " ".join(said))
 
