@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -15,7 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.backoff import Backoff
 from shared.errors import Misconfigured
+from shared.libc import send_on_death_of_parent
 from shared.log import log
 
 TAIL_BYTES = 64 * 1024
@@ -51,9 +52,6 @@ EARLY_ENDS = 3
 """A program that ends so often before the stack was ready for the first time will not do better."""
 KILLED_SECONDS = 5.0
 """How long a killed program may take to be gone. The kernel ends it with its parent in any case."""
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None)  # loaded here, because between fork and exec there is no time for it
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Child:
 
     async def _keep(self) -> None:
         keep_last_log(self._log)
-        delay, ends = FIRST_DELAY_SECONDS, 0
+        backoff, ends = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS), 0
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run()
@@ -106,11 +104,10 @@ class Child:
             if not self.settled and ends >= EARLY_ENDS:
                 raise Misconfigured(f"{self.program.name} does not start (exit {code}): {why} (from {self._log})")
             if time.monotonic() - started > HEALTHY_SECONDS:
-                delay = FIRST_DELAY_SECONDS
-            log.warning("%s ended with %s (%s); again in %.2f s", self.program.name, code, why, delay)
+                backoff.reset()
+            log.warning("%s ended with %s (%s); again in %.2f s", self.program.name, code, why, backoff.delay)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
-            delay = min(2 * delay, LONGEST_DELAY_SECONDS)
+                await asyncio.wait_for(self._stopping.wait(), backoff.next())
 
     async def _run(self) -> int:
         with self._log.open("ab") as output:
@@ -176,7 +173,7 @@ def _die_with(parent: int) -> Callable[[], None]:
 
     def set_signal() -> None:
         if sys.platform == "linux":
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            send_on_death_of_parent(signal.SIGKILL)
             if os.getppid() != parent:  # it died before this line
                 os._exit(1)
 

@@ -43,8 +43,8 @@ from orchestrator.readiness import until_ready
 from orchestrator.redis_server import EmbeddedRedis, prepare
 from orchestrator.stack import Wanted, model_digest
 from shared.errors import DeputizeError, Misconfigured
+from shared.libc import keep_memory_private
 from shared.log import log, set_up
-from shared.process_memory import keep_memory_private
 from shared.settings import Settings
 from shared.text import visible
 

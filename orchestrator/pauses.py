@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
+from shared.backoff import Backoff
 from shared.errors import OutOfSpace, Unavailable
 
 FULL_SECONDS = 5.0
@@ -18,19 +18,19 @@ class Pauses:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
+        self._backoff = Backoff(self.FIRST, self.LONGEST)
         self.over()
 
     def over(self) -> None:
         """Something came: the next trouble is a new one."""
-        self._delay = self.FIRST
+        self._backoff.reset()
         self._since: float | None = None
 
     def check(self, error: Unavailable) -> None:
         self._since = self._since or time.monotonic()
         patience = min(self._patience, FULL_SECONDS) if isinstance(error, OutOfSpace) else self._patience
-        if time.monotonic() + self._delay - self._since > patience:
+        if time.monotonic() + self._backoff.delay - self._since > patience:
             raise error from None
 
     async def next(self) -> None:
-        await asyncio.sleep(self._delay)
-        self._delay = min(2 * self._delay, self.LONGEST)
+        await self._backoff.wait()

@@ -16,8 +16,8 @@ from orchestrator.listening import TRUSTED, bound_to, check_binding, listen
 from orchestrator.protocol import BoundedProtocol, most_connections
 from shared.access import reach
 from shared.errors import DeputizeError, Misconfigured
+from shared.libc import keep_memory_private
 from shared.log import log, set_up
-from shared.process_memory import keep_memory_private
 from shared.settings import Settings
 from shared.text import visible
 

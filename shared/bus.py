@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
 from shared.background import RepeatedCause, essential
+from shared.backoff import Backoff
 from shared.connection import REDIS_ERRORS
 from shared.events import Envelope, RunFinished
 from shared.runs.keys import BUS, EVENTS, channel
@@ -69,7 +70,7 @@ class Bus:
                     await asyncio.shield(self._pubsub.unsubscribe(name))
 
     async def _keep_listening(self) -> None:
-        delay = 0.05
+        backoff = Backoff()
         trouble = RepeatedCause("this process does not hear Redis: no live events, no requests to cancel")
         while True:
             pubsub = self._redis.pubsub()
@@ -86,7 +87,7 @@ class Bus:
                     self._deliver(message)
                     awaited.discard(message["channel"])
                     if not awaited:
-                        delay = 0.05
+                        backoff.reset()
                         trouble.works()
             except REDIS_ERRORS as error:
                 trouble.failed(error)
@@ -94,8 +95,7 @@ class Bus:
                 self._pubsub = None
                 with suppress(*REDIS_ERRORS, RuntimeError):  # uvloop says RuntimeError of a transport that is closed
                     await asyncio.shield(pubsub.aclose())
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 1.0)
+            await backoff.wait()
 
     def _deliver(self, message: dict[str, Any]) -> None:
         name = message["channel"]

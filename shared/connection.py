@@ -26,6 +26,7 @@ from redis.exceptions import (
 )
 
 from shared.background import RepeatedCause, essential
+from shared.backoff import Backoff
 
 T = TypeVar("T")
 
@@ -166,7 +167,7 @@ class Pipe:
         return job.done
 
     async def _pump(self) -> None:
-        delay, next_time = 0.05, 0.0
+        backoff, next_time = Backoff(), 0.0
         loop = asyncio.get_running_loop()
         while True:
             while not self._jobs:
@@ -181,14 +182,14 @@ class Pipe:
             batch = [self._jobs[i] for i in range(min(len(self._jobs), self.BATCH))]
             try:
                 answers = await self._send(batch)
-                self.away, delay = False, 0.05
+                self.away = False
+                backoff.reset()
                 self._trouble.works()
             except REDIS_ERRORS as error:
                 self._trouble.failed(error)
                 self.away, self._loaded = True, False
                 self._drop_transient()
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 1.0)
+                await backoff.wait()
                 continue
             for job, answer in zip(batch, answers, strict=True):
                 self._jobs.popleft()

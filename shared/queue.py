@@ -19,8 +19,8 @@ from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
 from shared.errors import DeputizeError, Misconfigured, Unavailable
+from shared.libc import keep_memory_private
 from shared.log import log
-from shared.process_memory import keep_memory_private
 from shared.runs.keys import KEY_PREFIX
 from shared.settings import Settings
 

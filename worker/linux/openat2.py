@@ -8,6 +8,7 @@ import os
 from functools import cache
 
 from shared.errors import Misconfigured
+from shared.libc import LIBC
 
 _OPENAT2 = 437  # the same on every architecture
 _NO_MAGICLINKS = 0x02
@@ -16,8 +17,7 @@ _BENEATH = 0x08
 _RETRIES = 128
 _LONGEST = 4000
 """Bytes of a path that the kernel takes at once, with some to spare."""
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+LIBC.syscall.restype = ctypes.c_long
 
 
 class _How(ctypes.Structure):
@@ -50,7 +50,7 @@ def beneath(folder: int, path: str, flags: int, *, links: bool = True) -> int:
 def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
     how = _How(flags | os.O_CLOEXEC, 0o600 if flags & os.O_CREAT else 0, resolve)
     for _ in range(_RETRIES):
-        fd = _libc.syscall(
+        fd = LIBC.syscall(
             ctypes.c_long(_OPENAT2),
             ctypes.c_int(folder),
             ctypes.c_char_p(name),

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shared.errors import Misconfigured
+from shared.libc import LIBC
 
 _NEW_MOUNTS = 0x00020000
 _BIND, _RECURSIVE, _SLAVE = 0x1000, 0x4000, 0x80000
 _NOSUID, _NODEV = 0x2, 0x4
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Stage:
@@ -51,7 +51,7 @@ class Stage:
     def _build(self) -> None:
         opened: dict[str, int] = {}
         try:
-            _check(_libc.unshare(_NEW_MOUNTS))
+            _check(LIBC.unshare(_NEW_MOUNTS))
             _mount(None, "/", None, _RECURSIVE | _SLAVE)
             for name, source in self._sources.items():
                 opened[name] = os.open(source, os.O_PATH | os.O_CLOEXEC)
@@ -71,7 +71,7 @@ class Stage:
 
 def _mount(source: str | None, place: str, kind: str | None, flags: int, data: str | None = None) -> None:
     encoded = [None if text is None else os.fsencode(text) for text in (source, place, kind, data)]
-    _check(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]))
+    _check(LIBC.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]))
 
 
 def _check(answer: int) -> None:

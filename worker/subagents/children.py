@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from shared.backoff import Backoff
 from shared.bus import RECHECK_SECONDS, Inbox
 from shared.connection import REDIS_ERRORS, undisturbed
 from shared.delegation import (
@@ -249,10 +250,9 @@ def _tell(ctx: ToolContext, id: str, message: str) -> None:
 
 async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
     """The store's answer, however long Redis is away. A cancellation waits until a question under way is answered."""
-    delay = 0.05
+    backoff = Backoff()
     while True:
         try:
             return await undisturbed(ask())
         except REDIS_ERRORS:
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 1.0)
+            await backoff.wait()

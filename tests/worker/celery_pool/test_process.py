@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[3]
 MEMORY = """
 import ctypes
-from shared.process_memory import keep_memory_private
+from shared.libc import keep_memory_private
 keep_memory_private()
 print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
 """
