@@ -11,22 +11,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from shared.errors import Misconfigured
-from worker.linux.stdin import Stdin
+from worker.linux.program import Program, Sink, piped
 from worker.mcp import supervisor
 
-_CHUNK = 256 * 1024
-_LAST_CHUNKS = 64
 _GRACE = 1.0
 _PATIENCE = 5.0
 
-Sink = Callable[[bytes], None]
 
-
-class FreeProgram:
+class FreeProgram(Program):
     """Start it only from the loop's thread: the kernel has the program killed when that thread ends.
 
     Where the program cannot be started, it says so on stderr and ends. Raises ``Misconfigured`` where not even that
@@ -34,40 +30,10 @@ class FreeProgram:
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, on_stdout: Sink, on_stderr: Sink) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[int] = self._loop.create_future()
-        self.reaped: list[str] = []
         self._name = argv[0]
-        self._process = _supervised(supervisor.described(argv, env, cwd))
-        pipes = [pipe for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if pipe]
-        fd, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
-        for pipe in pipes:
-            pipe.close()
-        self._sinks = dict(zip(outputs, (on_stdout, on_stderr), strict=True))
-        for each in (fd, *self._sinks):
-            os.set_blocking(each, False)
-        self._stdin = Stdin(fd, open_end=True)
-        self._go_on()
+        super().__init__(_supervised(supervisor.described(argv, env, cwd)), on_stdout, on_stderr, open_end=True)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._finish)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def write(self, data: bytes) -> None:
-        """Queues bytes for the program's standard input."""
-        self._stdin.write(data)
-
-    def close_stdin(self) -> None:
-        """The program reads the end of its input after what is queued."""
-        self._stdin.end()
-
-    def pause(self, seconds: float) -> None:
-        """Reads nothing for so long."""
-        for fd in self._sinks:
-            self._loop.remove_reader(fd)
-        self._loop.call_later(seconds, self._go_on)
 
     async def end(self) -> None:
         """Ends the program with all that it has started: asked first, then killed. Returns when all of it is gone."""
@@ -89,34 +55,12 @@ class FreeProgram:
         with suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(self._pidfd, number)
 
-    def _go_on(self) -> None:
-        if not self.ended.done():
-            for fd in self._sinks:
-                self._loop.add_reader(fd, self._read, fd)
-
-    def _read(self, fd: int) -> bool:
-        try:
-            data = os.read(fd, _CHUNK)
-        except BlockingIOError:
-            return False
-        if data:
-            self._sinks[fd](data)
-        else:
-            self._loop.remove_reader(fd)
-        return bool(data)
-
     def _finish(self) -> None:
         """The program is gone; what it left in the pipes is read, whoever else may still hold them."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._process.wait()
-        self._stdin.drop()
-        for fd in self._sinks:
-            for _ in range(_LAST_CHUNKS):
-                if not self._read(fd):
-                    break
-            self._loop.remove_reader(fd)
-            os.close(fd)
+        self._close_pipes()
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
 
@@ -127,17 +71,7 @@ def _supervised(description: bytes) -> subprocess.Popen[bytes]:
     try:
         os.write(fd, description)
         os.lseek(fd, 0, os.SEEK_SET)
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__, str(fd)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env={},
-            cwd="/",
-            pass_fds=[fd],
-            start_new_session=True,
-        )
+        return piped([sys.executable, "-I", "-S", supervisor.__file__, str(fd)], [fd], start_new_session=True)
     except OSError as error:
         raise Misconfigured(f"it cannot be started: {error.strerror}") from None
     finally:

@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from shared.errors import ErrorType, ToolError
-from worker.linux.stdin import Stdin
+from worker.linux.program import Program, Sink, piped
 from worker.linux.tree import asked_to_end, children, command_line, opened, tell
 
 READY = b"ready\n"
@@ -33,14 +33,11 @@ NO_INPUT = " </dev/null"
 """For commands that are given no input: some programs read a pipe instead of looking at files."""
 MERGED = " 2>&1"
 """For commands whose two streams are one, in the order in which they are written."""
-_CHUNK = 256 * 1024
 _PATIENCE = 5.0
 MAX_REAPED = 20
 GUARD_SHELL = "/.guard/sh"
 """Where the sandbox has the guard's own copy of the shell."""
 OURS = f"{GUARD_SHELL} -c echo ready"
-
-Sink = Callable[[bytes], None]
 
 
 def guard(*, quiet: bool, merged: bool = False) -> str:
@@ -57,11 +54,11 @@ def left_behind(stderr: bytes, word: str) -> tuple[bytes, list[str]]:
     return said, [name for pid, _, name in listed if pid not in ("1", "2") and name != "sh"]
 
 
-class Process:
+class Process(Program):
     """A running sandbox. ``ended`` is its exit code; when it is there, no process of the sandbox is alive.
 
-    The command line must run ``GUARD``. Start it only from the loop's thread: the kernel kills the sandbox when that
-    thread ends.
+    The command line must run ``GUARD``. Its standard input is left open where ``stdin`` is None. Start it only from
+    the loop's thread: the kernel kills the sandbox when that thread ends.
     """
 
     def __init__(
@@ -73,54 +70,17 @@ class Process:
         on_stderr: Sink,
         word: str = "go",
     ) -> None:
-        self._loop = asyncio.get_running_loop()
         self.failure: str | None = None
         """Why the walls could not be put up and nothing was run; set before ``ended`` is."""
-        self.ended: asyncio.Future[int] = self._loop.create_future()
-        self.reaped: list[str] = []
-        """Command lines of what still ran when ``kill`` was called."""
         self._said = b""
         self._started = False
         self._init: int | None = None
         self._init_pid = 0
-        self._process = _begun(argv, fds)
-        assert self._process.stdin
-        assert self._process.stdout
-        assert self._process.stderr
-        fd = os.dup(self._process.stdin.fileno())
-        self._process.stdin.close()
-        os.set_blocking(fd, False)
-        self._stdin = Stdin(fd, f"{word}\n".encode() + (stdin or b""), open_end=stdin is None, held=True)
-        self._sinks = {self._process.stdout.fileno(): on_stdout, self._process.stderr.fileno(): self._setup_output}
         self._on_stderr = on_stderr
-        for fd in self._sinks:
-            os.set_blocking(fd, False)
-            self._loop.add_reader(fd, self._read, fd)
+        queued = f"{word}\n".encode() + (stdin or b"")
+        super().__init__(_begun(argv, fds), on_stdout, self._setup_output, queued, open_end=stdin is None, held=True)
         self._outer = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._outer, self._outer_ended)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def write(self, data: bytes) -> None:
-        """Queues bytes for the command's standard input. Only with ``stdin`` None, which leaves it open."""
-        self._stdin.write(data)
-
-    def close_stdin(self) -> None:
-        """The command reads the end of its input after what is queued."""
-        self._stdin.end()
-
-    def pause(self, seconds: float) -> None:
-        """Reads nothing for so long: a command that says more than a pipe holds waits, and costs us nothing."""
-        for fd in self._sinks:
-            self._loop.remove_reader(fd)
-        self._loop.call_later(seconds, self._go_on)
-
-    def _go_on(self) -> None:
-        if not self.ended.done():
-            for fd in self._sinks:
-                self._loop.add_reader(fd, self._read, fd)
 
     async def terminate(self, grace: float) -> None:
         """Asks all that the command has started to end (SIGTERM); kills what is there after ``grace`` seconds.
@@ -170,16 +130,6 @@ class Process:
         """For a sandbox that ``kill`` did not end: with bubblewrap, its child that may wait for it."""
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _read(self, fd: int) -> None:
-        try:
-            data = os.read(fd, _CHUNK)
-        except BlockingIOError:
-            return
-        if data:
-            self._sinks[fd](data)
-        else:
-            self._loop.remove_reader(fd)
 
     def _setup_output(self, data: bytes) -> None:
         """What comes on stderr before the command runs: our guard's word, or why there are no walls."""
@@ -231,35 +181,13 @@ class Process:
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
             os.close(self._init)
             self._init = None
-        self._stdin.drop()
-        for fd in tuple(self._sinks):
-            self._drain(fd)
-        assert self._process.stdout
-        assert self._process.stderr
-        self._process.stdout.close()
-        self._process.stderr.close()
+        self._close_pipes()
         if not self._started:
             self.failure = self._said.decode("utf-8", "replace").strip() or "it ended without a word"
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
 
-    def _drain(self, fd: int) -> None:
-        self._loop.remove_reader(fd)
-        with suppress(BlockingIOError):
-            while data := os.read(fd, _CHUNK):
-                self._sinks[fd](data)
-
 
 def _begun(argv: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        env={},
-        cwd="/",
-        pass_fds=fds,
-        process_group=0,  # the terminal's Ctrl-C is the worker's to handle
-        umask=0o022,
-    )
+    # The terminal's Ctrl-C is the worker's to handle.
+    return piped(argv, fds, process_group=0, umask=0o022)

@@ -1,0 +1,114 @@
+"""A child process and its three pipes, served from the event loop: fed, read, held up, and read to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+
+from worker.linux.stdin import Stdin
+
+_CHUNK = 256 * 1024
+_LAST_CHUNKS = 64
+"""More than pipes hold: what is read of them after the end, whoever else may still write to them."""
+
+Sink = Callable[[bytes], None]
+
+
+class Program:
+    """Owns the pipes of ``process``, which must have all three. ``ended`` is its exit code, set by subclasses."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        on_stdout: Sink,
+        on_stderr: Sink,
+        queued: bytes = b"",
+        *,
+        open_end: bool,
+        held: bool = False,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.reaped: list[str] = []
+        """What still ran when it was killed."""
+        self._process = process
+        pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
+        stdin, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
+        for pipe in pipes:
+            pipe.close()
+        self._sinks = dict(zip(outputs, (on_stdout, on_stderr), strict=True))
+        for fd in (stdin, *outputs):
+            os.set_blocking(fd, False)
+        self._stdin = Stdin(stdin, queued, open_end=open_end, held=held)
+        self._go_on()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def write(self, data: bytes) -> None:
+        """Queues bytes for its standard input, which must have been left open."""
+        self._stdin.write(data)
+
+    def close_stdin(self) -> None:
+        """It reads the end of its input after what is queued."""
+        self._stdin.end()
+
+    def pause(self, seconds: float) -> None:
+        """Reads nothing for so long: what says more than a pipe holds waits, and costs us nothing."""
+        for fd in self._sinks:
+            self._loop.remove_reader(fd)
+        self._loop.call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.ended.done():
+            for fd in self._sinks:
+                self._loop.add_reader(fd, self._read, fd)
+
+    def _read(self, fd: int) -> bool:
+        """Whether there was anything to read."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self._sinks[fd](data)
+        else:
+            self._loop.remove_reader(fd)
+        return bool(data)
+
+    def _close_pipes(self) -> None:
+        """After its end: what it left in the pipes is read."""
+        self._stdin.drop()
+        for fd in tuple(self._sinks):
+            for _ in range(_LAST_CHUNKS):
+                if not self._read(fd):
+                    break
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+
+def piped(
+    argv: Sequence[str],
+    fds: Sequence[int],
+    *,
+    process_group: int | None = None,
+    start_new_session: bool = False,
+    umask: int = -1,
+) -> subprocess.Popen[bytes]:
+    """Starts a program with three pipes and an empty environment; the rest is as for ``Popen``."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env={},
+        cwd="/",
+        pass_fds=fds,
+        process_group=process_group,
+        start_new_session=start_new_session,
+        umask=umask,
+    )
