@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from tests.waiting import until_sync
-from worker.linux.tree import command_line
+from worker.linux.tree import children, command_line
 
 PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parents[1]
@@ -47,12 +47,12 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
-    children, files = descendants(), _files()
+    before, files = descendants(), _files()
     yield
     try:
-        until_sync(lambda: not (descendants() - children - kept))
+        until_sync(lambda: not (descendants() - before - kept))
     except AssertionError:
-        left = {pid: command_line(pid) for pid in descendants() - children - kept}
+        left = {pid: command_line(pid) for pid in descendants() - before - kept}
         pytest.fail(f"processes left behind: {left}", pytrace=False)
     assert _files() - kept <= files, f"files left behind: {_files() - files}"
 
@@ -73,20 +73,18 @@ def adopt_orphans() -> None:
 
 def descendants() -> set[int]:
     """Process ids of everything that this process or a child of it has started and that is not yet gone."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except OSError:
-            continue
-        state, parent = text.rpartition(")")[2].split()[:2]
-        if state != "Z":
-            parents[int(stat.parent.name)] = int(parent)
     found, edge = set[int](), {os.getpid()}
     while edge:
-        edge = {pid for pid, parent in parents.items() if parent in edge} - found
+        edge = {child for pid in edge for child in children(pid)} - found
         found |= edge
-    return found
+    return {pid for pid in found if not _is_gone(pid)}
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _files() -> set[str]:
