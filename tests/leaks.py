@@ -32,8 +32,10 @@ kept: set[int | str] = set()
 """Processes and files that a fixture of the whole session holds for later tests."""
 
 
-def pytest_configure() -> None:
-    """Gives the session a temporary directory of its own, so that what is left in it is ours."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives this process a temporary directory of its own, so that what is left in it is ours."""
+    config.option.basetemp = None  # below the new one, in a process of several, too
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t")
     adopt_orphans()
     # A test session in the background is born deaf to Ctrl-C, and so would be the commands it starts.
