@@ -12,6 +12,7 @@ from contextlib import suppress
 from shared.errors import ErrorType, ToolError
 from worker.linux.program import Program, Sink, piped
 from worker.linux.tree import asked_to_end, children, command_line, opened, tell
+from worker.sandbox.priority import FIRST, LATER, LATER_SECONDS, lower
 
 READY = b"ready\n"
 GUARD = (
@@ -141,10 +142,16 @@ class Process(Program):
         self._init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
+            lower(self._init_pid, (), FIRST)  # the guard, too, and what it starts
+            self._loop.call_later(LATER_SECONDS, self._go_after_others)
         self._started = True
         self._stdin.begin()
         if after:
             self._on_stderr(after)
+
+    def _go_after_others(self) -> None:
+        if not self.ended.done():  # in a thread: there may be many processes
+            self._loop.run_in_executor(None, lower, self._init_pid, (pid for pid, _ in self._living()), LATER)
 
     def _outer_ended(self) -> None:
         """Bubblewrap reports its first command's end while daemons may still live: their pid 1 is ended too."""

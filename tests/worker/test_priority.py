@@ -1,0 +1,41 @@
+"""What sandboxes get of a busy machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.worker.forked import need_root
+from tests.worker.sandboxes import bash, said, sandbox_over
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.priority import FIRST, LATER
+
+pytestmark = pytest.mark.requirement("P-03")
+UNTIL_LATER = f"until [ $(nice) = {LATER} ]; do sleep 0.02; done"
+SESSION = Path("/proc/self/autogroup")
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Bubblewrap]:
+    with sandbox_over(tmp_path / "ws") as sandbox:
+        yield sandbox
+
+
+async def test_a_command_begins_after_the_worker_and_goes_after_the_others_when_it_takes_long(
+    sandbox: Bubblewrap,
+) -> None:
+    assert await said(sandbox, f"nice; {UNTIL_LATER}; nice") == f"{FIRST}\n{LATER}"
+
+
+async def test_what_left_the_commands_process_group_goes_after_the_others_too(sandbox: Bubblewrap) -> None:
+    done = await sandbox.run(bash(f"setsid sh -c '{UNTIL_LATER}; nice' & timeout 15 sh -c '{UNTIL_LATER}; nice'; wait"))
+    assert (done.exit_code, done.stdout.split()) == (0, [b"15", b"15"])
+
+
+@pytest.mark.skipif(not SESSION.exists(), reason="this kernel has no autogroups")
+async def test_the_session_of_a_command_goes_after_the_workers(sandbox: Bubblewrap) -> None:
+    need_root()
+    assert (await said(sandbox, "cat /proc/self/autogroup")).endswith(f"nice {FIRST}")
+    assert (await said(sandbox, f"{UNTIL_LATER}; cat /proc/self/autogroup")).endswith(f"nice {LATER}")
