@@ -18,8 +18,8 @@ PLACES = 2
 """Long pieces of work that go on at a time."""
 ALLOWANCE = 0.05
 """Seconds of computing that a run may do without a place."""
-REFILLED = 0.05
-"""Seconds of it that it gets back each second."""
+REFILLED = 0.01
+"""Seconds of it that it gets back each second. Little, as all runs together get it: thirty a third of the time."""
 SLICE = 0.01
 MAX_WAIT = 2.0
 """Seconds after which work under way goes on for a slice without a place: it may hold what others wait for."""

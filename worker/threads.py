@@ -6,6 +6,7 @@ Each run has its share of threads, of the interpreter (``worker/shares.py``), an
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from asyncio import Semaphore
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -34,6 +35,8 @@ THREADS = 256
 """For files and diffs. Most of them only wait: few compute at a time."""
 LONG = 32
 """Threads of them, at most, in which runs work that have used up what they may compute without waiting."""
+NICENESS = 5
+"""So much nicer are these threads than the event loop's, which has little to do and many to do it for."""
 A_RUN = 2
 """Threads that one run works in at a time: it may queue behind itself, and nobody else behind it."""
 _RUNS = 2000
@@ -96,7 +99,12 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary
 def share_threads(loop: asyncio.AbstractEventLoop) -> None:
     """Gives the loop the threads that its runs share."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="files"))
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="files", initializer=_go_after_the_loop))
+
+
+def _go_after_the_loop() -> None:
+    with suppress(OSError):
+        os.nice(NICENESS)  # on Linux, of this thread alone
 
 
 async def to_the_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -11,13 +12,20 @@ import pytest
 
 from shared.log import delegation
 from tests.waiting import until
-from worker.threads import A_RUN, MAX_BYTES, memory_held, take_memory, to_the_end
+from worker.threads import A_RUN, MAX_BYTES, NICENESS, memory_held, share_threads, take_memory, to_the_end
 
 
 async def test_the_result_and_the_exception_come_back() -> None:
     assert await to_the_end(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await to_the_end(divmod, 1, 0)
+
+
+async def test_the_event_loop_goes_before_the_threads_that_work_for_it() -> None:
+    share_threads(asyncio.get_running_loop())
+    of_loop = os.getpriority(os.PRIO_PROCESS, 0)
+    assert await to_the_end(os.getpriority, os.PRIO_PROCESS, 0) == of_loop + NICENESS
+    assert os.getpriority(os.PRIO_PROCESS, 0) == of_loop
 
 
 @pytest.mark.parametrize("failing", [False, True])
