@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from functools import cache
+import time
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tests.fleet import open_fleet
 from tests.redis_server import RedisProcess
 
 pytestmark = pytest.mark.system
-PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN = 24, 1, 2, 21
 ROOT = Path(__file__).parents[2]
 LIBRARIES = {"PYTHONPATH": str(ROOT)}
 BIN = Path(sys.executable).parent
@@ -132,10 +134,20 @@ def test_a_workspace_volume_that_cannot_be_written_is_one_clear_line(
     assert "Traceback" not in said
 
 
-def _without_capabilities() -> None:
+def _without_capabilities(*dropped: int) -> None:
     """Modes stop this process, whoever it is."""
-    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+    for capability in dropped or (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be kept from namespaces so simply")
+def test_a_worker_whose_sandbox_does_not_work_ends_and_says_so(guarded_redis: str, tmp_path: Path) -> None:
+    given = environment("worker", tmp_path, {"redis_url": guarded_redis, "anthropic_api_key": "key"})
+    process = worker(given, tmp_path / "log", cwd="/", preexec_fn=partial(_without_capabilities, CAP_SYS_ADMIN))
+    assert process.wait(60) == 3
+    said = (tmp_path / "log").read_text()
+    assert "DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: " in said
+    assert "Traceback" not in said
 
 
 def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path) -> None:
@@ -182,6 +194,66 @@ def test_the_dockerfiles_fetch_nothing_but_a_base_image_that_can_be_set() -> Non
         assert {base.split()[1] for base in bases} - stages == {"${PYTHON}"}
         assert lines.index("ARG PYTHON=python:3.13-slim") < lines.index(bases[0])
         assert any("compileall" in line for line in lines)
+        first = "\n".join(lines[: lines.index(bases[1])])
+        assert all(f"--mount=type=secret,id={each}," in first for each in ("pip_conf", "ca"))
+        assert "\nARG PIP_INDEX_URL\n" in first
+        # whoever runs the image must be able to enter the folder where it starts
+        assert "install --directory --mode=0755 /var/lib/deputize" in "\n".join(lines)
+        assert "WORKDIR /var/lib/deputize" in lines
+
+
+def _shell(command: str, folder: Path, **places: str) -> subprocess.CompletedProcess[str]:
+    """A shell's command of the compose file, with the container's ``places`` in this folder."""
+    for place in places.values():
+        command = command.replace(place, str(folder))
+    given = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(["sh", "-c", command.replace("$$", "$")], env=given, capture_output=True, text=True)
+
+
+def test_flower_asks_for_the_password_of_its_secret(tmp_path: Path) -> None:
+    found = service("flower")
+    assert "flower_auth" in [secret["source"] for secret in found["secrets"]]
+    (tmp_path / "flower_auth").write_text("deputize:pw\n")
+    (tmp_path / "celery").write_text('#!/bin/sh\necho "$FLOWER_BASIC_AUTH $@"\n')
+    (tmp_path / "celery").chmod(0o755)
+    assert found["entrypoint"][:2] == ["sh", "-c"]
+    done = _shell(found["entrypoint"][2], tmp_path, secrets="/run/secrets")
+    assert done.stdout == "deputize:pw --app shared.queue:app flower\n", done.stderr
+    assert "--read-only=true" in found["command"]
+
+
+def test_a_worker_is_well_as_long_as_its_loop_gives_a_sign_of_life(tmp_path: Path) -> None:
+    kind, command = service("worker")["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    assert _shell(command, tmp_path, home="/tmp/deputize").returncode != 0
+    (tmp_path / "alive-worker-1@host").touch()
+    assert _shell(command, tmp_path, home="/tmp/deputize").returncode == 0
+    os.utime(tmp_path / "alive-worker-1@host", (time.time() - 300,) * 2)
+    assert _shell(command, tmp_path, home="/tmp/deputize").returncode != 0
+
+
+def test_files_of_the_host_can_be_handed_over() -> None:
+    for name in ("orchestrator", "worker"):
+        assert service(name)["environment"]["DEPUTIZE_WORKSPACE_SOURCES"] == "/srv/projects"
+    volumes = service("worker", DEPUTIZE_PROJECTS="/my/projects")["volumes"]
+    (projects,) = [volume for volume in volumes if volume["target"] == "/srv/projects"]
+    assert (projects["source"], projects["read_only"]) == ("/my/projects", True)
+
+
+def test_a_second_stack_can_stand_beside_the_first() -> None:
+    for name, variable in (("orchestrator", "DEPUTIZE_PORT"), ("flower", "DEPUTIZE_FLOWER_PORT")):
+        (port,) = service(name, **{variable: "12345"})["ports"]
+        assert port["published"] == "12345"
+    (port,) = service("orchestrator")["ports"]
+    assert service("orchestrator")["environment"]["DEPUTIZE_URL"] == f"http://127.0.0.1:{port['target']}"
+
+
+def test_the_containers_have_room_for_what_they_do() -> None:
+    found = service("redis")
+    (data,) = [int(part.removesuffix("mb")) << 20 for part in found["command"] if re.fullmatch(r"\d+mb", part)]
+    assert int(found["mem_limit"]) >= 2 * data  # while its log is rewritten
+    assert service("worker")["pids_limit"] >= 20 * 256  # so many commands may each have as many processes as they may
+    assert any("host.docker.internal" in host for host in service("worker")["extra_hosts"])
 
 
 def test_settings_take_the_sandbox_as_required() -> None:
