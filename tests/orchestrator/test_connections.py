@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from orchestrator.protocol import SAFE_HEADERS, BoundedProtocol
+from orchestrator.protocol import BoundedProtocol
 from shared.delegation import DelegationRequest, Status
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
@@ -20,6 +20,10 @@ POST = "POST /v1/delegations HTTP/1.1\r\nHost: localhost\r\nContent-Type: applic
 
 class Hurried(BoundedProtocol):
     HEAD_SECONDS = 0.3
+
+
+class Few(BoundedProtocol):
+    HEAD_SECONDS = 60
     MOST = 20
 
 
@@ -119,7 +123,10 @@ async def test_every_answer_tells_a_browser_to_run_and_frame_nothing_of_it(url: 
     texts += [request("DELETE"), request(Host="a@localhost"), request("PO ST"), "nonsense\r\n\r\n"]
     for text in texts:
         _, headers, _ = await answer(url, text)
-        assert {name.lower(): value.lower() for name, value in SAFE_HEADERS.items()}.items() <= headers.items(), text
+        assert headers["x-content-type-options"] == "nosniff", text
+        assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'", text
+        assert headers["cross-origin-resource-policy"] == "same-origin", text
+        assert headers["referrer-policy"] == "no-referrer", text
 
 
 @pytest.mark.parametrize(
@@ -155,8 +162,9 @@ async def test_half_a_head_does_not_hold_its_connection(service: FakeService) ->
 
 async def test_half_a_body_does_not_hold_its_connection(service: FakeService) -> None:
     async with served(service, settings(body_seconds=0.3)) as url:
-        status, _, content = await answer(url, POST + 'Content-Length: 100\r\n\r\n{"task"')
-        assert (status, json.loads(content)["type"]) == (408, "urn:deputize:too-slow")
+        for begun in ("", '{"task"'):
+            status, _, content = await answer(url, f"{POST}Content-Length: 100\r\n\r\n{begun}")
+            assert (status, json.loads(content)["type"]) == (408, "urn:deputize:too-slow")
         async with connected(url) as (reader, writer), asyncio.timeout(20):
             writer.write(f"{POST}Content-Length: 100000\r\n\r\n".encode())
             reading = asyncio.create_task(reader.read(-1))
@@ -190,11 +198,15 @@ async def test_a_head_without_an_end_is_cut(url: str) -> None:
 
 
 async def test_connections_that_ask_for_nothing_give_way(service: FakeService) -> None:
-    async with served(service, protocol=Hurried) as url, asyncio.timeout(20):
+    async with served(service, protocol=Few) as url, asyncio.timeout(20):
         silent = [await asyncio.open_connection(*url.removeprefix("http://").split(":")) for _ in range(100)]
         assert (await answer(url, request()))[0] == 200
+        gone = [asyncio.create_task(reader.read()) for reader, _ in silent]
+        await asyncio.gather(*gone[: 100 - Few.MOST], return_exceptions=True)  # the oldest first
+        assert not gone[-1].done()
         for _, writer in silent:
             writer.close()
+        await asyncio.gather(*gone, return_exceptions=True)
 
 
 async def test_streams_and_long_polls_have_a_number(service: FakeService) -> None:

@@ -12,12 +12,10 @@ import pytest
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[3]
-MEMORY = """
-import ctypes
-from shared.libc import keep_memory_private
-keep_memory_private()
-print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
-"""
+PRIVATE = {
+    "worker": "from shared.libc import keep_memory_private; keep_memory_private()",
+    "flower": "import shared.queue; shared.queue.app",
+}
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -60,5 +58,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 @pytest.mark.requirement("P-17")
 @pytest.mark.skipif(sys.platform != "linux", reason="a promise of Linux")
-def test_a_workers_memory_is_closed_to_other_processes() -> None:
-    assert run("-c", MEMORY).stdout.strip() == "0"
+@pytest.mark.parametrize("begin", PRIVATE.values(), ids=PRIVATE)
+def test_a_workers_memory_is_closed_to_other_processes(begin: str) -> None:
+    asked = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
+    assert run("-c", f"{begin}\n{asked}", DEPUTIZE_REDIS_URL="redis://127.0.0.1:1").stdout.strip() == "0"
