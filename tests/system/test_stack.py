@@ -11,8 +11,10 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -175,6 +177,16 @@ def test_what_the_stack_says_and_keeps_is_private(shared: User) -> None:
     modes = {name: (home / name).stat().st_mode & 0o777 for name in ("stack.json", "redis", "redis/r.sock", "logs")}
     assert modes == {"stack.json": 0o600, "redis": 0o700, "redis/r.sock": 0o700, "logs": 0o700}
     assert json.loads((home / "stack.json").read_text())["url"].startswith("http://127.0.0.1:")
+    ours = [path for path in home.rglob("*") if path.is_file() and home / "workspaces" not in path.parents]
+    assert [path for path in ours if path.stat().st_mode & 0o077] == []
+
+
+def test_the_services_own_connections_are_bounded(shared: User) -> None:
+    address = urlsplit(shared.stack["url"])
+    caller = socket.create_connection((address.hostname, address.port or 0), timeout=10)
+    with caller, suppress(ConnectionError):  # it does not read on
+        caller.sendall(b"GET /livez HTTP/1.1\r\nX-More: " + b"x" * 4_000_000)
+        assert caller.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
 def test_of_many_who_start_a_stack_at_once_one_does(use: Callable[..., User]) -> None:
