@@ -9,10 +9,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import redis
 
 from orchestrator.cli.demo import parts
 from shared.delegation import TerminationReason, ToolAgentResult
 from tests.orchestrator.command_line import deputize, started
+from tests.redis_server import RedisProcess
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -58,11 +60,18 @@ async def _only_its_user_is_let_in(home: Path, **here: str) -> None:
     assert [path.name for path in home.iterdir() if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
-async def test_without_a_token_up_says_whom_that_trusts(tmp_path: Path) -> None:
-    here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
+async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
+    redis_process: RedisProcess, tmp_path: Path
+) -> None:
+    with redis.Redis.from_url(redis_process.url) as client:
+        client.config_set("requirepass", "nobody-reads-this")
+    url = redis_process.url.replace("unix://", "unix://:nobody-reads-this@", 1)
+    here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_REDIS_URL": url}
     async with started("up", "--port", "0", "--no-token", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
         assert b"every user and every program of this machine" in stack.out
+        assert b"\nRedis    unix:" in stack.out
+        assert b"nobody-reads-this" not in stack.out
         assert (await deputize("list", **here)).code == 0
         done = await deputize("token", **here)
         assert (done.code, "--no-token" in done.err) == (3, True)
