@@ -85,6 +85,7 @@ async def test_calls_of_the_turn_without_tools_are_neither_made_nor_left_open(re
         assert json.loads(entries[-1])["content"] == [text("So far.")]
         said = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
         assert [len(reply.tool_calls) for reply in said] == [1, 0]
+        assert 0 < sum(reply.usage.cost_usd or 0 for reply in said) == pytest.approx(result.usage.cost_usd)
 
 
 @pytest.mark.requirement("P-07", "P-08")
@@ -104,6 +105,16 @@ async def test_a_reply_that_was_cut_and_made_again_is_paid_for_twice(redis_url: 
         assert (result.usage.input_tokens, result.usage.output_tokens) == (2000, 51)
 
 
+@pytest.mark.requirement("P-07")
+async def test_the_words_of_a_reply_that_was_billed_are_not_reserved_for_again(redis_url: str, tmp_path: Path) -> None:
+    billed = {"input_tokens": 1000, "output_tokens": 4000}
+    long = Turn([text("word " * 4000), asked("glob", pattern="*")], usage=billed)
+    async with talking(redis_url, tmp_path / "home", long, Turn([text("done")])) as (bench, fake):
+        result = await bench.run(limits={"max_tokens": 20_000})
+    assert result.termination_reason == "completed"
+    assert 9_000 < fake.journal[1].body["max_tokens"] <= 20_000 - 5000 - 5000
+
+
 @pytest.mark.requirement("P-09", "P-21")
 async def test_what_was_sent_is_sent_again_as_it_was_in_every_turn(redis_url: str, tmp_path: Path) -> None:
     work = [
@@ -116,6 +127,7 @@ async def test_what_was_sent_is_sent_again_as_it_was_in_every_turn(redis_url: st
         kept = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
         bodies = [each.body for each in fake.journal]
     assert result.termination_reason == "completed"
+    assert {body["max_tokens"] for body in bodies} == {16_000}
     for before, after in pairwise(bodies):
         assert after["messages"][: len(before["messages"])] == before["messages"]
         assert (after["system"], after["tools"]) == (before["system"], before["tools"])

@@ -184,8 +184,6 @@ async def test_a_money_budget_ends_the_run_before_it_is_exceeded(bench: Bench, t
     result = await bench.run(model=model, limits={"max_cost_usd": 0.03})
     assert result.termination_reason == "budget"
     assert 0 < (result.usage.cost_usd or 0) <= 0.03
-    replies = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
-    assert sum(reply.usage.cost_usd or 0 for reply in replies) == pytest.approx(result.usage.cost_usd)
 
 
 async def test_a_money_limit_for_a_model_without_a_price_is_refused(bench: Bench, tmp_path: Path) -> None:

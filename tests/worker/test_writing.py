@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +40,7 @@ class Withheld:
 
 
 Held = tuple[Withheld, Emitter, list[str]]
-CLAIM = Claim("a", "1:token", 1, 1, DelegationRequest(task="t"), Limits(), [b"{}"], {}, {})
+CLAIM = Claim("a", "2:token", 2, 1, DelegationRequest(task="t"), Limits(), [b"{}"], {}, {})
 
 
 @pytest.fixture
@@ -68,11 +69,11 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
             history=[entry],
             ledger=[("call", "state")],
             fields={"field": "value"},
-        ).call("a", "1:token")
+        ).call("a", "2:token")
         for (seq, event), before, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
     ]
     assert pipe.written == expected
-    assert [seq for seq, _ in events] == [2, 3]
+    assert [(seq, json.loads(event)["attempt"]) for seq, event in events] == [(2, 2), (3, 2)]
 
 
 async def test_who_waits_until_all_is_kept_may_be_stopped_without_harm_to_the_others(withheld: Held) -> None:
