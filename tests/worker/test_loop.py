@@ -85,7 +85,6 @@ async def test_calls_of_the_turn_without_tools_are_neither_made_nor_left_open(re
         assert json.loads(entries[-1])["content"] == [text("So far.")]
         said = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
         assert [len(reply.tool_calls) for reply in said] == [1, 0]
-        assert 0 < sum(reply.usage.cost_usd or 0 for reply in said) == pytest.approx(result.usage.cost_usd)
 
 
 @pytest.mark.requirement("P-07", "P-08")

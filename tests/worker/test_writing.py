@@ -57,7 +57,7 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
     for entry in (b'"one"', b'"two"'):
         emitter.keep(entry)
         emitter.mark("call", "state")
-        emitter.set({"field": "value"})
+        emitter.set({entry.decode(): "value"})
         emitter.emit(TurnStarted(turn=1))
         emitter.leave()
         emitter.left = False
@@ -68,7 +68,7 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
             before=before,
             history=[entry],
             ledger=[("call", "state")],
-            fields={"field": "value"},
+            fields={entry: "value"},
         ).call("a", "2:token")
         for (seq, event), before, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
     ]
@@ -124,6 +124,7 @@ async def test_an_answer_that_is_an_error_or_never_comes_is_no_loss_of_the_lease
         emitter.emit(Heartbeat(turn=turn, tool_calls=0, elapsed_ms=5))
     pipe.answers[0].cancel()
     pipe.answers[1].set_exception(ConnectionError("gone"))
+    await asyncio.wait(pipe.answers)
     with pytest.raises(ConnectionError):
         await emitter.settled()
     assert (fenced, complaints) == ([], [])
