@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shared.delegation import DelegationRequest
 from shared.events import ProgressMade
+from shared.keys import history_key, ledger_key, record_key
+from tests.fake_model import Turn, text
+from tests.fake_model import call as asked
 from tests.running import Bench, call, say, script
+from tests.waiting import until
 from tests.worker.test_compaction import FIRST, long_script
+from tests.worker.test_loop import talking
+from worker.task import carry_out
 
 WRITE = call("write_file", path="a.txt", content="x")
 
@@ -43,6 +53,27 @@ async def test_a_reply_that_reached_the_end_of_the_window_is_followed_by_a_fresh
     result = await bench.run(model=name)
     assert (result.termination_reason, result.turn_count, result.summary) == ("completed", 2, "done")
     assert "the reply reached the end of the model's window: " in (await compactions(bench, result.delegation_id))[0]
+
+
+@pytest.mark.requirement("P-06", "P-16")
+async def test_answers_are_kept_with_the_count_of_their_calls_and_the_end_of_the_ledger(
+    redis_url: str, tmp_path: Path
+) -> None:
+    turns = Turn([asked("write_file", path="a.txt", content="x")]), Turn([text("never")], delay=1000)
+    async with talking(redis_url, tmp_path / "home", *turns) as (bench, _):
+        id = await bench.accept(DelegationRequest(task="do it"))
+        running = asyncio.create_task(carry_out(bench.services, id))
+        redis = bench.store.redis
+        await until(partial(answered, redis, id))
+        async with redis.pipeline() as both:
+            counts, ledger = await both.hget(record_key(id), "checkpoint").hlen(ledger_key(id)).execute()
+        assert (json.loads(counts)["toolCalls"], ledger) == (1, 0)
+        await bench.store.cancel(id)
+        await running
+
+
+async def answered(redis: Any, id: str) -> bool:
+    return await redis.llen(history_key(id)) == 3
 
 
 @pytest.mark.requirement("P-05", "P-21")

@@ -35,15 +35,33 @@ class Questions:
         return self.answers[-1]
 
 
+class Substitute:
+    """Stands for the standby process: a test says what it renewed."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+        self.renewed: dict[tuple[str, str], float] = {}
+
+    def hold(self, id: str, fence: str) -> None:
+        self.held[id] = fence
+
+    def drop(self, id: str) -> None:
+        del self.held[id]
+
+    def renewals(self) -> dict[tuple[str, str], float]:
+        return self.renewed
+
+
 class Desk:
     def __init__(self, bus: Any = None) -> None:
         self.pipe = Questions()
+        self.standby = Substitute()
         self.bus = bus
 
     @asynccontextmanager
     async def leases(self, seconds: float = LONG, *, asking: bool = True) -> AsyncIterator[Leases]:
         """Leases that are renewed all the time; with ``asking`` false only the time they last is watched."""
-        leases = Leases(self.pipe, self.bus, seconds)  # pyright: ignore[reportArgumentType]
+        leases = Leases(self.pipe, self.bus, seconds, self.standby)  # pyright: ignore[reportArgumentType]
         self.pipe.away = not asking
         work = [asyncio.create_task(leases.renew_forever())]
         if self.bus:
@@ -129,7 +147,21 @@ async def test_a_run_whose_lease_was_not_renewed_for_its_whole_length_is_stopped
         begun = time.monotonic()
         async with leases.held(claim("a")) as stop:
             assert await asyncio.wait_for(stop.wait(), LONG) is Stop.FENCED
-    assert time.monotonic() - begun >= 0.6
+    assert 0.6 <= time.monotonic() - begun < 6
+
+
+@pytest.mark.requirement("P-14")
+async def test_what_is_held_is_handed_to_the_standby_and_what_it_renewed_counts_for_that_attempt(desk: Desk) -> None:
+    async with desk.leases(0.3, asking=False) as leases:
+        async with leases.held(claim("a")) as kept, leases.held(claim("b")) as lost:
+            assert desk.standby.held == {"a": "1:token", "b": "1:token"}
+            far = time.monotonic() + LONG
+            desk.standby.renewed = {("a", "1:token"): far, ("b", "another"): far, ("elsewhere", "1:token"): far}
+            assert await asyncio.wait_for(lost.wait(), LONG) is Stop.FENCED
+            desk.standby.renewed = {("a", "1:token"): 0.0}  # an older one takes nothing back
+            await passed(0.3)
+            assert kept.reason is None
+        assert desk.standby.held == {}
 
 
 async def test_a_request_to_cancel_reaches_its_run_and_one_for_another_worker_does_no_harm() -> None:
