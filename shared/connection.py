@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Self, TypeVar
 
 from hiredis import pack_command
+from pydantic_core import to_json
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -86,19 +87,20 @@ async def undisturbed(work: Awaitable[T]) -> T:
 
 
 class Script:
-    """A Lua script of this package, known to the server by its SHA-1."""
+    """A Lua script of this package, known to the server by its SHA-1. It takes its arguments by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.source = files("shared").joinpath("runs", "lua", f"{name}.lua").read_text("utf-8")
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    async def run(self, redis: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def run(self, redis: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         """Runs the script; loads it first where the server does not know it (after a restart)."""
+        args = [*keys, to_json(arguments)]
         try:
-            return await redis.evalsha(self.sha, len(keys), *keys, *args)
+            return await redis.evalsha(self.sha, len(keys), *args)
         except NoScriptError:
-            return await redis.eval(self.source, len(keys), *keys, *args)
+            return await redis.eval(self.source, len(keys), *args)
 
 
 @dataclass(slots=True)
@@ -146,10 +148,16 @@ class Pipe:
         for job in self._jobs:
             job.done.cancel()
 
-    def script(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[Any]:
-        """Asks for a script's run; the answer comes in the future. Whoever waits for it says ``hurry``."""
+    def script(
+        self, script: Script, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any] = ()
+    ) -> asyncio.Future[Any]:
+        """Asks for a script's run; the answer comes in the future. Callers that wait for it call ``hurry``.
+
+        ``values`` follow the named arguments as they are: what is large is not encoded twice.
+        """
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
-        return self._ask(("EVALSHA", script.sha, len(keys), *keys, *args), transient=False)
+        command = ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
+        return self._ask(command, transient=False)
 
     def hurry(self) -> None:
         """Sends what was asked for without waiting for more."""

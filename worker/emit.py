@@ -148,7 +148,7 @@ class Emitter:
         self._last.add_done_callback(self._written)
 
     def _written(self, done: asyncio.Future[Any]) -> None:
-        if not done.cancelled() and done.exception() is None and done.result() == 0 and not self._fenced:
+        if not done.cancelled() and done.exception() is None and done.result() == "fenced" and not self._fenced:
             self._fenced = True
             self._on_fenced()
 

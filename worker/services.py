@@ -79,9 +79,10 @@ class Services:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe)
 
-    def release(self, claim: Claim) -> asyncio.Future[int]:
+    def release(self, claim: Claim) -> asyncio.Future[str]:
         """Hands a run back: queued again, and due at once."""
-        return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], [claim.id, claim.fence, 0])
+        arguments = {"id": claim.id, "fence": claim.fence, "claim_ms": 0}
+        return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], arguments)
 
     async def model(self, name: str | None) -> Model:
         """The model of that name; opened once a process, in a thread, because importing an SDK takes seconds.

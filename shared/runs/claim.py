@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,24 +47,24 @@ class Claim:
         return len(self.history) > 2
 
     @classmethod
-    def of(cls, id: str, said: Sequence[Any], kept: KeptRun) -> Claim:
-        """What the claim script answered after its verdict, and what earlier attempts kept."""
-        fence, attempt, seq, request, limits, checkpoint, depth, lost, ended, cancel = said
+    def of(cls, id: str, fields: Mapping[str, Any], kept: KeptRun) -> Claim:
+        """``fields`` are those of the claim script's answer, ``kept`` is what earlier attempts wrote."""
         history, ledger, tools, stalled = kept
+        attempt = int(fields["attempt"])
         return cls(
             id=id,
-            fence=fence,
-            attempt=int(attempt),
-            seq=int(seq),
-            request=DelegationRequest.model_validate_json(request),
-            limits=Limits.model_validate_json(limits),
+            fence=fields["fence"],
+            attempt=attempt,
+            seq=int(fields["seq"]),
+            request=DelegationRequest.model_validate_json(fields["request"]),
+            limits=Limits.model_validate_json(fields["limits"]),
             history=[entry.encode() for entry in history],
             ledger=ledger,
-            checkpoint=json.loads(checkpoint or "{}"),
-            depth=int(depth or 0),
-            lost=int(lost or 0),
-            handed_over=ended == "handed_over",
-            cancelled=bool(cancel),
+            checkpoint=json.loads(fields.get("checkpoint") or "{}"),
+            depth=int(fields.get("depth") or 0),
+            lost=int(fields.get("lost") or 0),
+            handed_over=fields.get("ended") == "handed_over",
+            cancelled=bool(fields.get("cancel")),
             tools=tools,
-            stalled=stalled is not None and int(stalled) == int(attempt) - 1,
+            stalled=stalled is not None and int(stalled) == attempt - 1,
         )

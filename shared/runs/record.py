@@ -11,7 +11,6 @@ from shared.delegation import Delegation, DelegationRequest, Limits, Progress, S
 from shared.errors import NotFound
 from shared.event_size import capped
 from shared.events import Envelope, RunQueued
-from shared.runs.keys import EVENTS
 from shared.wire import now
 
 LISTED_CHARACTERS = 2000
@@ -22,8 +21,8 @@ def not_found(id: str) -> NotFound:
     return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
 
 
-def acceptance(id: str, request: DelegationRequest, limits: Limits) -> list[Any]:
-    """The arguments of one delegation for the accept script."""
+def acceptance(id: str, request: DelegationRequest, limits: Limits) -> dict[str, Any]:
+    """One delegation as the accept script takes it."""
     body = request.to_json()
     event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
     fields = {
@@ -33,9 +32,12 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits) -> list[Any]
         "title": request.title,
         "priority": request.priority,
     }
-    flat = [part for pair in fields.items() for part in pair]
-    first = capped(event.to_json())
-    return [id, sha256(body.encode()).hexdigest(), first, EVENTS, len(fields), *flat]
+    return {
+        "id": id,
+        "hash": sha256(body.encode()).hexdigest(),
+        "event": capped(event.to_json()),
+        "fields": fields,
+    }
 
 
 def resource(id: str, fields: Mapping[str, str]) -> Delegation:

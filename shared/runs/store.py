@@ -6,6 +6,7 @@ can write nothing. All scripts bear being sent twice. Keys of one delegation sha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,8 +48,13 @@ ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED = (
     Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled")
 )
 
-REUSED = {-1: "used before with another body", -2: "used before, for a delegation whose record is gone"}
+REUSED = {
+    "key_reused": "used before with another body",
+    "record_gone": "used before, for a delegation whose record is gone",
+}
 """What the accept script says of an idempotency key that cannot be used again."""
+RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
+"""A record's key around its id, for scripts that find ids themselves."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE)
 """The scripts of a worker's pipe."""
 
@@ -93,19 +99,24 @@ class RunStore:
         Raises ``KeyReused`` where an idempotency key already stands for another body, or for what was removed, and
         ``Fenced`` where ``fence`` is given and not that of the parent's present attempt.
         """
-        keys, args = [INDEX, LEASES], [int(claim_seconds * 1000), IDEMPOTENCY_SECONDS, fence]
-        for id, request, limits in new:
+        keys = [INDEX, LEASES]
+        for id, request, _ in new:
             key = idempotency_key(request.idempotency_key) if request.idempotency_key else ""
             keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
-            args += acceptance(id, request, limits)
-        answers = await ACCEPT.run(self.redis, keys, args)
-        if answers and answers[0] in REUSED:
-            detail = REUSED[answers[0]]
+        arguments = {
+            "claim_ms": int(claim_seconds * 1000),
+            "idempotency_seconds": IDEMPOTENCY_SECONDS,
+            "channel": EVENTS,
+            "fence": fence,
+            "delegations": [acceptance(*each) for each in new],
+        }
+        verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)
+        if verdict == "fenced":
+            raise Fenced
+        if detail := REUSED.get(verdict):
             raise KeyReused(
                 f"this idempotency key was {detail}; send a new key", [{"pointer": "/idempotencyKey", "detail": detail}]
             )
-        if answers and answers[0] == -3:
-            raise Fenced
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def claim(
@@ -116,20 +127,28 @@ class RunStore:
         ``owner`` names the worker's process, so that its leases can end with it. Through ``pipe`` many claims share
         a round trip and need no connection each.
         """
-        args = [id, token, worker, int(lease_seconds * 1000), now().isoformat(), owner]
+        arguments = {
+            "id": id,
+            "uuid": token,
+            "worker": worker,
+            "owner": owner,
+            "lease_ms": int(lease_seconds * 1000),
+            "now": now().isoformat(),
+        }
         keys = [record_key(id), LEASES]
-        asked = pipe.script(CLAIM, keys, args) if pipe else CLAIM.run(self.redis, keys, args)
+        asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:
             pipe.hurry()
-        verdict, *rest = await asked
+        verdict, *pairs = await asked
         if verdict != "claimed":
             return None
+        fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
         kept: KeptRun = [], {}, None, None
-        if int(rest[1]) > 1:
+        if int(fields["attempt"]) > 1:
             history = await self.redis.lrange(history_key(id), 0, -1)
             ledger = await self.redis.hgetall(ledger_key(id))
             kept = history, ledger, *await self.redis.hmget(record_key(id), ["tools", "stalled"])
-        return Claim.of(id, rest, kept)
+        return Claim.of(id, fields, kept)
 
     async def get(self, id: str) -> Delegation:
         """Raises ``NotFound`` for an id that never was, or whose retention is over."""
@@ -242,21 +261,27 @@ class RunStore:
                 delegation_id=id, seq=seq + 1, at=now(), attempt=int(there[1]), event=RunFinished(result=result)
             )
             keys = [LEASES, *keys_of(id)]
-            args = [id, EVENTS, CANCEL, seq, event.to_json(), result.to_json(), now().isoformat(), self.retention]
-            answer = await CANCELLING.run(self.redis, keys, args)
+            arguments = {
+                "id": id,
+                "channel": EVENTS,
+                "cancel_channel": CANCEL,
+                "seq": seq,
+                "event": event.to_json(),
+                "result": result.to_json(),
+                "now": now().isoformat(),
+                "retention_seconds": self.retention,
+            }
+            answer = await CANCELLING.run(self.redis, keys, arguments)
             if answer == "gone":
                 raise not_found(id)
             if answer != "again":
                 return answer
 
     async def lapse(self, owner: str) -> int:
-        """Ends the leases of a worker process that is gone; gives their number."""
-        head, tail = record_key("\0").split("\0")
-        return await LAPSE.run(self.redis, [LEASES], [owner, head, tail])
+        """Ends the leases of a worker process that is gone. Returns how many there were."""
+        return await LAPSE.run(self.redis, [LEASES], {"owner": owner, **RECORD_PARTS})
 
     async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
         """Fences off what lapsed and names what waits for a ticket; see ``reap.lua``."""
-        head, tail = record_key("\0").split("\0")
-        flat = await REAP.run(self.redis, [LEASES], [int(claim_seconds * 1000), at_most, head, tail])
-        rows = [flat[i : i + 6] for i in range(0, len(flat), 6)]
-        return [Reaped(r[0], r[1], int(r[2]), r[3] or "", int(r[4] or 5), int(r[5])) for r in rows]
+        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS}
+        return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]

@@ -25,10 +25,20 @@ class Writing:
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
 
-    def call(self, id: str, fence: str) -> tuple[list[str], list[Any]]:
-        """Keys and arguments for the record script."""
-        parts = (self.events, self.history, self.ledger, self.fields, self.artifacts)
-        head = [id, fence, EVENTS, self.retention, self.before, *map(len, parts)]
+    def call(self, id: str, fence: str) -> tuple[list[str], dict[str, Any], list[Any]]:
+        """Keys, named arguments and values for the record script."""
+        arguments = {
+            "id": id,
+            "fence": fence,
+            "channel": EVENTS,
+            "retention_seconds": self.retention,
+            "before": self.before,
+            "events": len(self.events),
+            "history": len(self.history),
+            "ledger": len(self.ledger),
+            "fields": len(self.fields),
+            "artifacts": len(self.artifacts),
+        }
         pairs = chain(self.ledger, self.fields.items(), self.artifacts.items())
-        rest = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
-        return [LEASES, *keys_of(id)], [*head, *rest]
+        values = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
+        return [LEASES, *keys_of(id)], arguments, values

@@ -87,8 +87,11 @@ async def note(events: AsyncIterator[Envelope], seen: list[int | None]) -> None:
         seen.append(envelope.seq)
 
 
-async def write(pipe: Pipe, claim: Claim, writing: Writing) -> int:
-    return await pipe.script(RECORD, *writing.call(claim.id, claim.fence))
+async def write(pipe: Pipe, claim: Claim, writing: Writing) -> bool:
+    """Returns whether it was written, and not fenced off."""
+    answer = await pipe.script(RECORD, *writing.call(claim.id, claim.fence))
+    assert answer in ("written", "fenced")
+    return answer == "written"
 
 
 async def test_an_accepted_delegation_is_queued_with_its_first_event(store: RunStore) -> None:
@@ -131,6 +134,17 @@ async def test_a_claim_whose_answer_was_lost_can_be_made_again(store: RunStore) 
     assert first is not None
     assert again is not None
     assert (first.fence, first.attempt) == (again.fence, again.attempt) == ("1:token", 1)
+
+
+async def test_the_record_names_who_took_it_last_and_when_it_was_started_first(store: RunStore) -> None:
+    claim = await claimed(store)
+    started = (await store.get(claim.id)).started_at
+    await store.redis.zadd(LEASES, {claim.id: 1})
+    await store.reap(30)
+    assert await store.claim(claim.id, "token", "worker-2", LEASE)
+    found = await store.get(claim.id)
+    assert (found.worker, found.started_at) == ("worker-2", started)
+    assert started is not None
 
 
 async def test_nobody_claims_what_is_gone_or_held_whether_it_works_or_waits(store: RunStore) -> None:
@@ -209,8 +223,9 @@ async def test_renewing_tells_held_lost_cancelled_and_finished_apart(store: RunS
     await write(pipe, finished, ending(finished, 2))
     claims = [held, lost, cancelled, finished]
     keys = ["deputize:leases", *(record_key(claim.id) for claim in claims)]
-    args = [10_000, *(part for claim in claims for part in (claim.id, claim.fence))]
-    assert await pipe.script(RENEW, keys, args) == [0, 1, 2, 0]
+    runs = [{"id": claim.id, "fence": claim.fence} for claim in claims]
+    answers = await pipe.script(RENEW, keys, {"lease_ms": 10_000, "runs": runs})
+    assert answers == ["renewed", "fenced", "cancel", "renewed"]
     assert await store.redis.zscore(LEASES, finished.id) is None
 
 
@@ -265,7 +280,12 @@ async def test_a_lapsed_lease_counts_as_a_lost_worker_and_a_hand_over_does_not(s
             await store.reap(30)
         else:
             assert (
-                await pipe.script(RELEASE, [record_key(claim.id), "deputize:leases"], [claim.id, claim.fence, 0]) == 1
+                await pipe.script(
+                    RELEASE,
+                    [record_key(claim.id), "deputize:leases"],
+                    {"id": claim.id, "fence": claim.fence, "claim_ms": 0},
+                )
+                == "released"
             )
         again = await store.claim(claim.id, f"after {len(found)}", "worker-1", LEASE)
         assert again is not None
@@ -276,7 +296,9 @@ async def test_a_lapsed_lease_counts_as_a_lost_worker_and_a_hand_over_does_not(s
 
 async def test_cancelling_between_two_attempts_leaves_the_end_to_the_next_one(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
-    await pipe.script(RELEASE, [record_key(claim.id), "deputize:leases"], [claim.id, claim.fence, 30_000])
+    await pipe.script(
+        RELEASE, [record_key(claim.id), "deputize:leases"], {"id": claim.id, "fence": claim.fence, "claim_ms": 30_000}
+    )
     assert await store.reap(30) == []
     assert [await store.cancel(claim.id) for _ in range(2)] == ["asked", "asked"]
     assert [one.kind for one in await store.reap(30)] == ["unclaimed"]

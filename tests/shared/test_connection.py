@@ -24,8 +24,8 @@ async def pipe(redis_url: str) -> AsyncIterator[Pipe]:
         yield pipe
 
 
-def ask(pipe: Pipe) -> asyncio.Future[list[int]]:
-    return pipe.script(RENEW, [LEASES], [1000])
+def ask(pipe: Pipe) -> asyncio.Future[list[str]]:
+    return pipe.script(RENEW, [LEASES], {"lease_ms": 1000, "runs": []})
 
 
 async def reads(redis: Any) -> int:
@@ -35,7 +35,7 @@ async def reads(redis: Any) -> int:
 async def test_what_is_asked_for_soon_after_a_round_trip_goes_out_together(pipe: Pipe, redis_url: str) -> None:
     async with connect(redis_url) as redis:
         before = await reads(redis)
-        asked: list[asyncio.Future[list[int]]] = []
+        asked: list[asyncio.Future[list[str]]] = []
         for _ in range(TIMES):
             asked.append(ask(pipe))
             await redis.ping()

@@ -111,11 +111,11 @@ async def test_a_mistake_in_a_command_is_an_answer_and_not_tried_again(redis_pro
     async with connect(redis_process.url) as client, connect(redis_process.url, timeout=None) as writing:
         await client.set(LEASES, "no sorted set")
         async with Pipe(writing, [RENEW]) as pipe:
-            asked = pipe.script(RENEW, [LEASES, "deputize:test"], [1000, "id", ""])
-            assert await asked == [1]
+            keys, runs = [LEASES, "deputize:test"], [{"id": "id", "fence": ""}]
+            assert await pipe.script(RENEW, keys, {"lease_ms": 1000, "runs": runs}) == ["fenced"]
             await client.hset("deputize:test", "fence", "1:x")
             with pytest.raises(Exception, match="WRONGTYPE"):
-                await pipe.script(RENEW, [LEASES, "deputize:test"], [1000, "id", "1:x"])
+                await pipe.script(RENEW, keys, {"lease_ms": 1000, "runs": [{"id": "id", "fence": "1:x"}]})
 
 
 async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: Any) -> None:

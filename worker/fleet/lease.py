@@ -69,7 +69,7 @@ class Leases:
         self._seconds = lease_seconds
         self._held: dict[str, tuple[str, StopSignal]] = {}
         self._renewed: dict[str, float] = {}
-        self._asked: asyncio.Future[list[int]] | None = None
+        self._asked: asyncio.Future[list[str]] | None = None
 
     @property
     def count(self) -> int:
@@ -111,17 +111,17 @@ class Leases:
             if id in self._held and self._held[id][0] == fence:
                 self._renewed[id] = max(self._renewed[id], sent)
 
-    def _renew(self) -> asyncio.Future[list[int]]:
+    def _renew(self) -> asyncio.Future[list[str]]:
         held = list(self._held.items())
         sent = time.monotonic()
         keys = [LEASES, *(record_key(id) for id, _ in held)]
-        args = [int(self._seconds * 1000), *(part for id, (fence, _) in held for part in (id, fence))]
-        asked = self._pipe.script(RENEW, keys, args)
+        runs = [{"id": id, "fence": fence} for id, (fence, _) in held]
+        asked = self._pipe.script(RENEW, keys, {"lease_ms": int(self._seconds * 1000), "runs": runs})
         asked.add_done_callback(partial(self._answered, held, sent))
         return asked
 
     def _answered(
-        self, held: Sequence[tuple[str, tuple[str, StopSignal]]], sent: float, asked: asyncio.Future[list[int]]
+        self, held: Sequence[tuple[str, tuple[str, StopSignal]]], sent: float, asked: asyncio.Future[list[str]]
     ) -> None:
         if asked.cancelled():
             return
@@ -132,12 +132,12 @@ class Leases:
             if self._held.get(id) != lease:
                 continue  # the run ended meanwhile
             signal = lease[1]
-            if answer == 1:
+            if answer == "fenced":
                 log.warning("lease of %s is another's now", id)
                 signal.set(Stop.FENCED)
                 continue
             self._renewed[id] = sent
-            if answer == 2:
+            if answer == "cancel":
                 signal.set(Stop.CANCELLED)
 
     async def hear_cancels(self) -> None:

@@ -80,10 +80,11 @@ class Standby:
     def _renew(self) -> None:
         sent, held = time.monotonic(), list(self._held.items())
         keys = [self._told["leases"], *(key for _, (key, _) in held)]
-        args = [int(self._told["lease"] * 1000), *(part for id, (_, fence) in held for part in (id, fence))]
-        answers = self._client().eval(self._told["renew"], len(keys), *keys, *args)
+        runs = [{"id": id, "fence": fence} for id, (_, fence) in held]
+        arguments = {"lease_ms": int(self._told["lease"] * 1000), "runs": runs}
+        answers = self._client().eval(self._told["renew"], len(keys), *keys, json.dumps(arguments))
         self._renewed = sent
-        lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == 1]
+        lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == b"fenced"]
         with suppress(BlockingIOError):
             os.write(sys.stdout.fileno(), json.dumps([sent, self._lines, lost]).encode() + b"\n")
 
@@ -105,7 +106,8 @@ class Standby:
 
     def _let_go(self) -> None:
         for id, (key, fence) in list(self._held.items()):
-            self._client().eval(self._told["stalled"], 2, key, self._told["leases"], id, fence)
+            arguments = json.dumps({"id": id, "fence": fence})
+            self._client().eval(self._told["stalled"], 2, key, self._told["leases"], arguments)
             del self._held[id]
 
     def _client(self) -> Any:

@@ -1,10 +1,12 @@
 -- A worker process is gone: the leases of its runs end now instead of later.
--- KEYS: leases · ARGV: owner, record key's head, record key's tail · Returns how many.
-local count = 0
-for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  local held = redis.call('HMGET', ARGV[2] .. id .. ARGV[3], 'owner', 'status')
-  if held[1] == ARGV[1] and (held[2] == 'running' or held[2] == 'waiting') then
-    redis.call('ZADD', KEYS[1], 0, id)
+-- KEYS: leases · Arguments: owner, record_head and record_tail (a record's key around its id) · Returns how many.
+local arguments = cjson.decode(ARGV[1])
+local leases, count = KEYS[1], 0
+for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
+  local record = arguments.record_head .. id .. arguments.record_tail
+  local owner, status = unpack(redis.call('HMGET', record, 'owner', 'status'))
+  if owner == arguments.owner and (status == 'running' or status == 'waiting') then
+    redis.call('ZADD', leases, 0, id)
     count = count + 1
   end
 end

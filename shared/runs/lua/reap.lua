@@ -1,25 +1,30 @@
 -- Finds delegations whose deadline has passed: a running one whose worker fell silent is fenced off, counted as one that
--- lost its worker, and queued again;
--- a queued one that nobody claimed is named too, so that another ticket is sent.
--- KEYS: leases · ARGV: claim grace ms, at most, record key's head, record key's tail
--- Returns id, kind ('lapsed' or 'unclaimed'), attempt, title, priority, seq for each.
+-- lost its worker, and queued again; a queued one that nobody claimed is named too, so that another ticket is sent.
+-- KEYS: leases
+-- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id)
+-- Returns for each a JSON object: id, kind ('lapsed' or 'unclaimed'), attempt, title, priority, seq.
+local arguments = cjson.decode(ARGV[1])
+local leases = KEYS[1]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local found = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
-  local key = ARGV[3] .. id .. ARGV[4]
-  local held = redis.call('HMGET', key, 'status', 'attempt', 'title', 'priority', 'seq')
-  if held[1] == 'running' or held[1] == 'waiting' or held[1] == 'queued' then
-    local kind = held[1] == 'queued' and 'unclaimed' or 'lapsed'
-    redis.call('HSET', key, 'status', 'queued', 'fence', '', 'worker', '')
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, arguments.at_most)) do
+  local record = arguments.record_head .. id .. arguments.record_tail
+  local status, attempt, title, priority, seq =
+    unpack(redis.call('HMGET', record, 'status', 'attempt', 'title', 'priority', 'seq'))
+  if status == 'running' or status == 'waiting' or status == 'queued' then
+    local kind = status == 'queued' and 'unclaimed' or 'lapsed'
+    redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '')
     if kind == 'lapsed' then
-      redis.call('HINCRBY', key, 'lost', 1)
-      redis.call('HSET', key, 'ended', 'lost')
+      redis.call('HINCRBY', record, 'lost', 1)
+      redis.call('HSET', record, 'ended', 'lost')
     end
-    redis.call('ZADD', KEYS[1], now + tonumber(ARGV[1]), id)
-    for _, value in ipairs({id, kind, held[2], held[3], held[4], held[5]}) do found[#found + 1] = value end
+    redis.call('ZADD', leases, now + arguments.claim_ms, id)
+    found[#found + 1] = cjson.encode({
+      id = id, kind = kind, attempt = tonumber(attempt), title = title or '', priority = tonumber(priority or 5),
+      seq = tonumber(seq)})
   else
-    redis.call('ZREM', KEYS[1], id)
+    redis.call('ZREM', leases, id)
   end
 end
 return found

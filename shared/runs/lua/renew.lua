@@ -1,16 +1,19 @@
 -- Renews the leases a worker holds, in one step.
--- KEYS: leases, then the records · ARGV: lease ms, then id, fence for each record
--- Returns for each: 0 renewed (or finished by us meanwhile), 1 lost, 2 renewed and asked to cancel.
+-- KEYS: leases, then the records · Arguments: lease_ms, runs: id and fence for each record
+-- Returns for each 'renewed' (also where it was finished by us meanwhile), 'fenced', or 'cancel': renewed, and asked to
+-- stop.
+local arguments = cjson.decode(ARGV[1])
+local leases = KEYS[1]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers = {}
-for i = 2, #KEYS do
-  local held = redis.call('HMGET', KEYS[i], 'fence', 'cancel', 'finisher')
-  if held[1] ~= ARGV[2 * i - 1] then
-    answers[i - 1] = held[3] == ARGV[2 * i - 1] and 0 or 1
+for at, run in ipairs(arguments.runs) do
+  local fence, cancel, finisher = unpack(redis.call('HMGET', KEYS[at + 1], 'fence', 'cancel', 'finisher'))
+  if fence ~= run.fence then
+    answers[at] = finisher == run.fence and 'renewed' or 'fenced'
   else
-    redis.call('ZADD', KEYS[1], now + tonumber(ARGV[1]), ARGV[2 * i - 2])
-    answers[i - 1] = held[2] and 2 or 0
+    redis.call('ZADD', leases, now + arguments.lease_ms, run.id)
+    answers[at] = cancel and 'cancel' or 'renewed'
   end
 end
 return answers

@@ -1,6 +1,8 @@
 -- A worker process whose event loop stood still was ended: its run is marked, and its lease ends now.
--- KEYS: record, leases · ARGV: id, fence · Returns 1, or 0 where the fence is another's.
-if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], 'stalled', redis.call('HGET', KEYS[1], 'attempt'))
-redis.call('ZADD', KEYS[2], 0, ARGV[1])
-return 1
+-- KEYS: record, leases · Arguments: id, fence · Returns 'marked', or 'fenced' where the fence is another's.
+local arguments = cjson.decode(ARGV[1])
+local record, leases = KEYS[1], KEYS[2]
+if redis.call('HGET', record, 'fence') ~= arguments.fence then return 'fenced' end
+redis.call('HSET', record, 'stalled', redis.call('HGET', record, 'attempt'))
+redis.call('ZADD', leases, 0, arguments.id)
+return 'marked'

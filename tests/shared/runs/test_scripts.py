@@ -157,7 +157,8 @@ async def test_who_cancels_tries_again_where_the_record_moved_on_meanwhile(store
 
 async def test_a_record_that_moved_on_meanwhile_is_not_ended_by_what_was_written_for_it_before(store: RunStore) -> None:
     id = await accepted(store)
-    stale = [id, EVENTS, CANCEL, 7, "an event", "a result", "now", 60]
+    stale = {"id": id, "channel": EVENTS, "cancel_channel": CANCEL, "seq": 7, "retention_seconds": 60}
+    stale |= {"event": "an event", "result": "a result", "now": "now"}
     assert await CANCELLING.run(store.redis, [LEASES, *keys_of(id)], stale) == "again"
     assert ((await store.get(id)).status, len(await store.events(id))) == ("queued", 1)
 
@@ -206,9 +207,10 @@ async def test_a_handed_over_delegation_is_nobodys_and_due_when_it_says(store: R
     claim = await claimed(store)
     async with Pipe(clients[1], WRITING) as pipe:
         keys = [record_key(claim.id), LEASES]
-        assert await pipe.script(RELEASE, keys, [claim.id, "1:another", 0]) == 0
+        assert await pipe.script(RELEASE, keys, {"id": claim.id, "fence": "1:another", "claim_ms": 0}) == "fenced"
         assert await due_in(store, claim.id) == pytest.approx(SECONDS, abs=60)
-        assert await pipe.script(RELEASE, keys, [claim.id, claim.fence, 5_000_000]) == 1
+        ours = {"id": claim.id, "fence": claim.fence, "claim_ms": 5_000_000}
+        assert await pipe.script(RELEASE, keys, ours) == "released"
     fields = await store.redis.hmget(record_key(claim.id), ["status", "fence", "worker", "ended", "lost"])
     assert fields == ["queued", "", "", "handed_over", None]
     assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)

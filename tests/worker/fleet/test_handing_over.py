@@ -46,9 +46,9 @@ async def test_a_worker_that_lost_its_lease_cannot_hand_the_run_back(bench: Benc
     old = await lapsed(bench, id)
     new = await bench.services.claim(id)
     assert new is not None
-    assert await bench.services.release(old) == 0
+    assert await bench.services.release(old) == "fenced"
     assert ((await bench.store.get(id)).status, (await bench.store.get(id)).attempt) == ("running", 2)
-    assert await bench.services.release(new) == 1
+    assert await bench.services.release(new) == "released"
     assert ((await bench.store.get(id)).status, (await bench.store.get(id)).worker) == ("queued", None)
     await until(lambda: [ticket.id for ticket in bench.sent][-1:] == [id])  # due at once
     await bench.store.cancel(id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,11 +26,11 @@ class Questions:
 
     def __init__(self) -> None:
         self.away = False
-        self.asked: list[tuple[list[str], list[Any]]] = []
-        self.answers: list[asyncio.Future[list[int]]] = []
+        self.asked: list[tuple[list[str], Mapping[str, Any]]] = []
+        self.answers: list[asyncio.Future[list[str]]] = []
 
-    def script(self, script: object, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[list[int]]:
-        self.asked.append(([*keys], [*args]))
+    def script(self, script: object, keys: Sequence[str], arguments: Mapping[str, Any]) -> asyncio.Future[list[str]]:
+        self.asked.append(([*keys], arguments))
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
 
@@ -93,10 +93,10 @@ async def test_an_answer_stops_the_run_that_is_lost_or_cancelled_and_no_other(de
         leases.held(claim("c")) as cancelled,
     ):
         await until(lambda: desk.pipe.asked)
-        keys, args = desk.pipe.asked[0]
+        keys, arguments = desk.pipe.asked[0]
         assert keys == [LEASES, *map(record_key, "abc")]
-        assert args == [300, "a", "1:token", "b", "1:token", "c", "1:token"]
-        desk.pipe.answers[0].set_result([0, 1, 2])
+        assert arguments == {"lease_ms": 300, "runs": [{"id": id, "fence": "1:token"} for id in "abc"]}
+        desk.pipe.answers[0].set_result(["renewed", "fenced", "cancel"])
         assert (await lost.wait(), await cancelled.wait()) == (Stop.FENCED, Stop.CANCELLED)
         assert held.reason is None
 
@@ -106,7 +106,7 @@ async def test_an_answer_that_comes_after_the_run_is_for_nobody(desk: Desk) -> N
         async with leases.held(claim("a")) as ended:
             await until(lambda: desk.pipe.asked)
         async with leases.held(claim("a", "2:token")) as next_attempt:
-            desk.pipe.answers[0].set_result([1])
+            desk.pipe.answers[0].set_result(["fenced"])
             await until(lambda: len(desk.pipe.asked) == 2)
             assert (ended.reason, next_attempt.reason) == (None, None)
         assert leases.count == 0
@@ -128,7 +128,7 @@ async def test_nothing_is_asked_while_nothing_is_held_or_an_answer_is_on_its_way
             await until(lambda: len(desk.pipe.asked) == 2)
             desk.pipe.answers[1].cancel()
             await until(lambda: len(desk.pipe.asked) == 3)
-            desk.pipe.answers[2].set_result([0])
+            desk.pipe.answers[2].set_result(["renewed"])
         await passed(0.1)
         asked = len(desk.pipe.asked)
         await passed(0.1)
