@@ -74,7 +74,6 @@ class Reaped:
     attempt: int
     title: str
     priority: int
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ async def test_the_last_write_sent_twice_says_yes_twice(store: RunStore, pipe: P
     claim = await claimed(store)
     assert [await write(pipe, claim, ending(claim, 2)) for _ in range(2)] == [1, 1]
     assert await write(pipe, claim, Writing(events=[turn(claim, 3)])) == 0
+    assert await write(pipe, replace(claim, fence="1:other"), ending(claim, 3)) == 0
 
 
 async def test_artifacts_are_kept_with_the_last_write_and_read_by_name_and_version(store: RunStore, pipe: Pipe) -> None:

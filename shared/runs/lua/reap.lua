@@ -2,7 +2,7 @@
 -- lost its worker, and queued again; a queued one that nobody claimed is named too, so that another ticket is sent.
 -- KEYS: leases
 -- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id)
--- Returns for each a JSON object: id, kind ('lapsed' or 'unclaimed'), attempt, title, priority, seq.
+-- Returns for each a JSON object: id, kind ('lapsed' or 'unclaimed'), attempt, title, priority.
 local arguments = cjson.decode(ARGV[1])
 local leases = KEYS[1]
 local clock = redis.call('TIME')
@@ -10,8 +10,7 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local found = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, arguments.at_most)) do
   local record = arguments.record_head .. id .. arguments.record_tail
-  local status, attempt, title, priority, seq =
-    unpack(redis.call('HMGET', record, 'status', 'attempt', 'title', 'priority', 'seq'))
+  local status, attempt, title, priority = unpack(redis.call('HMGET', record, 'status', 'attempt', 'title', 'priority'))
   if status == 'running' or status == 'waiting' or status == 'queued' then
     local kind = status == 'queued' and 'unclaimed' or 'lapsed'
     redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '')
@@ -21,8 +20,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0,
     end
     redis.call('ZADD', leases, now + arguments.claim_ms, id)
     found[#found + 1] = cjson.encode({
-      id = id, kind = kind, attempt = tonumber(attempt), title = title or '', priority = tonumber(priority or 5),
-      seq = tonumber(seq)})
+      id = id, kind = kind, attempt = tonumber(attempt), title = title or '', priority = tonumber(priority or 5)})
   else
     redis.call('ZREM', leases, id)
   end
