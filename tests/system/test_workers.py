@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,10 @@ async def test_a_killed_worker_is_replaced_by_another_and_the_work_goes_on(fleet
     result = await fleet.result(id)
     assert (result.termination_reason, result.attempts) == ("completed", 2)
     assert len(file.read_text().splitlines()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a worker's memory is closed to its user")
+async def test_a_worker_that_is_ready_keeps_no_run_waiting_for_its_models_client(fleet: Fleet) -> None:
+    worker = await fleet.start("1")
+    loaded = Path(f"/proc/{worker.pid}/maps").read_text()
+    assert "/jiter" in loaded  # of the SDK, which takes seconds to import
