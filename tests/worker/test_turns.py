@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared.keys import history_key, ledger_key, record_key
 
 from shared.delegation import DelegationRequest
 from shared.events import ProgressMade
+from shared.runs.keys import history_key, ledger_key, record_key
 from tests.fake_model import Turn, text
 from tests.fake_model import call as asked
 from tests.running import Bench, call, say, script
