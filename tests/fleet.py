@@ -46,7 +46,7 @@ class Fleet:
             )
         self.workers[name] = worker
         if wait:
-            await until(lambda: self._announced(worker.pid), 20)
+            await until(lambda: self._announced(worker.pid), 60)
         return worker
 
     async def _announced(self, pid: int) -> bool:
@@ -67,12 +67,12 @@ class Fleet:
     async def hand_over(self, task: str = "do it", **fields: Any) -> str:
         return (await self.service.accept(DelegationRequest(task=task, **fields))).delegation.id
 
-    async def result(self, id: str, timeout: float = 30) -> ToolAgentResult:
+    async def result(self, id: str, timeout: float = 60) -> ToolAgentResult:
         finished = await self.service.get(id, wait=timeout)
         assert finished.result is not None, f"{id} is {finished.status} after {timeout} s"
         return finished.result
 
-    async def until_event(self, id: str, kind: str, timeout: float = 20) -> Envelope:
+    async def until_event(self, id: str, kind: str, timeout: float = 60) -> Envelope:
         """The first event of that type, as soon as it is there."""
 
         async def there() -> Envelope | None:

@@ -12,7 +12,7 @@ from typing import Any
 TICK = 0.01
 
 
-async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 30) -> Any:
+async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 60) -> Any:
     """Awaits the first true value of ``condition`` and returns it; fails the test after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 
         await asyncio.sleep(TICK)
 
 
-def until_sync(condition: Callable[[], Any], timeout: float = 30) -> Any:
+def until_sync(condition: Callable[[], Any], timeout: float = 60) -> Any:
     """``until`` for fixtures and tests without an event loop."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

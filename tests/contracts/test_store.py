@@ -256,7 +256,7 @@ async def test_the_worker_of_a_run_hears_that_it_is_to_be_cancelled(store: RunSt
     claim = await claimed(store)
     async with bus.listen(CANCEL) as asked:
         await store.cancel(claim.id)
-        while (heard := await asyncio.wait_for(asked.get(), 5)) is None:
+        while (heard := await asyncio.wait_for(asked.get(), 30)) is None:
             pass  # says only that something may have been missed
     assert heard == claim.id
 
@@ -330,7 +330,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
         assert await store.prune(3600) == 0
         assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
         assert [await store.prune(0) for _ in range(2)] == [1, 0]
-        heard = [await asyncio.wait_for(asked.get(), 5) for _ in range(4)]
+        heard = [await asyncio.wait_for(asked.get(), 30) for _ in range(4)]
     assert [message for message in heard if message] == ["3600", f"0 {done.id}", "0", "0"]
     assert await store.redis.exists(*keys_of(done.id)) == 0
     assert await store.redis.zscore(INDEX, done.id) is None
@@ -410,7 +410,7 @@ async def test_a_late_follower_gets_every_event_once_and_in_order(store: RunStor
     for seq in range(6, 9):
         await write(pipe, claim, Writing(events=[turn(claim, seq)]))
     await write(pipe, claim, ending(claim, 9))
-    await asyncio.wait_for(watching, 5)
+    await asyncio.wait_for(watching, 30)
     assert seen == [3, 4, 5, 6, 7, 8, 9]
 
 
@@ -424,5 +424,5 @@ async def test_a_follower_closes_a_gap_from_the_stream(store: RunStore, pipe: Pi
     await store.redis.xadd(f"deputize:run:{{{claim.id}}}:events", {"e": turn(claim, 2)[1]}, id="2-0")
     await store.redis.hset(record_key(claim.id), "seq", 2)
     await write(pipe, claim, ending(claim, 3))
-    await asyncio.wait_for(watching, 5)
+    await asyncio.wait_for(watching, 30)
     assert seen == [1, 2, 3]

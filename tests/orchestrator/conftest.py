@@ -25,7 +25,7 @@ async def url(service: FakeService) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=url, timeout=5) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
         yield client
 
 

@@ -24,7 +24,7 @@ def tasks(tmp_path: Path) -> Path:
 
 async def finish_each(service: FakeService, number: int) -> None:
     """Finishes delegations as they are followed, the newest first."""
-    await until(lambda: service.following == number, 15)
+    await until(lambda: service.following == number, 60)
     for id in reversed(service.runs):
         if not service.runs[id].status.finished:
             service.finish(id, summary=f"did {service.runs[id].request.task}")
@@ -41,7 +41,7 @@ async def test_results_come_as_they_finish_with_their_lines(url: str, service: F
 
 async def test_stdin_is_read_and_people_get_a_line_each(url: str, service: FakeService) -> None:
     async with started("batch", "-", stdin='{"task": "one"}', DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         (id,) = service.runs
         service.finish(id, TerminationReason.ERROR, summary="It broke.\nBadly.")
         done = await command.done()
@@ -62,7 +62,7 @@ async def test_after_a_break_resume_does_only_what_is_left_and_nothing_twice(
     out = tmp_path / "results.jsonl"
     arguments = ["batch", str(tasks), "--out", str(out)]
     async with started(*arguments, DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following == 3, 15)
+        await until(lambda: service.following == 3, 60)
         first, second, third = service.runs
         service.finish(second, summary="did two")
         await until(out.read_text)
@@ -71,7 +71,7 @@ async def test_after_a_break_resume_does_only_what_is_left_and_nothing_twice(
     assert (await deputize(*arguments, DEPUTIZE_URL=url)).code == 2  # it has results already
 
     async with started(*arguments, "--resume", DEPUTIZE_URL=url) as command:
-        await until(lambda: len(out.read_text().splitlines()) == 2, 15)
+        await until(lambda: len(out.read_text().splitlines()) == 2, 60)
         await until(lambda: service.following == 1)
         service.finish(first, summary="did one")
         done = await command.done()

@@ -107,7 +107,7 @@ async def test_a_torn_row_and_odd_line_separators_lose_no_result(
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
     tasks.write_text('{"task": "one"}\n{"task": "two"}\n')
     async with started("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following == 2, 15)
+        await until(lambda: service.following == 2, 60)
         first, second = service.runs
         service.finish(first, summary="a\u2028b\x85c")
         await until(out.read_bytes)
@@ -129,7 +129,7 @@ async def test_a_line_that_changed_meanwhile_is_not_taken_for_done(
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
     tasks.write_text('{"task": "one"}\n{"task": "two"}\n')
     async with started("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following == 2, 15)
+        await until(lambda: service.following == 2, 60)
         service.finish(next(iter(service.runs)))
         await until(out.read_bytes)
         await command.stop()
@@ -146,7 +146,7 @@ async def test_lines_with_the_same_key_are_one_delegation_and_both_have_its_resu
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
     tasks.write_text('{"task": "one", "idempotencyKey": "k"}\n' * 2)
     async with started("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following == 1, 15)
+        await until(lambda: service.following == 1, 60)
         service.finish(next(iter(service.runs)))
         assert (await command.done()).code == 0
     assert [json.loads(line)["line"] for line in out.read_text().splitlines()] == [1, 2]

@@ -50,10 +50,10 @@ def running(terminal: Terminal) -> list[str]:
 async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(url: str, service: FakeService) -> None:
     ids = await accepted(service, 60)
     async with on_terminal("watch", *ids, lines=LINES, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: service.following == 60, 30)
+        await until(lambda: service.following == 60, 60)
         finish_the_first(service, ids, 25)
-        await until(lambda: "25/60 finished" in last(terminal), 30)
-        await until(lambda: "35 running" in last(terminal), 30)
+        await until(lambda: "25/60 finished" in last(terminal), 60)
+        await until(lambda: "35 running" in last(terminal), 60)
         assert len(running(terminal)) == LINES - 6
         assert last(terminal) == "25/60 finished, 2 failed, 35 running, $0.2500, 21 more not shown"
         for id in ids[25:]:
@@ -72,10 +72,10 @@ async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
     file = tmp_path / "tasks.jsonl"
     file.write_text("".join(json.dumps({"task": f"task {n:02}"}) + "\n" for n in range(30)))
     async with on_terminal("batch", str(file), lines=LINES, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: service.following == 30, 30)
+        await until(lambda: service.following == 30, 60)
         finish_the_first(service, [*service.runs], 25)
-        await until(lambda: "25/30 finished" in last(terminal), 30)
-        await until(lambda: len(running(terminal)) == 5, 30)
+        await until(lambda: "25/30 finished" in last(terminal), 60)
+        await until(lambda: len(running(terminal)) == 5, 60)
         for id in [*service.runs][25:]:
             service.finish(id, summary=f"did {service.runs[id].request.task}")
         assert await terminal.ended() == 1
@@ -89,12 +89,12 @@ async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
 async def test_a_key_that_echoes_and_ctrl_c_leave_no_trace(url: str, service: FakeService) -> None:
     ids = await accepted(service, 3)
     async with on_terminal("watch", *ids, lines=LINES, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: service.following == 3, 30)
+        await until(lambda: service.following == 3, 60)
         finish_the_first(service, ids, 0)
-        await until(lambda: "3 running" in last(terminal), 30)
+        await until(lambda: "3 running" in last(terminal), 60)
         terminal.take(b"^C")  # as the terminal's driver echoes it
         service.happen(ids[0], Heartbeat(turn=7, tool_calls=1, elapsed_ms=61_000, cost_usd=0.5))
-        await until(lambda: any("1 min 0" in line for line in terminal.screen()), 30)
+        await until(lambda: any("1 min 0" in line for line in terminal.screen()), 60)
         assert [line.startswith("ID ") for line in terminal.screen()].count(True) == 1
         assert not any("^C" in line for line in terminal.screen())
         terminal.send(signal.SIGINT)
@@ -104,8 +104,8 @@ async def test_a_key_that_echoes_and_ctrl_c_leave_no_trace(url: str, service: Fa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 async def test_no_signal_leaves_the_cursor_hidden(url: str, service: FakeService, number: signal.Signals) -> None:
     async with on_terminal("run", "x", lines=LINES, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: service.following, 30)
-        await until(lambda: "queued" in terminal.drawn, 30)
+        await until(lambda: service.following, 60)
+        await until(lambda: "queued" in terminal.drawn, 60)
         terminal.send(number)
         await terminal.ended()
     assert "\x1b[?25l" not in terminal.drawn
@@ -113,7 +113,7 @@ async def test_no_signal_leaves_the_cursor_hidden(url: str, service: FakeService
 
 async def test_sigterm_detaches_and_says_how_to_come_back(url: str, service: FakeService) -> None:
     async with on_terminal("run", "x", columns=200, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: service.following, 30)
+        await until(lambda: service.following, 60)
         terminal.send(signal.SIGTERM)
         assert await terminal.ended() == 130
     (id,) = service.runs
@@ -124,10 +124,10 @@ async def test_sigterm_detaches_and_says_how_to_come_back(url: str, service: Fak
 async def test_after_ctrl_z_and_fg_the_table_is_drawn_below(url: str, service: FakeService) -> None:
     ids = await accepted(service, 2)
     async with on_terminal("watch", *ids, lines=LINES, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: "2 queued" in terminal.drawn, 30)
+        await until(lambda: "2 queued" in terminal.drawn, 60)
         terminal.take(b"[1]+  Stopped\r\n$ fg\r\n")  # what a shell says meanwhile
         terminal.send(signal.SIGCONT)
-        await until(lambda: terminal.drawn.count("2 queued") > 1, 30)
+        await until(lambda: terminal.drawn.count("2 queued") > 1, 60)
         assert "[1]+  Stopped" in terminal.screen()
         assert "$ fg" in terminal.screen()
 
@@ -140,7 +140,7 @@ async def test_who_joins_late_starts_from_the_record(url: str, service: FakeServ
         update={"status": Status.RUNNING, "started_at": began, "progress": progress}
     )
     async with on_terminal("watch", lines=LINES, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: "1 min 0" in terminal.drawn, 30)
+        await until(lambda: "1 min 0" in terminal.drawn, 60)
         (row,) = [line for line in terminal.screen() if "running" in line]
         assert row.split()[:5] == [f"…{id[-6:]}", "task", "00", "running", "grep"]
         assert "$0.1250" in row
@@ -152,7 +152,7 @@ async def test_who_joins_late_starts_from_the_record(url: str, service: FakeServ
 async def test_a_resized_or_tiny_terminal_still_shows_something(url: str, service: FakeService) -> None:
     ids = await accepted(service, 5)
     async with on_terminal("watch", *ids, lines=4, columns=20, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: "queued" in terminal.drawn, 30)
+        await until(lambda: "queued" in terminal.drawn, 60)
         for id in ids:
             service.finish(id)
         assert await asyncio.wait_for(terminal.ended(), 30) == 0

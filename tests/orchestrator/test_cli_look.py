@@ -174,7 +174,7 @@ async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> N
 async def test_watching_ids_ends_with_their_results_and_codes(url: str, service: FakeService) -> None:
     one, two = await accepted(service, task="one"), await accepted(service, task="two")
     async with started("watch", one, two, DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following == 2, 15)
+        await until(lambda: service.following == 2, 60)
         service.finish(one, summary="First.")
         service.finish(two, TerminationReason.MAX_TURNS, summary="Second.")
         done = await command.done()
@@ -186,7 +186,7 @@ async def test_watching_ids_ends_with_their_results_and_codes(url: str, service:
 async def test_watching_everything_shows_what_happens_to_anybody(url: str, service: FakeService) -> None:
     old = await accepted(service, task="old")
     async with started("watch", DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         new = await accepted(service, task="new")
         service.happen(old, ProgressMade(message="still here"))
         service.finish(new)
@@ -201,7 +201,7 @@ async def test_watching_everything_shows_what_happens_to_anybody(url: str, servi
 async def test_watching_as_json_gives_every_event_on_stdout(url: str, service: FakeService) -> None:
     id = await accepted(service)
     async with started("watch", id, "--json", DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         live = service.happen(id, Heartbeat(turn=1, tool_calls=0, elapsed_ms=1))
         service.finish(id)
         done = await command.done()
@@ -212,7 +212,7 @@ async def test_watching_as_json_gives_every_event_on_stdout(url: str, service: F
 async def test_leaving_a_watch_cancels_nothing(url: str, service: FakeService) -> None:
     id = await accepted(service)
     async with started("watch", id, DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         command.interrupt()
         done = await command.done()
     assert done.code == 130

@@ -118,7 +118,7 @@ async def finished_by_itself(service: FakeService) -> AsyncIterator[None]:
 
     async def work() -> None:
         while True:
-            await until(lambda: service.following, 30)
+            await until(lambda: service.following, 60)
             for id, run in list(service.runs.items()):
                 if not run.status.finished:
                     happen(service, id)

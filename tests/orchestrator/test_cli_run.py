@@ -36,7 +36,7 @@ async def run(
     """The command, and what happens to its delegation once it is followed."""
     service.fleet = service.fleet or [worker_card()]
     async with started("run", *arguments, DEPUTIZE_URL=url, **more) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         (then or service.finish)(next(reversed(service.runs)))
         return await command.done()
 
@@ -168,7 +168,7 @@ async def test_when_the_wait_is_over_the_work_goes_on(url: str, service: FakeSer
 
 async def test_the_first_interrupt_detaches_and_says_how_to_come_back(url: str, service: FakeService) -> None:
     async with started("run", "x", DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         command.interrupt()
         done = await command.done()
     (id,) = service.runs
@@ -180,7 +180,7 @@ async def test_the_first_interrupt_detaches_and_says_how_to_come_back(url: str, 
 
 async def test_the_second_interrupt_cancels(url: str, service: FakeService) -> None:
     async with started("run", "x", DEPUTIZE_URL=url) as command:
-        await until(lambda: service.following, 15)
+        await until(lambda: service.following, 60)
         command.interrupt()
         await until(lambda: b"Ctrl-C again" in command.err)
         command.interrupt()
@@ -231,7 +231,7 @@ async def in_a_terminal(url: str, service: FakeService, **variables: str) -> str
     loop.add_reader(ours, lambda: drawn.extend(os.read(ours, 65536)))
     try:
         async with started("run", "Count it", DEPUTIZE_URL=url, stderr=theirs, COLUMNS="100", **variables) as command:
-            await until(lambda: service.following, 15)
+            await until(lambda: service.following, 60)
             (id,) = service.runs
             limits = service.runs[id].effective_limits
             service.happen(id, RunStarted(worker="w", model="claude", tools=[], limits=limits))

@@ -162,7 +162,7 @@ async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(t
 
 async def test_an_interrupt_while_the_stack_starts_ends_with_130(tmp_path: Path) -> None:
     async with started("run", "x", DEPUTIZE_HOME=str(tmp_path), DEPUTIZE_MODEL="scripted") as command:
-        await until(lambda: b"starting one" in command.err, 30)
+        await until(lambda: b"starting one" in command.err, 60)
         command.interrupt()
         done = await command.done()
     assert (done.code, done.out) == (130, "")

@@ -75,7 +75,7 @@ async def test_an_event_that_comes_again_is_passed_over(desk: Desk) -> None:
     for seq in (1, 2, 2, 1):
         await desk.publish(seq)
     await desk.store.cancel(desk.id)
-    await asyncio.wait_for(following, 10)
+    await asyncio.wait_for(following, 30)
     assert desk.seen == [1, 2, 3]
 
 
@@ -86,7 +86,7 @@ async def test_a_follower_that_begins_later_is_not_told_of_what_it_has_seen(desk
     await until(lambda: desk.publish(2))
     await desk.publish(1)
     await desk.store.cancel(desk.id)
-    await asyncio.wait_for(following, 10)
+    await asyncio.wait_for(following, 30)
     assert desk.seen == [3]
 
 
@@ -98,7 +98,7 @@ async def test_a_frame_without_a_number_comes_once_and_repeats_nothing(desk: Des
     await desk.publish(None)
     await until(lambda: desk.seen == [1, None])
     await desk.store.cancel(desk.id)
-    await asyncio.wait_for(following, 10)
+    await asyncio.wait_for(following, 30)
     assert desk.seen == [1, None, 2]
 
 
@@ -114,7 +114,7 @@ async def test_the_last_event_is_found_even_if_its_message_was_lost(desk: Desk) 
 
 
 async def heard(inbox: Inbox) -> str:
-    while (message := await asyncio.wait_for(inbox.get(), 10)) is None:
+    while (message := await asyncio.wait_for(inbox.get(), 30)) is None:
         pass  # says only that something may have been missed
     return Envelope.from_json(message).event.type
 
@@ -140,5 +140,5 @@ async def test_following_all_gives_what_is_said_from_now_on(desk: Desk) -> None:
     following = follow_all(desk.bus)
     coming = asyncio.ensure_future(anext(following))
     await until(lambda: desk.store.redis.publish(EVENTS, desk.envelope(7)))
-    assert (await asyncio.wait_for(coming, 10)).seq == 7
+    assert (await asyncio.wait_for(coming, 30)).seq == 7
     await following.aclose()

@@ -53,7 +53,7 @@ async def test_a_bus_that_may_not_subscribe_says_so_once_and_hears_again_when_it
         entering = asyncio.create_task(_first(bus, "deputize:test2"))
         await operator.execute_command(*WITH_CHANNELS)
         await until(lambda: _published(operator, "deputize:test2"))
-        assert await asyncio.wait_for(entering, 10) == "news"
+        assert await asyncio.wait_for(entering, 30) == "news"
         await until(lambda: _published(operator, "deputize:test"))
         await until(lambda: not before.empty())
         assert said(caplog, "mended")
@@ -102,7 +102,7 @@ async def test_what_is_written_to_a_server_that_refuses_waits_and_is_written_lat
             await until(lambda: said(caplog, "does not take what is written"))
             assert not claiming.done()
             await operator.execute_command(*allow)
-            claim = await asyncio.wait_for(claiming, 20)
+            claim = await asyncio.wait_for(claiming, 30)
     assert claim is not None
     assert claim.attempt == 1
 

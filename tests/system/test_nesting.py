@@ -21,7 +21,7 @@ SPENT = {"input": 100, "output": 10}
 
 
 async def child_of(fleet: Fleet, id: str) -> Delegation:
-    (child,) = await until(lambda: children_of(fleet.service.store, id), 30)
+    (child,) = await until(lambda: children_of(fleet.service.store, id), 60)
     return child
 
 

@@ -48,7 +48,7 @@ async def test_redis_away_for_a_moment_changes_nothing(
     await own_fleet.until_event(id, "step_completed")
     redis_process.kill()
     redis_process.start()
-    result = await until(lambda: finished(own_fleet, id), 30)
+    result = await until(lambda: finished(own_fleet, id), 60)
     assert (result.termination_reason, result.turn_count, result.attempts) == ("completed", PACED + 1, 1)
     seen = await numbers(own_fleet, id)
     assert seen == list(range(1, len(seen) + 1))
@@ -65,11 +65,11 @@ async def test_redis_away_for_longer_than_the_lease_hands_the_run_to_whoever_com
     await until(file.exists, 20)
     redis_process.kill()
     log = own_fleet.settings.home / "worker-1.log"
-    await until(lambda: "lost its lease" in log.read_text(), 20)
+    await until(lambda: "lost its lease" in log.read_text(), 60)
     with pytest.raises(Unavailable, match="try again"):
         await own_fleet.service.get(id)
     redis_process.start()
-    result = await until(lambda: finished(own_fleet, id), 30)
+    result = await until(lambda: finished(own_fleet, id), 60)
     assert (result.termination_reason, result.attempts) == ("completed", 2)
     seen = await numbers(own_fleet, id)
     assert seen == list(range(1, len(seen) + 1))
@@ -96,7 +96,7 @@ async def test_a_frozen_worker_that_wakes_up_writes_nothing(fleet: Fleet, tmp_pa
         before = await numbers(fleet, id)
         fleet.signal("1", signal.SIGCONT)
         log = fleet.settings.home / "worker-1.log"
-        await until(lambda: "lost its lease" in log.read_text(), 20)
+        await until(lambda: "lost its lease" in log.read_text(), 60)
         assert await numbers(fleet, id) == before
         assert (await fleet.service.get(id)).result == result
         assert not counting.seen

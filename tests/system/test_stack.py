@@ -130,7 +130,7 @@ def child(pid: int, what: str, but: int = 0) -> int:
     return next((found for found, command in family(pid).items() if what in command and found != but), 0)
 
 
-def gone(pids: set[int] | dict[int, str], timeout: float = 5) -> None:
+def gone(pids: set[int] | dict[int, str], timeout: float = 30) -> None:
     until_sync(lambda: not any(alive(pid) for pid in pids), timeout)
 
 
@@ -159,7 +159,7 @@ def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User
     second = use()
     assert first.stack == second.stack
     assert ready(first.stack)
-    until_sync(lambda: workers_of(first.stack["pid"]) == 2, 20)
+    until_sync(lambda: workers_of(first.stack["pid"]) == 2, 60)
     members = family(first.stack["pid"])
     first.leave()
     second_stack = running(settings(home))

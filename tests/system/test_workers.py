@@ -68,12 +68,12 @@ async def test_a_worker_asked_to_stop_hands_its_runs_over(fleet: Fleet, tmp_path
     hold = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
     id = await fleet.hand_over(model=script(tmp_path, [WRITE], [hold], [say("done")]))
     file = fleet.settings.workspaces / id / "files" / "a.txt"
-    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 20)
+    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 60)
     await fleet.start("2")
     fleet.signal("1", signal.SIGTERM)
     result = await fleet.result(id)
     assert (result.termination_reason, result.attempts) == ("completed", 2)
-    await until(lambda: first.poll() is not None, 20)
+    await until(lambda: first.poll() is not None, 60)
     assert [card.name.split("@")[0] for card in await fleet.service.workers()] == ["worker-2"]
 
 
@@ -82,7 +82,7 @@ async def test_a_killed_worker_is_replaced_by_another_and_the_work_goes_on(fleet
     hold = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
     id = await fleet.hand_over(model=script(tmp_path, [WRITE], [hold], [say("done")]))
     file = fleet.settings.workspaces / id / "files" / "a.txt"
-    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 20)
+    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 60)
     await fleet.start("2")
     await fleet.kill("1")
     result = await fleet.result(id)

@@ -396,7 +396,7 @@ async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, 
     await until(file.exists)
     await bench.store.redis.hset(record_key(id), "fence", "9:other")
     seen = len(await bench.events(id))
-    assert await asyncio.wait_for(running, 5) is None
+    assert await asyncio.wait_for(running, 30) is None
     assert len(await bench.events(id)) == seen
     assert (await bench.store.get(id)).result is None
     await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), ledger_key(id), LEASES)

@@ -46,7 +46,7 @@ class Worker:
     def send(self, name: str, *args: Any, id: str | None = None, **options: Any) -> None:
         self.app.send_task(name, args=args, task_id=id or name, **options)
 
-    def sees(self, *lines: str, timeout: float = 10) -> None:
+    def sees(self, *lines: str, timeout: float = 60) -> None:
         """Waits for these lines, in any order."""
         until_sync(lambda: set(lines) <= set(self.seen), timeout)
 
@@ -59,7 +59,7 @@ class Worker:
         answers = until_sync(lambda: self.app.control.inspect(timeout=2).stats())
         return next(iter(answers.values()))["pool"]
 
-    def ends(self, timeout: float = 15) -> int:
+    def ends(self, timeout: float = 60) -> int:
         return self.process.wait(timeout)
 
     def close(self) -> None:

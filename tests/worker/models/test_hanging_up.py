@@ -31,7 +31,7 @@ async def test_cancelling_the_reader_closes_the_stream_at_once(fake: FakeModel) 
             begun.set()
 
     reading = asyncio.create_task(read())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 30)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -66,7 +66,7 @@ async def test_cancelling_while_waiting_for_the_next_try_asks_no_more(fake: Fake
             waiting.set()
 
     reading = asyncio.create_task(read())
-    await asyncio.wait_for(waiting.wait(), 5)
+    await asyncio.wait_for(waiting.wait(), 30)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading

@@ -219,7 +219,7 @@ async def test_the_children_of_one_turn_work_side_by_side(bench: Bench, tmp_path
     asked = [delegate(f"child {n}", tools=[]) for n in range(3)]
     model = by_task(tmp_path, parent=[asked, [say("ok")]], child=[[say("{{task}}")]])
     id, running = await begin(bench, model=model)
-    await until(lambda: len(bench.sent) == 3, 20)
+    await until(lambda: len(bench.sent) == 3, 60)
     assert (await bench.store.get(id)).status == "waiting"
     for ticket in bench.sent[::-1]:
         await carry_out(bench.services, ticket.id)
@@ -286,7 +286,7 @@ async def test_the_next_attempt_finds_the_same_child_and_counts_it_once(
         await carry_out(bench.services, child.id)
     again = asyncio.create_task(carry_out(bench.services, id))
     if ended == "after":
-        await until(lambda: bench.sent, 20)
+        await until(lambda: bench.sent, 60)
         await carry_out(bench.services, child.id)
     await again
     result = await bench.result(id)
@@ -328,7 +328,7 @@ async def test_when_the_time_is_over_the_children_are_over_too(bench: Bench, tmp
     asked = [delegate("child"), delegate("child")]
     model = by_task(tmp_path, parent=[asked, [say("never")]], child=[[HOLD], [say("never")]])
     id, running = await begin(bench, model=model, limits={"timeout_seconds": 5})
-    await until(lambda: len(bench.sent) == 2, 20)
+    await until(lambda: len(bench.sent) == 2, 60)
     started, waiting = (ticket.id for ticket in bench.sent)
     # By its limits a child ends before its parent, unless it had to wait for its start.
     await bench.store.redis.hset(record_key(started), "limits", Limits(timeout_seconds=1000).to_json())
@@ -349,7 +349,7 @@ async def test_cancelling_a_run_ends_its_children_whether_they_have_started_or_n
     asked = [delegate("child"), delegate("child")]
     model = by_task(tmp_path, parent=[asked, [say("never")]], child=[[HOLD], [say("never")]])
     id, running = await begin(bench, model=model)
-    await until(lambda: len(bench.sent) == 2, 20)
+    await until(lambda: len(bench.sent) == 2, 60)
     started, waiting = (ticket.id for ticket in bench.sent)
     working = asyncio.create_task(carry_out(bench.services, started))
     await until((bench.settings.workspaces / started / "files" / "held.txt").exists, 20)

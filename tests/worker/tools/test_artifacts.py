@@ -289,7 +289,7 @@ async def test_a_run_that_goes_on_elsewhere_makes_no_version_twice(redis_url: st
         turns = first, [call("bash", command="exec sleep 1000")], [call("rewrite_artifact", name="a", content="two")]
         id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns, [say("done")])))
         running = asyncio.create_task(carry_out(bench.services, id))
-        await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"), 20)
+        await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"), 60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
