@@ -3,6 +3,8 @@
 BIN := .venv/bin
 CODE := shared orchestrator worker
 export DEPUTIZE_HOME = $(CURDIR)/.deputize
+# Test processes at once: one more than there are cores, as most tests wait. `make test JOBS=0` runs all in one.
+JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
 .PHONY: setup demo test lint check bench chaos up lock clean
 
@@ -19,7 +21,7 @@ demo: setup
 	@$(BIN)/deputize demo
 
 test: setup .venv/.npm-installed
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .
