@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.backoff import Backoff
+from shared.background import Backoff
 from shared.errors import Misconfigured
 from shared.libc import send_on_death_of_parent
 from shared.log import log

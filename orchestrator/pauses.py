@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from shared.backoff import Backoff
+from shared.background import Backoff
 from shared.errors import OutOfSpace, Unavailable
 
 FULL_SECONDS = 5.0

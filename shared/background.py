@@ -1,4 +1,4 @@
-"""Background tasks that a process cannot do without: none of them ends in silence."""
+"""Background tasks that a process cannot do without: none ends in silence, and each waits before its next try."""
 
 from __future__ import annotations
 
@@ -9,6 +9,29 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shared.log import log
+
+
+class Backoff:
+    """Delays in seconds, each twice the one before, up to the longest."""
+
+    def __init__(self, first: float = 0.05, longest: float = 1.0) -> None:
+        self._first = first
+        self._longest = longest
+        self.delay = first
+        """Before the next try."""
+
+    def reset(self) -> None:
+        """Something worked: the next failure is a new one."""
+        self.delay = self._first
+
+    def next(self) -> float:
+        """The delay before this try; the one before the next try is longer."""
+        delay = self.delay
+        self.delay = min(2 * delay, self._longest)
+        return delay
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.next())
 
 
 def essential(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -10,8 +10,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from shared.background import RepeatedCause, essential
-from shared.backoff import Backoff
+from shared.background import Backoff, RepeatedCause, essential
 from shared.connection import REDIS_ERRORS
 from shared.events import Envelope, RunFinished
 from shared.runs.keys import BUS, EVENTS, channel

@@ -26,8 +26,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from shared.background import RepeatedCause, essential
-from shared.backoff import Backoff
+from shared.background import Backoff, RepeatedCause, essential
 
 T = TypeVar("T")
 

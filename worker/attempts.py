@@ -6,7 +6,7 @@ from shared.connection import REDIS_ERRORS
 from shared.delegation import Step
 from shared.errors import Fenced
 from shared.events import StepCompleted, StepStarted
-from shared.runs.claim import Claim
+from shared.runs.record import Claim
 from shared.runs.store import RunStore
 from worker.emit import Emitter
 from worker.history import History

@@ -14,8 +14,8 @@ from shared.errors import Fenced
 from shared.event_size import capped
 from shared.events import Envelope, Event, TextDelta, ThinkingDelta
 from shared.masking import SecretMask
-from shared.runs.claim import Claim
 from shared.runs.keys import channel
+from shared.runs.record import Claim
 from shared.runs.store import RECORD
 from shared.runs.update import Writing
 from shared.wire import now

@@ -15,7 +15,7 @@ from shared.delegation import Progress, TerminationReason, ToolAgentResult
 from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from shared.events import ErrorSeen, Heartbeat, RunFinished, RunResumed, RunStarted
 from shared.log import log
-from shared.runs.claim import Claim
+from shared.runs.record import Claim
 from shared.text import clip
 from shared.wire import now
 from worker.asking import Asking

@@ -20,8 +20,8 @@ from shared.errors import DeputizeError, Misconfigured, WorkspaceLost
 from shared.log import log
 from shared.queue import Ticket
 from shared.request_checks import foreign_script
-from shared.runs.claim import Claim
 from shared.runs.keys import LEASES, record_key
+from shared.runs.record import Claim
 from shared.runs.store import RELEASE, WRITING, RunStore
 from shared.settings import Settings
 from shared.wire import now

@@ -20,7 +20,6 @@ from shared.delegation import Delegation, DelegationRequest, Limits, Status, Ter
 from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished
 from shared.runs.artifacts import kept_artifact
-from shared.runs.claim import Claim, KeptRun
 from shared.runs.keys import (
     CANCEL,
     EVENTS,
@@ -35,7 +34,7 @@ from shared.runs.keys import (
     ledger_key,
     record_key,
 )
-from shared.runs.record import acceptance, brief, matches, not_found, resource
+from shared.runs.record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
 from shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600

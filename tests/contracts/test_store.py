@@ -17,8 +17,8 @@ from shared.errors import Fenced, KeyReused, NotFound
 from shared.events import Envelope, RunFinished, TurnStarted
 from shared.ids import new_id
 from shared.runs.artifacts import fields_of
-from shared.runs.claim import Claim
 from shared.runs.keys import CANCEL, INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
+from shared.runs.record import Claim
 from shared.runs.store import PAGE, RECORD, RELEASE, RENEW, WRITING, RunStore
 from shared.runs.update import Writing
 from shared.wire import now

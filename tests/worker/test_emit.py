@@ -15,8 +15,8 @@ from shared.delegation import DelegationRequest, Usage
 from shared.errors import Fenced
 from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from shared.ids import new_id
-from shared.runs.claim import Claim
 from shared.runs.keys import channel, history_key, ledger_key, record_key
+from shared.runs.record import Claim
 from shared.runs.store import WRITING, RunStore
 from tests.waiting import until
 from worker.emit import FRAME_SECONDS, Emitter

@@ -13,7 +13,7 @@ import pytest
 from shared.delegation import DelegationRequest, Limits
 from shared.errors import Fenced
 from shared.events import Heartbeat, TextDelta, TurnStarted
-from shared.runs.claim import Claim
+from shared.runs.record import Claim
 from shared.runs.update import Writing
 from tests.waiting import until
 from worker.emit import FRAME_SECONDS, Emitter

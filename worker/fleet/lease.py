@@ -12,8 +12,8 @@ from functools import partial
 from shared.bus import Bus
 from shared.connection import Pipe, connect
 from shared.log import log
-from shared.runs.claim import Claim
 from shared.runs.keys import CANCEL, LEASES, record_key
+from shared.runs.record import Claim
 from shared.runs.store import RENEW
 from worker.standby.process import Standby
 

@@ -11,9 +11,7 @@ from shared.errors import ErrorType, ToolError
 from shared.text import clip, valid
 from shared.tokens import estimate
 from worker.output import one_line
-from worker.pages.not_found import no_such_file
-from worker.pages.page import PAGE_CHARS, PAGE_TOKENS, Room, page, remarks
-from worker.pages.stretch import read_stretch
+from worker.pages.page import PAGE_CHARS, PAGE_TOKENS, Room, no_such_file, page, read_stretch, remarks
 from worker.search.searching import Unsearched, matching
 from worker.workspace.files import Files
 

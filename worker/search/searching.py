@@ -14,9 +14,9 @@ from worker.output import one_line
 from worker.search.gitignore import Ignoring
 from worker.search.globbing import Exists, Pattern, Place
 from worker.threads import give_way
+from worker.workspace.file_entries import is_being_written
 from worker.workspace.files import Files
 from worker.workspace.private import PRIVATE_DIR, is_private
-from worker.workspace.temporaries import is_being_written
 
 _SHOWN = 5
 _GONE = (ErrorType.FILE_NOT_FOUND, ErrorType.NOT_A_DIRECTORY)

@@ -12,7 +12,7 @@ from typing import Self
 
 from shared.runs.keys import LEASES, record_key
 from shared.runs.store import RENEW, STALLED
-from worker.linux.stdin import Stdin
+from worker.linux.program import Stdin
 from worker.standby import program
 
 MIN_BOUND = 3.0

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared.backoff import Backoff
+from shared.background import Backoff
 from shared.bus import RECHECK_SECONDS, Inbox
 from shared.connection import REDIS_ERRORS, undisturbed
 from shared.delegation import (
@@ -31,8 +31,8 @@ from shared.log import log
 from shared.queue import Ticket
 from shared.request_checks import check_sizes
 from shared.runs.children import call_key, handed_over
-from shared.runs.claim import Claim
 from shared.runs.keys import channel
+from shared.runs.record import Claim
 from worker.emit import Emitter
 from worker.limits import LimitReached, Meter
 from worker.models.base import Call

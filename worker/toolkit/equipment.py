@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shared.catalog import MCP
 from shared.delegation import ApprovalMode
-from shared.runs.claim import Claim
+from shared.runs.record import Claim
 from worker.models.base import ToolSpec
 from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool

@@ -10,7 +10,7 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.display import FileDiff
-from worker.pages.not_found import no_such_file
+from worker.pages.page import no_such_file
 from worker.text.diff import unified
 from worker.text.editing import edited, refuse_empty
 from worker.text.replacement import Replacement

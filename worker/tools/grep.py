@@ -6,7 +6,7 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.output import one_line
-from worker.pages.not_found import no_such_file
+from worker.pages.page import no_such_file
 from worker.search import engines
 from worker.search.hits import Hits, Mode, capped, newest_first, shown
 from worker.search.plain_grep import Question

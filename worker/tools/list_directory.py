@@ -13,9 +13,9 @@ from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
+from worker.workspace.file_entries import is_being_written
 from worker.workspace.files import Entry
 from worker.workspace.private import PRIVATE_DIR
-from worker.workspace.temporaries import is_being_written
 
 LIMIT = 1000
 

@@ -10,9 +10,7 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.output import lines_hint_of
-from worker.pages.not_found import no_such_file
-from worker.pages.page import PAGE_CHARS, PAGE_LINES, Room, page, remarks
-from worker.pages.stretch import Stretch, read_stretch
+from worker.pages.page import PAGE_CHARS, PAGE_LINES, Room, Stretch, no_such_file, page, read_stretch, remarks
 from worker.threads import to_the_end
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches

@@ -1,15 +1,36 @@
-"""What stands behind a descriptor or in a directory: kinds, sizes, entries, bytes."""
+"""What stands behind a descriptor or in a directory, and the names under which files are written before their own."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat as modes
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+TEMPORARY = ".deputize-writing-"
+_being_written: set[str] = set()
+
+
+@contextmanager
+def temporary_name() -> Generator[str]:
+    """A name that nobody has; it counts as ours while the block lasts, and so is shown to nobody."""
+    name = TEMPORARY + secrets.token_hex(8)
+    _being_written.add(name)
+    try:
+        yield name
+    finally:
+        _being_written.discard(name)
+
+
+def is_being_written(name: str) -> bool:
+    """Whether this process is writing a file of that name now. Anybody can make a file that is only called so."""
+    return name in _being_written
+
 
 Kind = Literal["file", "directory", "symlink", "other"]
 

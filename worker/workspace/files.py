@@ -12,9 +12,8 @@ from typing import Self
 from shared.errors import ErrorType, ToolError
 from worker.linux.openat2 import beneath, require_openat2
 from worker.threads import take_memory
-from worker.workspace.file_entries import Entry, Stat, entries_of, lstat, place_of, read_all, stat_of
+from worker.workspace.file_entries import Entry, Stat, entries_of, lstat, place_of, read_all, stat_of, temporary_name
 from worker.workspace.file_errors import explain, not_a_file, not_allowed, too_large
-from worker.workspace.temporaries import temporary_name
 
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.sandbox.environment import owner
+from worker.workspace.file_entries import TEMPORARY
 from worker.workspace.manifest import scan
-from worker.workspace.temporaries import TEMPORARY
 from worker.workspace.treecopy import TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")

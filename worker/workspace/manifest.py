@@ -17,8 +17,8 @@ from typing import NamedTuple
 from worker.linux.openat2 import beneath
 from worker.threads import give_way
 from worker.workspace.allowance import UNBOUNDED, Allowance
+from worker.workspace.file_entries import is_being_written
 from worker.workspace.private import PRIVATE_DIR
-from worker.workspace.temporaries import is_being_written
 
 LINK = "120000"
 """git's mode of a symbolic link."""

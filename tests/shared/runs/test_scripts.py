@@ -15,8 +15,8 @@ from shared.delegation import DelegationRequest
 from shared.errors import KeyReused
 from shared.events import Envelope
 from shared.ids import new_id
-from shared.runs.claim import Claim
 from shared.runs.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
+from shared.runs.record import Claim
 from shared.runs.store import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, WRITING, RunStore
 
 SECONDS = 1000.0

@@ -11,8 +11,8 @@ import pytest
 
 from shared.delegation import DelegationRequest
 from shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
-from shared.runs.claim import Claim
 from shared.runs.keys import LEASES, channel, ledger_key
+from shared.runs.record import Claim
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from worker.run import Run

@@ -12,8 +12,8 @@ from shared.bus import Bus
 from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest
 from shared.ids import new_id
-from shared.runs.claim import Claim
 from shared.runs.keys import LEASES
+from shared.runs.record import Claim
 from shared.runs.store import RENEW, RunStore
 from tests.waiting import until
 from worker.fleet.lease import Leases, Stop, StopSignal

@@ -13,8 +13,8 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from shared.bus import Bus
 from shared.delegation import DelegationRequest, Limits
-from shared.runs.claim import Claim
 from shared.runs.keys import CANCEL, LEASES, record_key
+from shared.runs.record import Claim
 from tests.waiting import until
 from worker.fleet.lease import Leases, Stop
 

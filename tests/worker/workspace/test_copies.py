@@ -20,8 +20,8 @@ from worker.fleet.lease import Stop, StopSignal
 from worker.linux.openat2 import beneath
 from worker.workspace.allowance import UNBOUNDED, Allowance
 from worker.workspace.comparison import MAX_CHANGES, Facts
+from worker.workspace.file_entries import TEMPORARY, temporary_name
 from worker.workspace.manifest import scan
-from worker.workspace.temporaries import TEMPORARY, temporary_name
 from worker.workspace.treecopy import TreeCopy
 from worker.workspace.workspace import Workspace, delete
 
