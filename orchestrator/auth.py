@@ -20,6 +20,8 @@ from shared.settings import Settings
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")
 _READING = ("GET", "HEAD", "OPTIONS")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+_INSTEAD = "send it from a program, or from a page of the service's own"
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
 
 
 def host_of(headers: Headers) -> str:
@@ -44,9 +46,6 @@ def check_origin(method: str, headers: Headers) -> None:
             raise Forbidden(f"a page of another origin sent this request (Origin: {origin[:200]}); {_INSTEAD}")
 
 
-_INSTEAD = "send it from a program, or from a page of the service's own"
-
-
 def _judged(headers: Headers) -> tuple[str, str | None]:
     given: Sequence[str] = headers.getlist("host")
     found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
@@ -65,9 +64,6 @@ def _is_own(origin: str, host: str, port: str | None) -> bool:
     if default is None or parts.username is not None or parts.path or parts.query or parts.fragment:
         return False
     return (parts.hostname or "") == host.strip("[]").lower() and str(named or default) == (port or default)
-
-
-_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
 
 
 async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:

@@ -22,6 +22,9 @@ SLICE = 10_000
 """So many tokens are looked at before others get their turn."""
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|,', re.DOTALL)
+M = TypeVar("M", bound=BaseModel)
+BYTES_PER_SECOND = 64 * 1024
+"""The slowest pace at which a large body may come."""
 
 
 async def check_shape(body: bytes, most: int) -> None:
@@ -38,9 +41,6 @@ async def check_shape(body: bytes, most: int) -> None:
             await asyncio.sleep(0)
 
 
-M = TypeVar("M", bound=BaseModel)
-
-
 class NotJson(Refused):
     """The body says it is something else. It also keeps pages in browsers out: they may send JSON only when asked."""
 
@@ -53,10 +53,6 @@ class TooSlow(Refused):
 
     status = 408
     title = "Request timeout"
-
-
-BYTES_PER_SECOND = 64 * 1024
-"""The slowest pace at which a large body may come."""
 
 
 def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Request], Awaitable[M]]:

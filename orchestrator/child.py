@@ -21,6 +21,15 @@ from shared.log import log
 
 TAIL_BYTES = 64 * 1024
 SAID_CHARACTERS = 300
+EXIT_MISCONFIGURED = 3
+FIRST_DELAY_SECONDS = 0.05
+LONGEST_DELAY_SECONDS = 5.0
+HEALTHY_SECONDS = 30.0
+"""Who lived that long starts with the first delay again."""
+EARLY_ENDS = 3
+"""A program that ends so often before the stack was ready for the first time will not do better."""
+KILLED_SECONDS = 5.0
+"""How long a killed program may take to be gone. The kernel ends it with its parent in any case."""
 
 
 def keep_last_log(log_file: Path) -> None:
@@ -41,17 +50,6 @@ def last_line(log_file: Path) -> str:
     with suppress(ValueError, TypeError, KeyError):
         line = str(json.loads(line)["message"])  # our own programs write JSON
     return line[:SAID_CHARACTERS]
-
-
-EXIT_MISCONFIGURED = 3
-FIRST_DELAY_SECONDS = 0.05
-LONGEST_DELAY_SECONDS = 5.0
-HEALTHY_SECONDS = 30.0
-"""Who lived that long starts with the first delay again."""
-EARLY_ENDS = 3
-"""A program that ends so often before the stack was ready for the first time will not do better."""
-KILLED_SECONDS = 5.0
-"""How long a killed program may take to be gone. The kernel ends it with its parent in any case."""
 
 
 @dataclass(frozen=True)

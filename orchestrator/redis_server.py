@@ -28,6 +28,23 @@ from shared.errors import Misconfigured, Unavailable
 PATIENCE_SECONDS = 3.0
 """It may be starting at the same time."""
 TICK_SECONDS = 0.1
+SOCKET_PATH_BYTES = 100
+"""AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
+CONFIGURATION = """\
+{listen}
+dir {folder}
+daemonize no
+databases 16
+# What was answered is on the disk: a mark that a command has begun must outlive whoever set it, or it is run twice.
+# With everysec a server that is killed loses a second, too: while a sync is slow it answers before it writes.
+save ""
+appendonly yes
+appendfsync always
+# An evicted lease or queue would be data loss; a refused write is only an error.
+maxmemory-policy noeviction
+# A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.
+client-output-buffer-limit pubsub 128mb 64mb 60
+"""
 
 
 async def check_redis(url: str) -> None:
@@ -69,26 +86,6 @@ def _raise_if_final(error: Exception, where: str) -> None:
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-SOCKET_PATH_BYTES = 100
-"""AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
-
-CONFIGURATION = """\
-{listen}
-dir {folder}
-daemonize no
-databases 16
-# What was answered is on the disk: a mark that a command has begun must outlive whoever set it, or it is run twice.
-# With everysec a server that is killed loses a second, too: while a sync is slow it answers before it writes.
-save ""
-appendonly yes
-appendfsync always
-# An evicted lease or queue would be data loss; a refused write is only an error.
-maxmemory-policy noeviction
-# A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.
-client-output-buffer-limit pubsub 128mb 64mb 60
-"""
 
 
 @dataclass(frozen=True)

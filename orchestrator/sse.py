@@ -16,6 +16,10 @@ from shared.errors import Unavailable
 from shared.events import Envelope
 from shared.log import log
 
+KEEPALIVE_SECONDS = 15.0
+KEEPALIVE = b": keepalive\n\n"
+T = TypeVar("T")
+
 
 class Places:
     """Places for event streams and for requests that wait for a delegation's end."""
@@ -36,12 +40,6 @@ class Places:
             yield
         finally:
             self._taken -= 1
-
-
-KEEPALIVE_SECONDS = 15.0
-KEEPALIVE = b": keepalive\n\n"
-
-T = TypeVar("T")
 
 
 def frame(envelope: Envelope, numbered: bool = True) -> bytes:

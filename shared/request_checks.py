@@ -8,6 +8,8 @@ from shared.delegation import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationReque
 from shared.errors import TooLarge
 from shared.settings import Settings
 
+PREFIX = "scripted:"
+
 
 def check_sizes(request: DelegationRequest) -> None:
     """Raises ``TooLarge`` for a request over one of the caps (UTF-8 bytes)."""
@@ -17,9 +19,6 @@ def check_sizes(request: DelegationRequest) -> None:
     whole = len(request.to_json().encode())
     if whole > MAX_REQUEST_BYTES:
         raise TooLarge(f"the request is {whole:,} bytes; the cap is {MAX_REQUEST_BYTES:,}")
-
-
-PREFIX = "scripted:"
 
 
 def foreign_script(model: str | None, settings: Settings) -> str | None:

@@ -9,6 +9,18 @@ from collections.abc import Callable, Iterable
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """A lone surrogate: from a name or a file in an old encoding, or from JSON; nothing of ours can carry it on."""
+_HIDDEN = (
+    r"\x7f-\x9f"  # DEL and C1: on many terminals one of these characters begins an escape sequence
+    r"\xad\u061c\u180e\u200b\u200e\u200f"  # soft hyphen, zero-width space, direction marks
+    r"\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # line separators, embeddings and isolates, invisible operators
+    r"\ud800-\udfff\U000e0000-\U000e007f"  # lone surrogates cannot be encoded; tag characters are invisible text
+)
+# Between letters of other scripts and emoji a joiner is spelling; after ASCII it only hides in a name.
+_JOINER = r"(?<![\u0300-\U0010ffff])[\u200c\u200d]"
+_LINE = re.compile(rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}")
+_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}")
+_JSON = re.compile(rf"[{_HIDDEN}]|{_JOINER}")
+_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def valid(text: str) -> str:
@@ -55,20 +67,6 @@ def _joined(before: str, after: str) -> bool:
         or ("\U0001f1e6" <= before <= "\U0001f1ff" and "\U0001f1e6" <= after <= "\U0001f1ff")
         or (before == "\r" and after == "\n")
     )
-
-
-_HIDDEN = (
-    r"\x7f-\x9f"  # DEL and C1: on many terminals one of these characters begins an escape sequence
-    r"\xad\u061c\u180e\u200b\u200e\u200f"  # soft hyphen, zero-width space, direction marks
-    r"\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # line separators, embeddings and isolates, invisible operators
-    r"\ud800-\udfff\U000e0000-\U000e007f"  # lone surrogates cannot be encoded; tag characters are invisible text
-)
-# Between letters of other scripts and emoji a joiner is spelling; after ASCII it only hides in a name.
-_JOINER = r"(?<![\u0300-\U0010ffff])[\u200c\u200d]"
-_LINE = re.compile(rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}")
-_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}")
-_JSON = re.compile(rf"[{_HIDDEN}]|{_JOINER}")
-_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def visible(text: str) -> str:

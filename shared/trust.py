@@ -31,6 +31,10 @@ _MAX_FILES = 2000
 _MAX_BYTES = 32 * 1024 * 1024
 _FOLDER = re.compile(r"\$\{(?:env:)?PWD\}|\$\{workspaceFolder\}")
 _NAMED_IN_CONFIG = ("mcp_config", "mcp_config_path", "skills_dir", "policy")
+HOW = "`deputize trust {folder}` shows it and records that it is yours"
+_MAX_RECORDS = 64 * 1024 * 1024
+_MAX_TEXT = 64 * 1024
+"""Bytes of a file that are kept to show what has changed since."""
 
 
 def regular_bytes(path: Path, most: int = MAX_FILE) -> bytes | None:
@@ -134,12 +138,6 @@ def _named_by(server: Mapping[str, Any], folder: Path) -> Iterator[Path]:
             leads_out = ".." in Path(part).parts and path.is_file()
             if path != folder and (path.is_relative_to(folder) or leads_out):
                 yield path
-
-
-HOW = "`deputize trust {folder}` shows it and records that it is yours"
-_MAX_RECORDS = 64 * 1024 * 1024
-_MAX_TEXT = 64 * 1024
-"""Bytes of a file that are kept to show what has changed since."""
 
 
 @dataclass(frozen=True, slots=True)

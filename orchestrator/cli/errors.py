@@ -20,6 +20,10 @@ from shared.text import visible
 if TYPE_CHECKING:
     from shared.delegation import ToolAgentResult
 
+PACKAGES = ("orchestrator", "shared")
+FRAMES = 3
+"""Places of our code that are named where a fault of our own is reported."""
+
 
 class Exit(IntEnum):
     SUCCEEDED = 0
@@ -55,11 +59,6 @@ def of_error(error: DeputizeError) -> Exit:
     if isinstance(error, Refused) and not isinstance(error, Unauthorized):
         return Exit.USAGE
     return Exit.UNREACHABLE
-
-
-PACKAGES = ("orchestrator", "shared")
-FRAMES = 3
-"""Places of our code that are named where a fault of our own is reported."""
 
 
 def reported(command: Callable[[], Any]) -> int:

@@ -16,6 +16,8 @@ from shared.wire import now
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
 """What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stood still."""
+LISTED_CHARACTERS = 2000
+"""So much of each text of a request stands in a list; the delegation itself has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,6 @@ class Claim:
             tools=tools,
             stalled=stalled is not None and int(stalled) == attempt - 1,
         )
-
-
-LISTED_CHARACTERS = 2000
-"""So much of each text of a request stands in a list; the delegation itself has all of it."""
 
 
 def not_found(id: str) -> NotFound:

@@ -24,6 +24,7 @@ from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
 
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object"]
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Listed(Protocol):
@@ -73,9 +74,6 @@ def _property(each: Listed) -> dict[str, Any]:
     return {"type": each.type, "description": each.description} | {
         key: value for key, value in more.items() if value is not None
     }
-
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class AbortSignal:

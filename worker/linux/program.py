@@ -7,6 +7,11 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 
+_CHUNK = 256 * 1024
+_LAST_CHUNKS = 64
+"""More than pipes hold: what is read of them after the end, whoever else may still write to them."""
+Sink = Callable[[bytes], None]
+
 
 class Stdin:
     """Owns the descriptor, which must not block. With ``held`` nothing is written before ``begin``."""
@@ -63,13 +68,6 @@ class Stdin:
             self._outgoing.clear()
         if not self._open_end:
             self.drop()
-
-
-_CHUNK = 256 * 1024
-_LAST_CHUNKS = 64
-"""More than pipes hold: what is read of them after the end, whoever else may still write to them."""
-
-Sink = Callable[[bytes], None]
 
 
 class Program:

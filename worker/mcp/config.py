@@ -18,6 +18,11 @@ from worker.sandbox.environment import MOUNT
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_BYTES = 1024 * 1024
+_MAX_REMARKS = 10
+_FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "show"}
+"""Keys whose texts may hold variables."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def expanded(value: Any, variables: Mapping[str, str], places: Mapping[str, str]) -> Any:
@@ -52,13 +57,6 @@ def _meant(inside: str, variables: Mapping[str, str], places: Mapping[str, str])
     if name in variables:
         return ""
     raise Misconfigured(f"the variable {name} is not set; set it for the worker, or write ${{{name}:-default}}")
-
-
-MAX_BYTES = 1024 * 1024
-_MAX_REMARKS = 10
-_FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "show"}
-"""Keys whose texts may hold variables."""
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,21 @@ _OURS = (
 _OF_TOOLS = ("allow", "deny")
 _FOR_PEOPLE = {"name", "title", "description", "icon", "gallery", "version", "tags", "homepage", "$schema"}
 """Keys that have no effect anywhere."""
+MAX_NAME = 64
+_DIGEST = 8
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
+_SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
+_TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamablehttp": "http",
+    "remote": "http",
+    "sse": "sse",
+}
 
 
 def spelled(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,11 +134,6 @@ def _seconds(key: str, value: Any) -> float | None:
     return value * unit
 
 
-MAX_NAME = 64
-_DIGEST = 8
-_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
-
-
 def prefix(server: str) -> str:
     """How the names of all tools of this server begin."""
     return f"{MCP}{_OTHER.sub('_', server)}__"[: MAX_NAME - _DIGEST - 1]
@@ -139,20 +149,6 @@ def exposed(server: str, tool: str, taken: Container[str]) -> str:
         return whole
     digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()
     return f"{whole[: MAX_NAME - _DIGEST - 1]}_{digest[:_DIGEST]}"
-
-
-_SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
-_SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
-_TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamablehttp": "http",
-    "remote": "http",
-    "sse": "sse",
-}
 
 
 class ToolFilter(BaseModel):

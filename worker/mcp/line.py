@@ -33,6 +33,10 @@ _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")
 _MOST_LINKS = 16
 _PYTHON = ("lib/python3*",)
 _INSTALLED = (*_PYTHON, "lib/node_modules")
+GRACE_SECONDS = 0.5
+"""How long a server may take to end by itself once its input has ended; then it is ended."""
+_LONGEST_RUN = 25 * 3600.0
+_MAX_WORDS = 2000
 
 
 def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
@@ -98,12 +102,6 @@ def _base(venv: Path) -> Path:
 
 def _below(path: Path, roots: Sequence[str]) -> bool:
     return any(path.is_relative_to(root) for root in roots)
-
-
-GRACE_SECONDS = 0.5
-"""How long a server may take to end by itself once its input has ended; then it is ended."""
-_LONGEST_RUN = 25 * 3600.0
-_MAX_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,20 @@ BURST_LINES, LINES_A_SECOND = 500, 50
 LONGEST_PAUSE = 1.0
 MAX_PAUSED = 30.0
 """Seconds of pauses, without a moment's rest, after which the server is not listened to any more."""
+MAX_MESSAGE = 8 * 1024 * 1024
+"""Bytes of one message. An image in base64 is one; reading a longer one would hold up everything else here."""
+MAX_WAITING = 500
+"""Messages that nobody has read yet; with more, the server is not listened to for a moment."""
+MAX_NONSENSE = 100
+_PAUSE = 0.1
+_AT_ONCE = 200
+"""Lines of one piece that are parsed as they come."""
+_BATCH = 50
+"""Of the others, between two of which the event loop goes round."""
+_HEARD = ("notifications/progress", "notifications/cancelled")
+"""Notifications that mean something here. A task of the SDK would look at each of the others."""
+_MAX_NOISE = 100
+"""Lines of one piece that are no messages and are kept all the same: they may say why a server fails."""
 
 
 class Pace:
@@ -54,22 +68,6 @@ class Pace:
     def exhausted(self) -> bool:
         """Whether it says more than anybody could want to hear."""
         return self._paused > MAX_PAUSED
-
-
-MAX_MESSAGE = 8 * 1024 * 1024
-"""Bytes of one message. An image in base64 is one; reading a longer one would hold up everything else here."""
-MAX_WAITING = 500
-"""Messages that nobody has read yet; with more, the server is not listened to for a moment."""
-MAX_NONSENSE = 100
-_PAUSE = 0.1
-_AT_ONCE = 200
-"""Lines of one piece that are parsed as they come."""
-_BATCH = 50
-"""Of the others, between two of which the event loop goes round."""
-_HEARD = ("notifications/progress", "notifications/cancelled")
-"""Notifications that mean something here. A task of the SDK would look at each of the others."""
-_MAX_NOISE = 100
-"""Lines of one piece that are no messages and are kept all the same: they may say why a server fails."""
 
 
 class Program(Protocol):

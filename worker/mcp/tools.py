@@ -31,6 +31,10 @@ from worker.workspace.private import PRIVATE_DIR
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50
 """Of one answer."""
+MAX_DESCRIPTION = 4000
+_MAX_UNMATCHED = 10
+PROGRESS_SECONDS = 0.1
+"""Between two pieces of news of one call; a server may report each byte."""
 
 
 async def result_of(answer: types.CallToolResult, ctx: ToolContext, title: str) -> ToolResult:
@@ -93,12 +97,6 @@ class _Writing:
             return f"[{named}, {len(data)} bytes: not saved, {error.message}]"
         self.saved.append(path)
         return f"[{named}, {len(data)} bytes, saved as {path}]"
-
-
-MAX_DESCRIPTION = 4000
-_MAX_UNMATCHED = 10
-PROGRESS_SECONDS = 0.1
-"""Between two pieces of news of one call; a server may report each byte."""
 
 
 class McpTool(DeclaredTool):

@@ -18,6 +18,13 @@ from shared.errors import Misconfigured, ModelUnavailable
 from shared.wire import explain
 
 SECONDS = 0.5
+_PLACE = re.compile(
+    r"""\{\{\s* (?P<verb>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
+        (?: \s+ /(?P<regex>(?:\\/|[^/\n])+)/ )? (?: \s+ else \s+ "(?P<otherwise>[^"]*)" )? \s*\}\}""",
+    re.VERBOSE,
+)
+BUILTIN = "demo.yaml"
+LABEL = "(This text comes from a script, not from a language model.)"
 
 
 def search(pattern: str, text: str, *, lines: bool = False) -> bool:
@@ -34,13 +41,6 @@ def finditer(pattern: str, text: str, *, lines: bool = True) -> Iterator[regex.M
             f"a regular expression of the script takes more than {SECONDS} s on this text; write it without nested "
             "repetitions"
         ) from None
-
-
-_PLACE = re.compile(
-    r"""\{\{\s* (?P<verb>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
-        (?: \s+ /(?P<regex>(?:\\/|[^/\n])+)/ )? (?: \s+ else \s+ "(?P<otherwise>[^"]*)" )? \s*\}\}""",
-    re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,6 @@ def _matches(regex: str, text: str) -> list[str]:
     """The different matches, in order of their first one."""
     found = finditer(regex.replace("\\/", "/"), text)
     return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
-
-
-BUILTIN = "demo.yaml"
-LABEL = "(This text comes from a script, not from a language model.)"
 
 
 def _compiles(pattern: str) -> str:

@@ -15,6 +15,10 @@ from worker.strict_json import parsed, shallow, whole
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on one unfinished event; a peer that never ends one must not fill the memory."""
+GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+"""The deltas that come in many pieces, and the key of the piece."""
+CUT = {"max_tokens", "model_context_window_exceeded"}
+"""Stop reasons after which the last words, and so the calls, may be incomplete."""
 
 
 class BrokenStream(Failure):
@@ -89,12 +93,6 @@ def _parsed(payload: str) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise BrokenStream(f"an event is not a JSON object: {payload[:80]!r}")
     return event
-
-
-GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-"""The deltas that come in many pieces, and the key of the piece."""
-CUT = {"max_tokens", "model_context_window_exceeded"}
-"""Stop reasons after which the last words, and so the calls, may be incomplete."""
 
 
 @dataclass(slots=True)

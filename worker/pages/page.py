@@ -24,6 +24,18 @@ from worker.workspace.files import Files
 
 _SIMILAR = 60.0
 """Of 100; below it two names have little in common."""
+LINE_CHARS = 2000
+"""Of each line that is kept."""
+_PIECE = 256 * 1024
+_COUNTED = 64 * 1024 * 1024
+"""Bytes after which lines below the wanted ones are not counted any more."""
+_SEARCHED = 1024 * 1024 * 1024
+"""Bytes after which the wanted lines are not looked for any more."""
+PAGE_LINES = 2000
+PAGE_TOKENS = 31_500
+PAGE_CHARS = 126_000
+"""A page and what is said below it stay inside the output limit of the tools that read, so that a page always ends at
+a line's end."""
 
 
 def no_such_file(files: Files, path: str) -> ToolError:
@@ -37,15 +49,6 @@ def no_such_file(files: Files, path: str) -> ToolError:
     found = [f"{folder}/{each}" if folder else each for each, _, _ in near]
     hint = f". Did you mean {' or '.join(found)}?" if found else ""
     return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}{hint}")
-
-
-LINE_CHARS = 2000
-"""Of each line that is kept."""
-_PIECE = 256 * 1024
-_COUNTED = 64 * 1024 * 1024
-"""Bytes after which lines below the wanted ones are not counted any more."""
-_SEARCHED = 1024 * 1024 * 1024
-"""Bytes after which the wanted lines are not looked for any more."""
 
 
 @dataclass(slots=True)
@@ -165,13 +168,6 @@ class _Reader:
             )
         self._stretch.total = None
         return self._stretch
-
-
-PAGE_LINES = 2000
-PAGE_TOKENS = 31_500
-PAGE_CHARS = 126_000
-"""A page and what is said below it stay inside the output limit of the tools that read, so that a page always ends at
-a line's end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,11 @@ import asyncio
 import codecs
 from collections import deque
 
+MAX_UNREAD = 1024 * 1024
+"""Bytes kept; of more, the start and the end."""
+MAX_CHARS = 1024 * 1024
+"""Kept of one shell; of more, the last ones."""
+
 
 class Kept:
     """Keeps at most ``max_bytes`` of what is added and counts what it drops.
@@ -44,10 +49,6 @@ class Kept:
             return bytes(self._head)
         gap = b"\n[... %d bytes dropped ...]\n" % self.dropped
         return bytes(self._head + gap + self._tail[-self._tail_size :])
-
-
-MAX_UNREAD = 1024 * 1024
-"""Bytes kept; of more, the start and the end."""
 
 
 class Unread:
@@ -92,10 +93,6 @@ def half_character(data: bytes) -> int:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-4:])
     return len(decoder.getstate()[0])
-
-
-MAX_CHARS = 1024 * 1024
-"""Kept of one shell; of more, the last ones."""
 
 
 class Hidden:

@@ -20,6 +20,15 @@ _GAP = "[…]"
 _MATCH = re.compile(r"\d+:")
 _LINE = re.compile(r"(\d+)([:-])(.*)", re.DOTALL)
 _FOLDER = os.O_PATH | os.O_DIRECTORY
+_CUT = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
+_PLACE = re.compile(rb"(\d+):(\d+):(\d+):")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_MAX_FILES = 100
+_MAX_LINES = 1000
+_MARGIN = 4 * LINE_CHARS
+"""Bytes read before and behind the match."""
+Places = Mapping[str, Mapping[int, tuple[int, int]]]
+"""By file and number of the line: the bytes before its first match in it, and before the line in the file."""
 
 
 def parsed(output: bytes) -> Hits:
@@ -142,18 +151,6 @@ def _block(hits: Iterable[str], most: int, *, with_context: bool) -> tuple[str, 
         count += sign == ":"
         lines.append(f"{number:6d}{'|' if sign == ':' else '-'}{clip(text, LINE_CHARS)}")
     return "\n".join(lines), count
-
-
-_CUT = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
-_PLACE = re.compile(rb"(\d+):(\d+):(\d+):")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_MAX_FILES = 100
-_MAX_LINES = 1000
-_MARGIN = 4 * LINE_CHARS
-"""Bytes read before and behind the match."""
-
-Places = Mapping[str, Mapping[int, tuple[int, int]]]
-"""By file and number of the line: the bytes before its first match in it, and before the line in the file."""
 
 
 def cut_lines(hits: Hits) -> dict[str, set[int]]:

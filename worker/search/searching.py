@@ -20,6 +20,9 @@ from worker.workspace.private import PRIVATE_DIR, is_private
 
 _SHOWN = 5
 _GONE = (ErrorType.FILE_NOT_FOUND, ErrorType.NOT_A_DIRECTORY)
+MAX_ENTRIES = 500_000
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_EVERYTHING = Pattern("**")
 
 
 class Unsearched:
@@ -67,11 +70,6 @@ class Unsearched:
         if self._rest:
             yield f"({self._rest})"
         yield from (f"({remark})" for remark in self.remarks)
-
-
-MAX_ENTRIES = 500_000
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY
-_EVERYTHING = Pattern("**")
 
 
 class Seen(NamedTuple):

@@ -10,6 +10,10 @@ from rapidfuzz.distance import LCSseq
 
 from worker.text.textfile import TextFile, remarks_of
 
+_CONTEXT = 3
+_MAX_COMPARED = 5000
+"""Lines compared by meaning, in a time that grows with the square; what is larger is compared more simply."""
+
 
 def kept_form(file: TextFile, content: str) -> tuple[str, list[str]]:
     """The content with the line ends of the file that it replaces, and what was kept of the file's form.
@@ -35,11 +39,6 @@ def _line_by_line(file: TextFile, text: str) -> str:
                     ends[number] = "\r\n" if old[at].endswith("\r") else "\n"
     ends[-1] = ""
     return "".join(line + end for line, end in zip(new, ends, strict=True))
-
-
-_CONTEXT = 3
-_MAX_COMPARED = 5000
-"""Lines compared by meaning, in a time that grows with the square; what is larger is compared more simply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,12 @@ _PLACEHOLDER = re.compile(
 )
 _MAX_CHARS = 200
 """No remark is longer; longer lines are not looked at."""
+_LINES_SEARCHED = 20_000
+_LINES_COMPARED = 50
+_LINES_SHOWN = 12
+_LINE_CHARS = 300
+_SIMILAR = 60.0
+"""Of 100; below it two texts have little in common."""
 
 
 def placeholder(text: str, *known: str) -> str | None:
@@ -65,14 +71,6 @@ def refuse_placeholder(name: str, text: str, *known: str) -> None:
             "meant for. Write these lines out, or change less at once: what stays need not be given at all. "
             "Nothing was changed.",
         )
-
-
-_LINES_SEARCHED = 20_000
-_LINES_COMPARED = 50
-_LINES_SHOWN = 12
-_LINE_CHARS = 300
-_SIMILAR = 60.0
-"""Of 100; below it two texts have little in common."""
 
 
 def no_such_text(file: TextFile, path: str, old: str, new: str) -> ToolError:

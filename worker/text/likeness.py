@@ -35,6 +35,13 @@ _FIXED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _OPPOSITE = ("un", "in", "im", "ir", "il", "dis", "non", "not", "de", "anti", "mis", "no", "never")
+_MAX_CHARS = 4000
+_MAX_PAIRS = 4000
+"""Stretches compared before the search is given up."""
+_WORK_CHARS = 200_000_000
+"""Characters of the old text times those of each stretch, likewise."""
+Fragment = tuple[int, int, float]
+"""From where to where, and how much it is alike."""
 
 
 def fixed_in(line: str) -> list[str]:
@@ -92,16 +99,6 @@ def _is_same_word(before: str, after: str) -> bool:
         return " " not in before + after
     alike = Indel.normalized_similarity(before, after) >= _SLIP
     return alike and before[0] == after[0] and min(len(before), len(after)) >= _SLIP_CHARS
-
-
-_MAX_CHARS = 4000
-_MAX_PAIRS = 4000
-"""Stretches compared before the search is given up."""
-_WORK_CHARS = 200_000_000
-"""Characters of the old text times those of each stretch, likewise."""
-
-Fragment = tuple[int, int, float]
-"""From where to where, and how much it is alike."""
 
 
 def fragments(text: str, old: str) -> list[Fragment]:

@@ -44,6 +44,10 @@ _LONG = 4
 _LONGEST = 400
 """Characters of the line that are looked for in the new text."""
 _OPENER = re.compile(r"[:{(\[]$")
+_MAX_WOVEN = 5000
+"""Characters up to which old and new text are compared character by character."""
+WORDING = "wording"
+"""What is said to be tolerated where the lines are only nearly the same."""
 
 
 def joined(text: str, span: Span, old: str) -> Span:
@@ -152,12 +156,6 @@ def _lines(text: str, *spans: Span) -> Iterator[str]:
     yield text[start:end]
     for span in spans:
         yield text[start : span.start] + span.text + text[span.end : end]
-
-
-_MAX_WOVEN = 5000
-"""Characters up to which old and new text are compared character by character."""
-WORDING = "wording"
-"""What is said to be tolerated where the lines are only nearly the same."""
 
 
 def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement | None:

@@ -15,6 +15,13 @@ from worker.text.indentation import fitted
 from worker.text.merging import Line, Merge, evenness, lines_of
 from worker.text.textfile import TextFile, numbered
 
+_SHOWN, _SHOWN_CHARS = 5, 160
+"""Lines of which is said how they differ, and how much of each."""
+_WRITTEN, _WRITTEN_CHARS = 40, 300
+"""Lines that are shown as they were written, and how much of each."""
+_CHARS = 160
+_WORD = re.compile(r"\w")
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -65,12 +72,6 @@ def line_end(file: TextFile, start: int, end: int) -> str:
 
 def with_line_ends(text: str, style: str) -> str:
     return text if style == "\n" else text.replace("\r\n", "\n").replace("\n", style)
-
-
-_SHOWN, _SHOWN_CHARS = 5, 160
-"""Lines of which is said how they differ, and how much of each."""
-_WRITTEN, _WRITTEN_CHARS = 40, 300
-"""Lines that are shown as they were written, and how much of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +154,6 @@ def written(text: str, spans: Sequence[Span]) -> str:
         room -= len(lines)
         moved += span.text.count("\n") - text.count("\n", span.start, span.end)
     return "The lines are now:\n" + "\n".join(parts) if parts else ""
-
-
-_CHARS = 160
-_WORD = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)

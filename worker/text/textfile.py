@@ -44,6 +44,8 @@ _KINDS = (
     (b"ID3", "an MP3 sound"),
     (b"OggS", "an Ogg sound or film"),
 )
+_OURS = re.compile(r"(?=.{6,}?\|) *(\d+)\|")
+_ANY = re.compile(r"[ \t]*(\d+)(?:\||\t|→|: ?|-(?=\s))")
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,6 @@ def remarks_of(mark: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[st
 def fingerprint(data: bytes) -> str:
     """SHA-256, to tell one content of a file from another."""
     return sha256(data).hexdigest()
-
-
-_OURS = re.compile(r"(?=.{6,}?\|) *(\d+)\|")
-_ANY = re.compile(r"[ \t]*(\d+)(?:\||\t|→|: ?|-(?=\s))")
 
 
 def numbered(lines: Iterable[str], first: int = 1) -> str:

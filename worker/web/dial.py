@@ -22,6 +22,11 @@ from worker.web.tls import trust_store
 
 IDLE_SECONDS = 30.0
 _KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+MAX_TRIES = 4
+"""Addresses of one host that are tried."""
+TRY_SECONDS = 5.0
+"""How long one address is tried while others are left."""
+_TCP = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
 
 class Pooled(httpx2.AsyncBaseTransport):
@@ -88,13 +93,6 @@ def _in_httpx2s_words() -> Generator[None]:
         httpcore2.UnsupportedProtocol,
     ) as error:
         raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error
-
-
-MAX_TRIES = 4
-"""Addresses of one host that are tried."""
-TRY_SECONDS = 5.0
-"""How long one address is tried while others are left."""
-_TCP = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
 
 class Network(httpcore2.AsyncNetworkBackend):

@@ -17,6 +17,13 @@ from worker.web.targets import Forbidden, Target
 PIECE = 256 * 1024
 _GZIP = 31
 _ZLIB, _RAW = 15, -15
+MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_PDF_BYTES = 16 * 1024 * 1024
+"""Half a PDF cannot be read, so there may be more of it."""
+MAX_CHUNKS = 50_000
+MAX_REDIRECTS = 5
+_CHARSET = re.compile(r"""\bcharset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Plain:
@@ -74,15 +81,6 @@ def unpacking(headers: httpx2.Headers) -> Plain:
 
 def _is_zlib(data: bytes) -> bool:
     return data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
-
-
-MAX_BODY_BYTES = 2 * 1024 * 1024
-MAX_PDF_BYTES = 16 * 1024 * 1024
-"""Half a PDF cannot be read, so there may be more of it."""
-MAX_CHUNKS = 50_000
-MAX_REDIRECTS = 5
-_CHARSET = re.compile(r"""\bcharset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
-_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,14 @@ _KNOWN = re.compile(
     r"gb18030|big5|big5hkscs|euc_jp|iso2022_jp"
 )
 """Encodings of pages. Python's other codecs are no encodings, or make of a few bytes whatever the server likes."""
+_GITHUB = re.compile(
+    r"https?://(?:www\.)?github\.com/([^/?#]+)/([^/?#]+)/(?:blob|raw)/([^?#]+)(?:[?#].*)?", re.IGNORECASE
+)
+_GITLAB = re.compile(r"(https?://(?:www\.)?gitlab\.com/[^?#]+?/-)/blob/([^?#]+)(?:[?#].*)?", re.IGNORECASE)
+AT_ONCE = max(2, os.cpu_count() or 1)
+"""Pages that one worker process has read at the same time: each takes a process, and a core."""
+_HTML = ("text/html", "application/xhtml+xml")
+_turns: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
 
 
 def decoded(body: bytes, declared: str | None, *, markup: bool = False, cut: bool = False) -> str:
@@ -90,12 +98,6 @@ def _codec(label: str) -> str | None:
     return name if _KNOWN.fullmatch(name) else None
 
 
-_GITHUB = re.compile(
-    r"https?://(?:www\.)?github\.com/([^/?#]+)/([^/?#]+)/(?:blob|raw)/([^?#]+)(?:[?#].*)?", re.IGNORECASE
-)
-_GITLAB = re.compile(r"(https?://(?:www\.)?gitlab\.com/[^?#]+?/-)/blob/([^?#]+)(?:[?#].*)?", re.IGNORECASE)
-
-
 def raw_url(url: str) -> str:
     """The URL of the file that a page of a code host shows; every other URL as it is."""
     if found := _GITHUB.fullmatch(url.strip()):
@@ -105,12 +107,6 @@ def raw_url(url: str) -> str:
     if found := _GITLAB.fullmatch(url.strip()):
         return f"{found[1]}/raw/{found[2]}"
     return url
-
-
-AT_ONCE = max(2, os.cpu_count() or 1)
-"""Pages that one worker process has read at the same time: each takes a process, and a core."""
-_HTML = ("text/html", "application/xhtml+xml")
-_turns: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
 
 
 async def readable(page: Fetched) -> tuple[str, bool]:

@@ -22,6 +22,16 @@ CLOUD_METADATA: frozenset[Address] = frozenset(
     )
 )
 """Where clouds hand out credentials and instructions. No setting opens these."""
+_NAT64 = IPv6Network("64:ff9b::/96")
+_PUBLIC_V6 = IPv6Network("2000::/3")
+"""All that is given out of IPv6. Whatever lies elsewhere is no public address: mapped, translated, discarded, …"""
+_NOBODYS: Mapping[int, Address] = {4: IPv4Address("240.0.0.1"), 6: IPv6Address("100::1")}
+"""Addresses that no machine has."""
+MAX_URL_CHARS = 4096
+_PORTS = {"http": (80, 8080, 8443), "https": (443, 8080, 8443)}
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
+"""Hosts whose last label is a number are IPv4 addresses to browsers and resolvers, in whatever spelling."""
 
 
 def _table(*rows: tuple[str, str]) -> _Table:
@@ -44,11 +54,6 @@ _NEVER = _table(
     ("a relay's address", "192.88.99.0/24 2002::/16"),
     ("a reserved address", "192.0.0.0/24 240.0.0.0/4 2001::/23"),
 )
-_NAT64 = IPv6Network("64:ff9b::/96")
-_PUBLIC_V6 = IPv6Network("2000::/3")
-"""All that is given out of IPv6. Whatever lies elsewhere is no public address: mapped, translated, discarded, …"""
-_NOBODYS: Mapping[int, Address] = {4: IPv4Address("240.0.0.1"), 6: IPv6Address("100::1")}
-"""Addresses that no machine has."""
 
 
 def refusal(address: Address, *, private: bool = False, loopback: bool | None = None) -> str | None:
@@ -92,13 +97,6 @@ def _binds(address: Address) -> bool:
 
 def _found(address: Address, table: _Table) -> str | None:
     return next((why for why, network in table if address in network), None)
-
-
-MAX_URL_CHARS = 4096
-_PORTS = {"http": (80, 8080, 8443), "https": (443, 8080, 8443)}
-_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
-_NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
-"""Hosts whose last label is a number are IPv4 addresses to browsers and resolvers, in whatever spelling."""
 
 
 class Forbidden(httpx2.ConnectError):

@@ -22,6 +22,15 @@ _NO_BLOB = "0" * 40
 _LINE = 52
 LOOKED_AT = 8000
 """Bytes in which git looks for a NUL to call a file binary."""
+MAX_PATCH_BYTES = 2 * 1024 * 1024
+MAX_CHANGES = 10_000
+MAX_COMPARED_BYTES = 8 * 1024 * 1024
+"""Of one file."""
+MAX_COMPARED_LINES = 400_000
+_MAX_NAMED = 20
+_MAX_PATH_BYTES = 3500
+"""git gives up a whole patch for a path that the system cannot open."""
+_TOO_LARGE, _NO_TIME = "too large", "no time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +118,6 @@ def _literal(data: bytes) -> list[str]:
         length = chr(ord("A") + len(part) - 1) if len(part) <= 26 else chr(ord("a") + len(part) - 27)
         lines.append(length + base64.b85encode(part, pad=True).decode("ascii"))
     return [*lines, ""]
-
-
-MAX_PATCH_BYTES = 2 * 1024 * 1024
-MAX_CHANGES = 10_000
-MAX_COMPARED_BYTES = 8 * 1024 * 1024
-"""Of one file."""
-MAX_COMPARED_LINES = 400_000
-_MAX_NAMED = 20
-_MAX_PATH_BYTES = 3500
-"""git gives up a whole patch for a path that the system cannot open."""
-_TOO_LARGE, _NO_TIME = "too large", "no time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Literal
 
 TEMPORARY = ".deputize-writing-"
 _being_written: set[str] = set()
+Kind = Literal["file", "directory", "symlink", "other"]
 
 
 @contextmanager
@@ -30,9 +31,6 @@ def temporary_name() -> Generator[str]:
 def is_being_written(name: str) -> bool:
     """Whether this process is writing a file of that name now. Anybody can make a file that is only called so."""
     return name in _being_written
-
-
-Kind = Literal["file", "directory", "symlink", "other"]
 
 
 @dataclass(frozen=True, slots=True)

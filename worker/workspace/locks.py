@@ -19,6 +19,8 @@ PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _HELD = (errno.EAGAIN, errno.EACCES)
+_locks: WeakValueDictionary[str, _FileLock] = WeakValueDictionary()
+_guard = Lock()
 
 
 @contextmanager
@@ -54,10 +56,6 @@ def _taken(fd: int, path: str) -> bool:
 @dataclass(slots=True, weakref_slot=True)
 class _FileLock:
     lock: Lock = field(default_factory=Lock)
-
-
-_locks: WeakValueDictionary[str, _FileLock] = WeakValueDictionary()
-_guard = Lock()
 
 
 @contextmanager

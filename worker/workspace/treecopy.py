@@ -19,6 +19,14 @@ from worker.threads import give_way
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)
 _CHUNK = 64 << 20
+__all__ = ["Stopped", "TooMuch", "TreeCopy", "Unreadable"]
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OURS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What is wrong on the copy's side, not on the source's."""
+_BLOCK = 512
+_SPECIAL = {modes.S_IFSOCK: "a socket", modes.S_IFIFO: "a FIFO", modes.S_IFCHR: "a device", modes.S_IFBLK: "a device"}
+Wanted = Callable[[str, bool], bool]
+"""Path from the top and whether it is a directory, to whether it is copied."""
 
 
 class Stopped(Exception):
@@ -87,18 +95,6 @@ class Copier:
                 self._ranges = False
         os.lseek(target, at, os.SEEK_SET)
         return os.sendfile(target, source, at, count)
-
-
-__all__ = ["Stopped", "TooMuch", "TreeCopy", "Unreadable"]
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OURS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""What is wrong on the copy's side, not on the source's."""
-_BLOCK = 512
-_SPECIAL = {modes.S_IFSOCK: "a socket", modes.S_IFIFO: "a FIFO", modes.S_IFCHR: "a device", modes.S_IFBLK: "a device"}
-
-Wanted = Callable[[str, bool], bool]
-"""Path from the top and whether it is a directory, to whether it is copied."""
 
 
 class Unreadable(Exception):

@@ -21,6 +21,29 @@ FORM = """\
 """A call as it must look, for instructions and errors."""
 
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_INTRODUCTION = f"""\
+# Calling tools
+
+You call a tool by writing the call into your answer, as XML in exactly this form:
+
+{FORM}
+
+What it gave comes in the next message, as <tool_result>…</tool_result>, one for each call, in the order of the calls.
+
+# Tools"""
+_NOTES = """\
+# Notes
+
+- Put every value between <![CDATA[ and ]]>. What stands there is taken as it is: escape nothing, and mind that blanks \
+and line breaks count.
+- Where a value itself holds ]]>, write ]]]]><![CDATA[> for it.
+- A boolean is true or false, a number is plain digits, an array or an object is JSON.
+- Leave out optional parameters whose default is right.
+- You may write several calls one after another; they are carried out in that order. After the last one stop and wait \
+for the results. Never write a <tool_result> yourself.
+- Close each call with </tool_call>. One that is not complete is not carried out.
+- Write calls neither in code fences nor in backticks. To mention the form without calling, put it in backticks.
+- An answer without a call ends your work."""
 
 
 def cdata(text: str) -> str:
@@ -56,32 +79,6 @@ def _param(name: str, value: str) -> str:
     if _TAG.fullmatch(name):
         return f"<{name}>{cdata(value)}</{name}>"
     return f"<param name={quoteattr(name)}>{cdata(value)}</param>"
-
-
-_INTRODUCTION = f"""\
-# Calling tools
-
-You call a tool by writing the call into your answer, as XML in exactly this form:
-
-{FORM}
-
-What it gave comes in the next message, as <tool_result>…</tool_result>, one for each call, in the order of the calls.
-
-# Tools"""
-
-_NOTES = """\
-# Notes
-
-- Put every value between <![CDATA[ and ]]>. What stands there is taken as it is: escape nothing, and mind that blanks \
-and line breaks count.
-- Where a value itself holds ]]>, write ]]]]><![CDATA[> for it.
-- A boolean is true or false, a number is plain digits, an array or an object is JSON.
-- Leave out optional parameters whose default is right.
-- You may write several calls one after another; they are carried out in that order. After the last one stop and wait \
-for the results. Never write a <tool_result> yourself.
-- Close each call with </tool_call>. One that is not complete is not carried out.
-- Write calls neither in code fences nor in backticks. To mention the form without calling, put it in backticks.
-- An answer without a call ends your work."""
 
 
 def generate_tool_instruction(tools: Sequence[ToolSpec]) -> str:

@@ -27,6 +27,8 @@ from worker.models.xml_calls.written import (
 
 _BLANKS = " \t\r\n"
 _SECTION = re.compile(r"(<!\[CDATA\[.*?\]\]>)", re.DOTALL)
+_NAME = re.compile(r"\s*+<name>\s*+(?:<!\[CDATA\[)?([\w.:-]{1,100})(?:\]\]>)?\s*+</name>")
+_NAMELESS = "tool_call"
 
 
 class _NotStrictError(Exception):
@@ -93,10 +95,6 @@ def _tidy(parts: list[str]) -> str:
     outside = [guard(part.strip(_BLANKS)) for part in parts[::2]]
     inside = [guard(part).replace("<![CDATA[", f"<![CDATA[{SECTION}", 1) for part in parts[1::2]]
     return "".join(chain.from_iterable(zip_longest(outside, inside, fillvalue="")))
-
-
-_NAME = re.compile(r"\s*+<name>\s*+(?:<!\[CDATA\[)?([\w.:-]{1,100})(?:\]\]>)?\s*+</name>")
-_NAMELESS = "tool_call"
 
 
 @dataclass(frozen=True, slots=True)
