@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.forked import need_root
-from tests.worker.sandboxes import bash, said, sandbox_over
+from tests.worker.sandbox.sandboxes import bash, said, sandbox_over
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.priority import FIRST, LATER
 
