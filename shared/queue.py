@@ -18,9 +18,9 @@ import redis.exceptions
 from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
+from shared.celery_fixes import SafeChannel
 from shared.errors import DeputizeError, Misconfigured, Unavailable
 from shared.libc import keep_memory_private
-from shared.log import log
 from shared.runs.keys import KEY_PREFIX
 from shared.settings import Settings
 
@@ -183,37 +183,6 @@ def broker_url(redis_url: str) -> str:
         raise Misconfigured(f"redis_url: {parts.scheme}:// is not redis://, rediss:// or unix://")
     query = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)]
     return f"redis+socket://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
-
-
-class SafeChannel(kombu_redis.Channel):
-    """Keeps a worker of Celery 5.7.0 alive when Redis restarts, and makes no new client for every command.
-
-    Its consumer closes a broken connection twice. The second time the channel has lost its connection and answers
-    with an AttributeError, which ends the worker, where a ConnectionError makes it connect again.
-    """
-
-    _client: Any = None
-
-    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
-        if self.connection is None or self.connection.client is None:
-            raise redis.exceptions.ConnectionError("the connection to Redis was closed")
-        return super()._connparams(asynchronous)
-
-    def _brpop_read(self, **options: Any) -> Any:
-        try:
-            return super()._brpop_read(**options)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            # Whoever can write to the queue could end every worker with one entry.
-            log.warning("an entry of the queue is no ticket and is dropped", extra={"cause": repr(error)[:300]})
-            return True
-
-    def _create_client(self, asynchronous: bool = False) -> Any:
-        if asynchronous:
-            return super()._create_client(asynchronous)
-        # A client is only a face of its pool, but redis-py takes longer to make one than to use it.
-        if self._client is None or self._client.connection_pool is not self.pool:
-            self._client = super()._create_client()
-        return self._client
 
 
 @cache

@@ -7,7 +7,6 @@ coroutine runs inside a plain asyncio task, and around it runs Celery's code as 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -16,14 +15,14 @@ from typing import Any, Protocol
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
-from celery import Celery, Task, _state
+from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from greenlet import getcurrent, greenlet
 
 CLEANUP_SECONDS = 5.0
 """How long a cancelled job may clean up before it is cancelled again: a library may have swallowed the first one."""
 
-_job: ContextVar[Job | None] = ContextVar("job", default=None)
+current_job: ContextVar[Job | None] = ContextVar("job", default=None)
 
 
 def await_(awaitable: Awaitable[Any]) -> Any:
@@ -42,13 +41,13 @@ class AsyncTask(Task):
     @property
     def job(self) -> Job:
         """The running job; its ``pool`` gives ``waiting()``."""
-        job = _job.get()
+        job = current_job.get()
         if job is None:
             raise RuntimeError("no job of worker.celery_pool.pool is running here")
         return job
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        job = _job.get()
+        job = current_job.get()
         work = self.run(*args, **kwargs)
         if job is None:
             return asyncio.run(work)
@@ -105,7 +104,7 @@ class Job:
                 self._timers.append(loop.call_later(seconds, hit))
 
     async def _drive(self) -> None:
-        _job.set(self)
+        current_job.set(self)
         tracer = _Tracer(self._trace)
         # One context for tracer and coroutine: what either sets, the other sees.
         tracer.gr_context = getcurrent().gr_context
@@ -171,18 +170,3 @@ class Job:
         self._announced = True
         self.pool.tell(partial(self._options["timeout_callback"], False, self.limits[1]))
         self._insist()
-
-
-def share_request_stacks(app: Celery) -> None:
-    """Makes ``self.request`` and ``self.retry`` work inside coroutines.
-
-    Celery keeps the running request in stacks per greenlet or thread. The tracer pushes in its greenlet, the coroutine
-    asks in the loop's: here they find the same stack by the job they both belong to.
-    """
-
-    def identity() -> Any:
-        return _job.get() or threading.get_ident()
-
-    _state._task_stack.__ident_func__ = identity  # pyright: ignore[reportPrivateUsage]
-    for task in app.tasks.values():
-        task.request_stack.__ident_func__ = identity

@@ -31,7 +31,8 @@ from celery.concurrency.base import BasePool
 from celery.worker import state
 
 from shared.errors import DeputizeError
-from worker.celery_pool.job import CLEANUP_SECONDS, AsyncTask, Job, await_, share_request_stacks
+from worker.celery_pool.celery_fixes import share_request_stacks
+from worker.celery_pool.job import CLEANUP_SECONDS, AsyncTask, Job, await_
 from worker.celery_pool.watchdog import Watchdog
 from worker.threads import share_threads
 
