@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from shared.errors import ErrorType, ToolError
+from tests.leaks import descendants
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
+from worker.linux.tree import command_line
 from worker.sandbox import environment
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.buffers import MAX_UNREAD, Unread, half_character
@@ -47,6 +49,7 @@ async def started(sandbox: Bubblewrap, script: str) -> BackgroundShell:
 async def test_at_the_end_every_shell_is_dead_and_named(sandbox: Bubblewrap, place: Path) -> None:
     await started(sandbox, f"{DAEMON}; echo up; exec sleep 1234")
     await started(sandbox, "trap '' TERM; echo up; exec sleep 5678")
+    await until(lambda: {"sleep 1234", "sleep 5678"} <= {command_line(pid) for pid in descendants()})
     await sandbox.shells.end()
     assert not anyone_alive(place)
     assert all(not shell.running for shell in sandbox.shells)
