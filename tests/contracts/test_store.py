@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -130,10 +131,12 @@ async def test_of_five_workers_with_the_same_ticket_one_gets_the_run(store: RunS
 
 async def test_a_claim_whose_answer_was_lost_can_be_made_again(store: RunStore) -> None:
     id = await accepted(store)
+    before = time.time()
     first, again = [await store.claim(id, "token", "worker-1", LEASE) for _ in range(2)]
     assert first is not None
-    assert again is not None
-    assert (first.fence, first.attempt) == (again.fence, again.attempt) == ("1:token", 1)
+    assert first == again
+    assert (first.fence, first.attempt) == ("1:token", 1)
+    assert before - 1 <= await store.redis.zscore(LEASES, id) / 1000 - LEASE <= time.time() + 1
 
 
 async def test_the_record_names_who_took_it_last_and_when_it_was_started_first(store: RunStore) -> None:
@@ -223,11 +226,16 @@ async def test_renewing_tells_held_lost_cancelled_and_finished_apart(store: RunS
     assert await store.cancel(cancelled.id) == "asked"
     await write(pipe, finished, ending(finished, 2))
     claims = [held, lost, cancelled, finished]
+    await store.redis.zadd(LEASES, {claim.id: 1 for claim in claims[:3]})
+    before = time.time()
     keys = ["deputize:leases", *(record_key(claim.id) for claim in claims)]
     runs = [{"id": claim.id, "fence": claim.fence} for claim in claims]
     answers = await pipe.script(RENEW, keys, {"lease_ms": 10_000, "runs": runs})
     assert answers == ["renewed", "fenced", "cancel", "renewed"]
     assert await store.redis.zscore(LEASES, finished.id) is None
+    assert await store.redis.zscore(LEASES, lost.id) == 1
+    for renewed in (held, cancelled):
+        assert before - 1 <= await store.redis.zscore(LEASES, renewed.id) / 1000 - 10 <= time.time() + 1
 
 
 @pytest.mark.requirement("P-15")

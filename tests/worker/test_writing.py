@@ -23,12 +23,12 @@ class Withheld:
     """Stands for the pipe: what is written stays unanswered until a test answers."""
 
     def __init__(self) -> None:
-        self.written: list[tuple[Any, Any]] = []
+        self.written: list[tuple[Any, Any, Any]] = []
         self.answers: list[asyncio.Future[int]] = []
         self.published: list[str] = []
 
-    def script(self, script: object, keys: Any, args: Any) -> asyncio.Future[int]:
-        self.written.append((keys, args))
+    def script(self, script: object, keys: Any, arguments: Any, values: Any) -> asyncio.Future[int]:
+        self.written.append((keys, arguments, values))
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
 
@@ -61,7 +61,7 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
         emitter.emit(TurnStarted(turn=1))
         emitter.leave()
         emitter.left = False
-    events = [args[10:12] for _, args in pipe.written]
+    events = [values[:2] for _, _, values in pipe.written]
     expected = [
         Writing(
             events=[(seq, event)],
