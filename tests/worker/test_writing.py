@@ -24,10 +24,10 @@ class Withheld:
 
     def __init__(self) -> None:
         self.written: list[tuple[Any, Any, Any]] = []
-        self.answers: list[asyncio.Future[int]] = []
+        self.answers: list[asyncio.Future[str]] = []
         self.published: list[str] = []
 
-    def script(self, script: object, keys: Any, arguments: Any, values: Any) -> asyncio.Future[int]:
+    def script(self, script: object, keys: Any, arguments: Any, values: Any) -> asyncio.Future[str]:
         self.written.append((keys, arguments, values))
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
@@ -84,7 +84,7 @@ async def test_who_waits_until_all_is_kept_may_be_stopped_without_harm_to_the_ot
     stopped.cancel()
     await asyncio.wait({stopped})
     assert not pipe.answers[0].cancelled()
-    pipe.answers[0].set_result(1)
+    pipe.answers[0].set_result("written")
     await other
     assert len(pipe.written) == 1
 
@@ -95,7 +95,7 @@ async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: 
         emitter.emit(TurnStarted(turn=turn))
         emitter.emit(Heartbeat(turn=turn, tool_calls=0, elapsed_ms=5))  # sends what was said before it
     for answer in pipe.answers:
-        answer.set_result(0)
+        answer.set_result("fenced")
     await until(lambda: fenced)
     emitter.emit(TurnStarted(turn=3))
     emitter.emit(Heartbeat(turn=3, tool_calls=0, elapsed_ms=5))
