@@ -1,4 +1,4 @@
-"""One program that the keeper keeps alive: started, started again when it dies, and never outliving the keeper."""
+"""One program that the supervisor keeps alive: restarted when it dies, and gone when the supervisor is."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Child:
                 env=dict(self.program.environment),
                 # Not the caller's folder: Python, Celery and Flower take code and settings from where they stand.
                 cwd=self._home,
-                # Ctrl-C in the keeper's terminal is the keeper's to handle: it stops Redis last.
+                # Ctrl-C in the supervisor's terminal is the supervisor's to handle: it stops Redis last.
                 process_group=0,
                 pass_fds=self.program.pass_fds,
                 umask=self.program.umask,

@@ -16,7 +16,7 @@ from orchestrator.dispatch import Dispatcher
 from orchestrator.home import is_full, no_space
 from shared import bus
 from shared.catalog import MCP, Catalog, ToolCard, WorkerCard
-from shared.connection import AWAY, connect
+from shared.connection import REDIS_DOWN, connect
 from shared.delegation import VERIFY_ROUNDS, Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
 from shared.errors import Invalid, OutOfSpace, Refused, TooLarge, Unavailable
 from shared.events import Envelope, StepCompleted
@@ -242,14 +242,14 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
 async def _redis_guard(settings: Settings) -> AsyncGenerator[None]:
     try:
         yield
-    except (*AWAY, RedisError) as error:
+    except (*REDIS_DOWN, RedisError) as error:
         if settings.local and is_full(settings.home):
             raise OutOfSpace(no_space(settings.home)) from error
         raise _away(error) from error
 
 
 def _away(error: Exception) -> Unavailable:
-    if isinstance(error, AWAY):
+    if isinstance(error, REDIS_DOWN):
         return Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment")
     return Unavailable(f"Redis refused a command ({error}); see the service's log")
 

@@ -17,7 +17,7 @@ from typing import IO
 
 from shared.errors import Misconfigured
 
-KEEPER_LOCK = "keeper.lock"
+SUPERVISOR_LOCK = "supervisor.lock"
 USERS_LOCK = "users.lock"
 INFO = "stack.json"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -53,7 +53,7 @@ def prepare_home(home: Path) -> None:
             return
         # Only what is plainly a home of ours: somebody may have named a directory that others need.
         names = {entry.name for entry in home.iterdir()}
-        if not names or names & {KEEPER_LOCK, USERS_LOCK}:
+        if not names or names & {SUPERVISOR_LOCK, USERS_LOCK}:
             home.chmod(0o700)
     except OSError as error:
         raise unusable(home, error) from None
@@ -105,12 +105,12 @@ def sign(lock_fd: int) -> None:
 
 
 def holder(home: Path) -> int | None:
-    """The process that signed the keeper's lock; None where none did or the system does not tell."""
+    """The process that signed the supervisor's lock; None where none did or the system does not tell."""
     if sys.platform != "linux":
         return None
     asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        with opened(home / KEEPER_LOCK, "rb") as lock:
+        with opened(home / SUPERVISOR_LOCK, "rb") as lock:
             kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
     except OSError:
         return None

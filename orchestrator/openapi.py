@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, create_model
 from orchestrator.problems import Problem
 from orchestrator.routes import BODIES
 from shared.events import AnyEvent
-from shared.wire import Moment, Wire
+from shared.wire import Timestamp, Wire
 
 
 class Head(Wire):
@@ -18,7 +18,7 @@ class Head(Wire):
     delegation_id: str
     seq: int | None = None
     """From 1, without gaps; absent on transient events."""
-    at: Moment
+    at: Timestamp
     attempt: int
 
 

@@ -35,7 +35,7 @@ class Stage:
         return f"{self.waits_for} ({self.log}: {line})" if line else self.waits_for
 
 
-KEEPER = Stage("starting the stack's parent process", "keeper.log")
+SUPERVISOR = Stage("starting the stack's parent process", "supervisor.log")
 REDIS = Stage("starting Redis", "redis.log")
 API = Stage("starting the API", "api.log")
 WORKER = Stage("starting the worker", "worker-1.log")
@@ -44,7 +44,7 @@ WORKER = Stage("starting the worker", "worker-1.log")
 async def stage_of(info: StackInfo | None) -> Stage | None:
     """What the stack waits for; None when it is ready. Asks ``/readyz``: does Redis answer, is a worker there?"""
     if info is None:
-        return KEEPER
+        return SUPERVISOR
     status, detail = await _ask(info)
     if status == 200 or (info.workers == 0 and detail.startswith(NO_WORKER)):
         return None
@@ -100,14 +100,14 @@ def _written(logs: Path) -> int:
         return 0
 
 
-def _computed(keeper: int | None) -> float:
-    """Seconds of CPU that the keeper and its children have used; 0 where the system does not tell."""
-    if keeper is None:
+def _computed(supervisor: int | None) -> float:
+    """Seconds of CPU that the supervisor and its children have used; 0 where the system does not tell."""
+    if supervisor is None:
         return 0.0
     ticks = 0
     with suppress(OSError, ValueError, IndexError):
-        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-        for pid in [str(keeper), *children]:
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        for pid in [str(supervisor), *children]:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")

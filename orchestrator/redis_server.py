@@ -1,6 +1,6 @@
 """Redis: whether there is one at an address, and the embedded one's program, configuration and address.
 
-Starting it is the keeper's work.
+Starting it is the supervisor's work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The API's process: `deputize serve`, and `python -m orchestrator.serve --fd N` as a child of the keeper."""
+"""The API's process: `deputize serve`, and `python -m orchestrator.serve --fd N` as a child of the supervisor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
     if settings.redis_url is None:
         raise Misconfigured("the service needs DEPUTIZE_REDIS_URL; `deputize up` starts one with a Redis and workers")
     check_binding(settings)
-    if not settings.local:  # there the keeper sees to it, and a service that waits could not say that Redis is away
+    if not settings.local:  # there the supervisor sees to it, and a service that waits could not say that Redis is away
         reach(settings.redis_url)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:

@@ -1,8 +1,8 @@
 """This machine's own stack, from its users' side: find it, start it when there is none, hold it while it is used.
 
-Redis, workers and the API are children of one keeper (orchestrator/keeper.py). Two locked files say who is there, and
-the kernel lets go of them even when a process is killed: the keeper holds ``keeper.lock``, every user shares
-``users.lock``. The keeper stops when it can have ``users.lock`` for itself.
+Redis, workers and the API are children of one supervisor (orchestrator/supervisor.py). Two locked files say who is
+there, and the kernel lets go of them even when a process is killed: the supervisor holds ``supervisor.lock``, every
+user shares ``users.lock``. The supervisor stops when it can have ``users.lock`` for itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import IO
 from orchestrator.child import keep_last_log, last_line
 from orchestrator.home import (
     INFO,
-    KEEPER_LOCK,
+    SUPERVISOR_LOCK,
     USERS_LOCK,
     StackInfo,
     holder,
@@ -74,7 +74,7 @@ class Wanted:
 def running(settings: Settings) -> StackInfo | None:
     """The stack that lives in this home now, started or starting; None when there is none. Raises Misconfigured."""
     try:
-        with suppress(FileNotFoundError), opened(settings.home / KEEPER_LOCK, "rb") as lock:
+        with suppress(FileNotFoundError), opened(settings.home / SUPERVISOR_LOCK, "rb") as lock:
             if not try_lock(lock, fcntl.LOCK_SH):
                 return read_info(settings.home)
     except OSError as error:
@@ -102,9 +102,9 @@ async def stack_in_use(
     async with AsyncExitStack() as held:
         try:
             users = held.enter_context(opened(home / USERS_LOCK, "ab"))
-            # A keeper on its way out holds this one alone; after it, a new keeper is to be started.
+            # A supervisor on its way out holds this one alone; after it, a new supervisor is to be started.
             while not try_lock(users, fcntl.LOCK_SH):
-                await waiting.pause(Stage("waiting for the last stack to stop", "keeper.log"))
+                await waiting.pause(Stage("waiting for the last stack to stop", "supervisor.log"))
             if workers:
                 await _let_outdated_stop(settings, users, waiting)
             info = await _ready(settings, Wanted(workers, concurrency), waiting)
@@ -133,7 +133,7 @@ async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _Wai
     alone = try_lock(users, fcntl.LOCK_EX)
     fcntl.flock(users, fcntl.LOCK_UN)
     deadline = time.monotonic() + OUTDATED_SECONDS
-    stage = Stage("waiting for a stack with other model settings to stop", "keeper.log")
+    stage = Stage("waiting for a stack with other model settings to stop", "supervisor.log")
     while alone and running(settings) == info and time.monotonic() < deadline:
         await waiting.pause(stage)
     while not try_lock(users, fcntl.LOCK_SH):
@@ -146,9 +146,9 @@ async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> Stack
     while True:
         if started is not None and started.ended:
             raise Misconfigured(f"this machine's stack did not start: {started.last_word()}")
-        # Nobody holds the lock: there is no keeper, or the last one was killed. Several users may see that;
-        # one gets the lock, hands it to the keeper it starts, and the others find it held.
-        with opened(home / KEEPER_LOCK, "ab") as lock:
+        # Nobody holds the lock: there is no supervisor, or the last one was killed. Several users may see that;
+        # one gets the lock, hands it to the supervisor it starts, and the others find it held.
+        with opened(home / SUPERVISOR_LOCK, "ab") as lock:
             if try_lock(lock, fcntl.LOCK_EX):
                 started = _Started(settings, wanted, lock)
         info = read_info(home)
@@ -190,12 +190,12 @@ class _Waiting:
 
     def _given_up(self, stage: Stage) -> str:
         pid = holder(self._home)
-        who = f"; process {pid} holds {self._home / KEEPER_LOCK}" if pid else ""
+        who = f"; process {pid} holds {self._home / SUPERVISOR_LOCK}" if pid else ""
         logs = f"see {self._home / 'logs'}"
         return f"this machine's stack gets no further while {stage.said(self._home)}{who} ({logs})"
 
     def ask_for_workers(self, info: StackInfo) -> None:
-        # Only a process that is known to be the keeper: the description may be that of one that was killed.
+        # Only a process that is known to be the supervisor: the description may be that of one that was killed.
         if time.monotonic() - self._asked > ASK_SECONDS and holder(self._home) == info.pid:
             self._asked = time.monotonic()
             with suppress(ProcessLookupError):
@@ -203,15 +203,15 @@ class _Waiting:
 
 
 class _Started:
-    """A keeper that this process has started."""
+    """A supervisor that this process has started."""
 
     def __init__(self, settings: Settings, wanted: Wanted, lock: IO[bytes]) -> None:
         # A pipe for its last word: a full disk takes no line of a log.
         self._word, word = os.pipe()
-        self._log = settings.home / "logs" / "keeper.log"
+        self._log = settings.home / "logs" / "supervisor.log"
         try:
             self._log.parent.mkdir(mode=0o700, exist_ok=True)
-            settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a keeper that was killed
+            settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a supervisor that was killed
             keep_last_log(self._log)
             self._process = _start(settings, wanted, lock, self._log, word)
         finally:
@@ -238,7 +238,7 @@ def _start(settings: Settings, wanted: Wanted, lock: IO[bytes], log: Path, word:
     arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--word-fd", str(word)]
     with opened(log, "ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "orchestrator.keeper", *arguments],
+            [sys.executable, "-P", "-m", "orchestrator.supervisor", *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

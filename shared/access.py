@@ -17,7 +17,7 @@ NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
 """What Redis answers to a client without a password where it wants one."""
 REDIS_SECONDS = 5.0
 STARTING_SECONDS = 60.0
-"""For a server that the same keeper starts at the same time; it also sees when there will be none."""
+"""For a server that the same supervisor starts at the same time; it also sees when there will be none."""
 
 
 def check_access(client: redis.Redis) -> None:

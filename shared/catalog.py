@@ -9,7 +9,7 @@ from pydantic import Field
 from redis.asyncio import Redis
 
 from shared.runs.keys import TOOLS, WORKERS, worker_key
-from shared.wire import Moment, Wire
+from shared.wire import Timestamp, Wire
 
 ANNOUNCE_SECONDS = 3
 """How often a worker says that it is there; after three silent times it counts as gone."""
@@ -36,7 +36,7 @@ class WorkerCard(Wire):
 
     name: str
     pid: int
-    started_at: Moment
+    started_at: Timestamp
     running: int
     concurrency: int
     model: str

@@ -30,7 +30,7 @@ from shared.background import Backoff, RepeatedCause, essential
 
 T = TypeVar("T")
 
-AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
+REDIS_DOWN = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """What Redis being away looks like: trying again later is right, and every script bears it."""
 REDIS_ERRORS = (RedisError, OSError)
 """Whatever Redis can answer or fail with. Background work bears all of it: it says the cause and tries again."""
@@ -65,14 +65,14 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
 
 def refuses_for_now(answer: Any) -> bool:
     """Whether an error says something of the server's state, and nothing of the command."""
-    if isinstance(answer, AWAY):
+    if isinstance(answer, REDIS_DOWN):
         return True
     if not isinstance(answer, ResponseError):
         return False
     return REFUSALS.match(f"{answer.status_code} {answer}" if answer.status_code else str(answer)) is not None
 
 
-async def undisturbed(work: Awaitable[T]) -> T:
+async def shielded(work: Awaitable[T]) -> T:
     """Awaits commands to Redis; a cancellation waits until they are answered.
 
     redis-py on Python 3.11 can swallow one that comes in the middle, and whoever sent it would wait for ever.
@@ -112,7 +112,7 @@ class _Job:
 class Pipe:
     """One ordered stream of commands to Redis, shared by all runs of a process.
 
-    What is asked for while a round trip is under way, or soon after it and without ``hurry``, goes out together in the
+    What is asked for while a round trip is under way, or soon after it and without ``flush``, goes out together in the
     next one. While Redis is away everything waits, in order; each script bears being sent twice. The caller's
     cancellation never reaches the socket, so no connection is ever left in the middle of an answer.
     """
@@ -150,7 +150,7 @@ class Pipe:
     def script(
         self, script: Script, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any] = ()
     ) -> asyncio.Future[Any]:
-        """Asks for a script's run; the answer comes in the future. Callers that wait for it call ``hurry``.
+        """Asks for a script's run; the answer comes in the future. Callers that wait for it call ``flush``.
 
         ``values`` follow the named arguments as they are: what is large is not encoded twice.
         """
@@ -158,7 +158,7 @@ class Pipe:
         command = ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
         return self._ask(command, transient=False)
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Sends what was asked for without waiting for more."""
         self._hurried.set()
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, computed_field, model_validator
 
 from shared.facts import FileChange, Verification, VerifyItem
-from shared.wire import Moment, Request, Wire
+from shared.wire import Request, Timestamp, Wire
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Cap on task + context, UTF-8 bytes."""
@@ -244,7 +244,7 @@ class Step(Wire):
     tool_name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
     turn_index: int
-    timestamp: Moment
+    timestamp: Timestamp
     thinking: str | None = None
     result: str | None = None
     summary: str | None = None
@@ -259,7 +259,7 @@ class ToolAgentStep(Wire):
     arguments: dict[str, Any]
     result: str | None = None
     status: Literal["success", "failed"]
-    timestamp: Moment
+    timestamp: Timestamp
     error: str | None = None
     thinking: str | None = None
     summary: str | None = None
@@ -283,9 +283,9 @@ class Delegation(Wire):
 
     id: str
     status: Status
-    created_at: Moment
-    started_at: Moment | None = None
-    finished_at: Moment | None = None
+    created_at: Timestamp
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
     attempt: int = 0
     worker: str | None = None
     request: DelegationRequest

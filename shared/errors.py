@@ -27,7 +27,7 @@ Others go from one file of the worker to another and become an answer or one of 
     ├── Unsuccessful             Celery and Flower: a delegation failed or was cancelled
     ├── Failure                  the retries of the model's client: one try failed
     │   └── BrokenStream         its answer is no stream of JSON events
-    ├── Down                     the run: an MCP server cannot be used
+    ├── ServerUnavailable        the run: an MCP server cannot be used
     ├── TooSlow                  a tool's parameters took too long to check
     ├── Unreadable               a call written as XML cannot be understood
     ├── Unreadable               a file cannot be copied into the workspace

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter
 
 from shared.delegation import DelegationRequest, Limits, Step, ToolAgentResult, Usage
-from shared.wire import Moment, Wire
+from shared.wire import Timestamp, Wire
 
 MAX_EVENT_BYTES = 64 * 1024
 """Cap on one event's JSON."""
@@ -120,7 +120,7 @@ class PermissionRequested(Event):
     permission_id: str
     step: Step
     details: dict[str, Any]
-    expires_at: Moment
+    expires_at: Timestamp
 
 
 class PermissionAnswered(Event):
@@ -197,7 +197,7 @@ class Envelope(Wire):
 
     delegation_id: str
     seq: int | None = None
-    at: Moment
+    at: Timestamp
     attempt: int
     event: AnyEvent
 
@@ -220,5 +220,5 @@ class Envelope(Wire):
 class _Head(Wire):
     delegation_id: str
     seq: int | None = None
-    at: Moment
+    at: Timestamp
     attempt: int

@@ -44,7 +44,7 @@ def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Moment = Annotated[AwareDatetime, PlainSerializer(_iso, return_type=str)]
+Timestamp = Annotated[AwareDatetime, PlainSerializer(_iso, return_type=str)]
 """A point in time: ISO 8601, UTC, milliseconds."""
 
 

@@ -20,7 +20,7 @@ from tests.internet import sample_web
 from tests.skills import sample_skills
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import Unread
+from worker.sandbox.buffers import OutputBuffer
 from worker.sandbox.command import Command
 from worker.sandbox.environment import owner
 from worker.sandbox.shells import BackgroundShell
@@ -100,7 +100,7 @@ class Toolbench:
     async def start_shell(self, bash_id: str, command: str) -> BackgroundShell:
         """A background shell of a known id."""
         assert isinstance(self.sandbox, Bubblewrap)
-        unread = Unread()
+        unread = OutputBuffer()
         argv = ["bash", "--noprofile", "--norc", "-c", command]
         process = await self.sandbox.start(Command(argv, 60, merged=True), unread.add, unread.add)
         shell = BackgroundShell(bash_id, command, process, unread=unread)

@@ -14,10 +14,10 @@ from shared.errors import ContextFull, ModelUnavailable
 from shared.events import ProgressMade
 from shared.log import log
 from shared.text import clip
-from worker.asking import Asking
 from worker.emit import Emitter
 from worker.history import History, user_message
 from worker.limits import LimitReached, Meter
+from worker.model_call import ModelCall
 from worker.models.base import Prompt, ToolSpec
 from worker.prompt import ask_for_summary, fresh_start
 from worker.steps import StepLog
@@ -56,7 +56,7 @@ class RunParts(Protocol):
     """What compaction needs of a run."""
 
     task: str
-    asking: Asking
+    model_call: ModelCall
     window: Window
     system: str
     specs: tuple[ToolSpec, ...]
@@ -80,7 +80,7 @@ async def compact(loop: RunParts, why: str) -> None:
         raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
     summary = await _summary(loop)
     loop.history.restart(fresh_start(loop.task, summary, read_files(loop.steps.ended)))
-    loop.asking.bound.restart()
+    loop.model_call.bound.restart()
     loop.window.empty()
     loop.emit.emit(ProgressMade(message=f"{why}: {messages} messages became a summary of {len(summary)} characters"))
     loop.checkpoint()
@@ -92,7 +92,7 @@ async def _summary(loop: RunParts) -> str:
         loop.system, loop.specs, messages, SUMMARY_TOKENS, allow_tools=False, key=loop.context.delegation_id
     )
     try:
-        reply = await loop.asking.reply(prompt, loop.meter.turns, counted=False, aloud=False)
+        reply = await loop.model_call.reply(prompt, loop.meter.turns, counted=False, stream=False)
         loop.meter.spend(reply.usage)
         if reply.text.strip():
             return reply.text.strip()

@@ -17,7 +17,7 @@ from shared.masking import SecretMask
 from shared.runs.keys import channel
 from shared.runs.record import Claim
 from shared.runs.store import RECORD
-from shared.runs.update import Writing
+from shared.runs.update import RunUpdate
 from shared.wire import now
 
 FRAME_SECONDS = 0.05
@@ -91,7 +91,7 @@ class Emitter:
         """Returns when all that was said is kept. Raises ``Fenced`` where it is no longer ours to say."""
         self._flush()
         if self._last is not None:
-            self._pipe.hurry()
+            self._pipe.flush()
             await asyncio.shield(self._last)
         if self._fenced:
             raise Fenced
@@ -133,7 +133,7 @@ class Emitter:
             return
         if not (self._events or self._entries or self._ledger or self._fields or self._retention):
             return
-        writing = Writing(
+        writing = RunUpdate(
             events=self._events,
             before=self._length,
             history=self._entries,

@@ -12,7 +12,7 @@ from shared import tokens
 from shared.delegation import Limits, TerminationReason, Usage
 from shared.errors import DeputizeError, Refused
 from worker.models.base import Call, Model, Price, Prompt
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
@@ -252,7 +252,7 @@ class PromptBound:
             return 0
         if self._sent and sum(map(len, prompt.messages[self._sent :])) <= self.FEW_BYTES:
             return self.of(prompt)
-        return await to_the_end(self.of, prompt)
+        return await run_in_thread(self.of, prompt)
 
     def learn(self, usage: Usage, sent: int) -> None:
         """Takes what one call was billed: from now on that covers the first ``sent`` messages."""

@@ -12,14 +12,14 @@ from shared.delegation import TerminationReason
 from shared.errors import ContextFull, ErrorType, Fenced, ToolError
 from shared.events import TurnStarted
 from shared.log import log
-from worker.asking import Asking, asked_for_words
 from worker.compaction import Window, compact
 from worker.emit import Emitter
 from worker.history import History
 from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, Repetition
+from worker.model_call import ModelCall, asked_for_words
 from worker.models.base import Call, Prompt, Reply, ToolSpec
-from worker.policy import CallView, Situation, judgement
+from worker.policy import PolicyCall, PolicyContext, judgement
 from worker.prompt import last_turn, reply_was_cut
 from worker.steps import StepLog, in_doubt, not_executed, said
 from worker.toolkit.registry import find
@@ -42,12 +42,12 @@ class Loop:
 
     task: str
     """What the conversation begins with, and a fresh one too."""
-    asking: Asking
+    model_call: ModelCall
     window: Window
     system: str
     specs: tuple[ToolSpec, ...]
     kit: Mapping[str, AnyTool]
-    situation: Situation
+    policy_context: PolicyContext
     context: ToolContext
     history: History
     meter: Meter
@@ -109,7 +109,7 @@ class Loop:
         self.emit.emit(TurnStarted(turn=turn))
         most, key = self.max_output_tokens, self.context.delegation_id
         prompt = Prompt(self.system, self.specs, self.history.messages, most, allow_tools, key)
-        reply = await self.asking.reply(prompt, turn, counted=allow_tools)
+        reply = await self.model_call.reply(prompt, turn, counted=allow_tools)
         return self.keep(turn, reply.keyed(turn) if allow_tools else reply.without_calls())
 
     def keep(self, turn: int, reply: Reply) -> Reply:
@@ -118,7 +118,7 @@ class Loop:
         self.last_words = reply.text or self.last_words
         self.steps.thinking = reply.thinking or reply.text
         self.history.add(reply.spoken())
-        self.asking.bound.learn(reply.usage, len(self.history.messages))
+        self.model_call.bound.learn(reply.usage, len(self.history.messages))
         self.window.learn(reply.usage, self.history)
         self.emit.emit(said(turn, reply, usage))
         self.checkpoint()
@@ -157,7 +157,7 @@ class Loop:
             params = await tool.accept(self.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        refusal = judgement(CallView(tool, tool.touches(params)), self.situation)
+        refusal = judgement(PolicyCall(tool, tool.touches(params)), self.policy_context)
         return ToolResult.failed(refusal) if refusal else Prepared(tool, params)
 
     async def carry_out(self, call: Call, verdict: Prepared | ToolResult) -> None:
@@ -197,4 +197,4 @@ class Loop:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return await bounded(result, tool, context, self.asking.bound.estimate)
+        return await bounded(result, tool, context, self.model_call.bound.estimate)

@@ -18,25 +18,25 @@ from shared.log import log
 from shared.runs.record import Claim
 from shared.text import clip
 from shared.wire import now
-from worker.asking import Asking
 from worker.attempts import files_left, given_up, ledger_of, recall_steps, resumed_because, settle_steps
 from worker.compaction import Window
 from worker.emit import Emitter
-from worker.ending import Ending, Left, left_in
-from worker.fleet.lease import Stop, StopSignal
+from worker.fleet.lease import StopReason, StopSignal
 from worker.history import History
 from worker.limits import LimitReached, Meter, PromptBound, Repetition, check_price
 from worker.loop import Loop
+from worker.model_call import ModelCall
 from worker.models.base import Model
 from worker.models.xml_calls.model import XmlCalls
-from worker.policy import Situation
+from worker.outcome import RunOutcome, RunOutputs, collect_outputs
+from worker.policy import PolicyContext
 from worker.prompt import first_message, system_prompt
 from worker.sandbox.bubblewrap import MOUNT
 from worker.services import Services
 from worker.steps import StepLog
 from worker.subagents.children import Children
 from worker.subagents.waiting import Waiting
-from worker.toolkit.equipment import Equipment, equipped
+from worker.toolkit.run_tools import RunTools, open_tools
 from worker.tools.base import ENDINGS
 from worker.workspace.workspace import Workspace
 
@@ -60,11 +60,11 @@ class Run:
         self.services = services
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
-        self.emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(Stop.FENCED))
+        self.emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
         self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
         self.meter = Meter.restored(claim.limits, None, claim.checkpoint)
         self.children = Children(claim, services, self.emit, Waiting(services.waiting, self.emit))
-        self.troubles: list[str] = []
+        self.errors: list[str] = []
         self.reaped: list[str] = []
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
@@ -75,13 +75,13 @@ class Run:
         logs.delegation.set(self.claim.id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
-            ending = await self._work()
+            outcome = await self._work()
             if self.loop is None and self.claim.attempt > 1:
                 await settle_steps(self.steps, self.services.store, self.claim)
             await self._end_children()
-            left = await self._left()
-            result = self._result(ending, left)
-            await self._finish(result, left)
+            outputs = await self._outputs()
+            result = self._result(outcome, outputs)
+            await self._finish(result, outputs)
             return result
         except Fenced:
             log.warning("this attempt lost its lease and stops")
@@ -92,29 +92,29 @@ class Run:
             if self.workspace is not None:
                 self.workspace.close()
 
-    async def _work(self) -> Ending:
+    async def _work(self) -> RunOutcome:
         if self.claim.cancelled:
-            return Ending(TerminationReason.CANCELLED, "Cancelled while it waited for another worker.")
+            return RunOutcome(TerminationReason.CANCELLED, "Cancelled while it waited for another worker.")
         if self.given_up:
-            return Ending(TerminationReason.WORKER_LOST, self._trouble(given_up(self.claim), "worker_lost"))
+            return RunOutcome(TerminationReason.WORKER_LOST, self._report_error(given_up(self.claim), "worker_lost"))
         try:
             async with self._parts() as loop:
                 self.loop = loop
                 await self._announce(loop)
                 return await self._watch(loop)
         except Refused as error:
-            return Ending(TerminationReason.REFUSED, self._trouble(error.detail, "refused"))
+            return RunOutcome(TerminationReason.REFUSED, self._report_error(error.detail, "refused"))
         except WorkspaceLost as error:
-            return Ending(TerminationReason.WORKER_LOST, self._trouble(str(error), "worker_lost"))
+            return RunOutcome(TerminationReason.WORKER_LOST, self._report_error(str(error), "worker_lost"))
         except (ModelUnavailable, Misconfigured) as error:
-            return Ending(TerminationReason.MODEL_UNAVAILABLE, self._trouble(str(error), "model_unavailable"))
+            return RunOutcome(TerminationReason.MODEL_UNAVAILABLE, self._report_error(str(error), "model_unavailable"))
         except (Fenced, *ENDINGS):
             raise
         except BaseException as error:  # whatever it is, the caller gets a result that says so
             if self.emit.left:
                 raise asyncio.CancelledError from error  # handed over: a cleanup that fails is no result
             log.exception("the run failed inside")
-            return Ending(TerminationReason.ERROR, self._trouble(f"internal error: {error!r}", "error"))
+            return RunOutcome(TerminationReason.ERROR, self._report_error(f"internal error: {error!r}", "error"))
 
     @asynccontextmanager
     async def _parts(self) -> AsyncGenerator[Loop]:
@@ -128,48 +128,48 @@ class Run:
         if not history.messages:
             history.ask(first_message(request))
         await self.children.recall(self.meter)
-        opening = equipped(self.claim, services, self.workspace, self.children, warn=self._missing, hide=self.emit.hide)
-        async with opening as equipment:
-            self.reaped = equipment.context.sandbox.reaped
-            self.emit.set(equipment.kept)
-            self.children.equip(equipment.kit, self.workspace.path, lambda: history.unanswered(self.meter.turns))
-            yield self._loop(model, equipment, history, self.workspace)
+        tools = open_tools(self.claim, services, self.workspace, self.children, warn=self._missing, hide=self.emit.hide)
+        async with tools as run_tools:
+            self.reaped = run_tools.context.sandbox.reaped
+            self.emit.set(run_tools.kept)
+            self.children.equip(run_tools.kit, self.workspace.path, lambda: history.unanswered(self.meter.turns))
+            yield self._loop(model, run_tools, history, self.workspace)
 
-    def _loop(self, model: Model, equipment: Equipment, history: History, workspace: Workspace) -> Loop:
+    def _loop(self, model: Model, run_tools: RunTools, history: History, workspace: Workspace) -> Loop:
         settings = self.services.settings
         return Loop(
             task=first_message(self.claim.request),
-            asking=self._asking(model),
+            model_call=self._model_call(model),
             window=Window(settings.context_tokens or model.window(), self.claim.checkpoint.get("window", (0, 0))),
-            system=system_prompt(MOUNT, skills="get_skill" in equipment.kit),
-            specs=equipment.specs,
-            kit=equipment.kit,
-            situation=Situation(
-                self.claim.request.approval_mode, equipment.context.sandbox.broken, settings.tools.allowed_hosts
+            system=system_prompt(MOUNT, skills="get_skill" in run_tools.kit),
+            specs=run_tools.specs,
+            kit=run_tools.kit,
+            policy_context=PolicyContext(
+                self.claim.request.approval_mode, run_tools.context.sandbox.broken, settings.tools.allowed_hosts
             ),
-            context=equipment.context,
+            context=run_tools.context,
             history=history,
             meter=self.meter,
             emit=self.emit,
             steps=self.steps,
             ledger=ledger_of(self.claim, self.emit, history),
-            repetition=Repetition(equipment.polled) if settings.loop_detection else None,
+            repetition=Repetition(run_tools.polled) if settings.loop_detection else None,
             after_effects=workspace.note_changes,
             checkpoint=self._checkpoint,
         )
 
-    def _asking(self, model: Model) -> Asking:
+    def _model_call(self, model: Model) -> ModelCall:
         bound = PromptBound(self.claim.limits)
         if self.claim.request.tool_call_style == "xml":
             model = XmlCalls(model)
             bound = PromptBound(self.claim.limits, model.as_sent)
-        return Asking(model, self.meter, bound, self.emit, self._checkpoint)
+        return ModelCall(model, self.meter, bound, self.emit, self._checkpoint)
 
     async def _announce(self, loop: Loop) -> None:
         claim = self.claim
         if claim.attempt == 1:
             event = RunStarted(
-                worker=self.services.name, model=loop.asking.model.name, tools=list(loop.kit), limits=claim.limits
+                worker=self.services.name, model=loop.model_call.model.name, tools=list(loop.kit), limits=claim.limits
             )
         else:
             self.steps.turn = self.meter.turns
@@ -177,20 +177,20 @@ class Run:
             event = RunResumed(worker=self.services.name, from_turn=self.meter.turns, reason=resumed_because(claim))
         self.emit.emit(event)
 
-    async def _watch(self, loop: Loop) -> Ending:
+    async def _watch(self, loop: Loop) -> RunOutcome:
         """The loop under its time limit and the signals from outside; a limit gets its last turn without tools."""
         try:
             reason = await self._until_stopped(loop.run(), self.meter.time_left)
-            return Ending(reason, loop.last_words)
+            return RunOutcome(reason, loop.last_words)
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:
             return await self._summarize(loop, self.meter.out_of_time())
         except _CancelledError:
             loop.settle("the delegation was cancelled")
-            return Ending(TerminationReason.CANCELLED, loop.last_words)
+            return RunOutcome(TerminationReason.CANCELLED, loop.last_words)
 
-    async def _summarize(self, loop: Loop, limit: LimitReached) -> Ending:
+    async def _summarize(self, loop: Loop, limit: LimitReached) -> RunOutcome:
         loop.last_words, earlier = "", loop.last_words
         await self._end_children()
         try:
@@ -198,7 +198,7 @@ class Run:
         except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
             log.info("no summary turn: %s", error)
         words = loop.last_words or f"Stopped: {limit}. {len(self.steps.ended)} steps were made. {earlier}".strip()
-        return Ending(limit.reason, words)
+        return RunOutcome(limit.reason, words)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Awaits the work; stops it when its time is over or a signal comes, and waits until it is gone.
@@ -217,34 +217,34 @@ class Run:
             if not doing.done():
                 doing.cancel()
                 await asyncio.wait({doing})
-        if self.stop.reason is Stop.FENCED:
+        if self.stop.reason is StopReason.FENCED:
             raise Fenced
         if not doing.cancelled():
             return doing.result()
-        if self.stop.reason is Stop.CANCELLED:
+        if self.stop.reason is StopReason.CANCELLED:
             raise _CancelledError
         raise TimeoutError
 
-    async def _left(self) -> Left:
+    async def _outputs(self) -> RunOutputs:
         """The facts about the files, whatever the reason of the end. Where they cannot be had, the errors say so."""
         try:
             self.workspace = self.workspace or await files_left(self.services, self.claim)
-            return await left_in(self.workspace, self.stop)
+            return await collect_outputs(self.workspace, self.stop)
         except OSError as error:
             log.warning("the files of this run cannot be read", exc_info=error)
             why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"
-            self._trouble(f"which files changed is not known to {self.services.name}: {why}", "workspace")
-            return Left()
+            self._report_error(f"which files changed is not known to {self.services.name}: {why}", "workspace")
+            return RunOutputs()
 
     async def _end_children(self) -> None:
         for id in await self.children.end(self.meter):
-            self._trouble(f"subagent {id} was told to stop, but did not say yet what it used", "subagent")
+            self._report_error(f"subagent {id} was told to stop, but did not say yet what it used", "subagent")
 
     def _missing(self, message: str) -> None:
-        self._trouble(message, "tools_missing")
+        self._report_error(message, "tools_missing")
 
-    def _trouble(self, message: str, kind: str) -> str:
-        self.troubles.append(message)
+    def _report_error(self, message: str, kind: str) -> str:
+        self.errors.append(message)
         self.emit.emit(ErrorSeen(message=message, kind=kind))
         return message
 
@@ -268,25 +268,25 @@ class Run:
             self.emit.emit(Heartbeat.model_validate(progress.model_dump()))
             self.emit.set({"progress": progress.to_json()})  # for those who ask instead of listening
 
-    def _result(self, ending: Ending, left: Left) -> ToolAgentResult:
+    def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
         return ToolAgentResult(
             delegation_id=self.claim.id,
-            status=ending.status,
-            termination_reason=ending.reason,
-            summary=ending.summary,
+            status=outcome.status,
+            termination_reason=outcome.reason,
+            summary=outcome.summary,
             details=clip(self.steps.details(), MAX_DETAILS_CHARS),
-            **left.of_files,
-            errors=[*self.troubles, *self.steps.errors()],
+            **outputs.of_files,
+            errors=[*self.errors, *self.steps.errors()],
             tool_call_count=self.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
             turn_count=self.meter.turns,
             execution_time_ms=round(self.meter.elapsed * 1000),
             attempts=self.claim.attempt - self.given_up,
             usage=self.meter.usage,
-            artifacts=list(left.artifacts),
+            artifacts=list(outputs.artifacts),
             reaped=self.reaped,
         )
 
-    async def _finish(self, result: ToolAgentResult, left: Left) -> None:
+    async def _finish(self, result: ToolAgentResult, outputs: RunOutputs) -> None:
         """Result, ``run_finished`` and the lease's release in one write; after it nothing of the run is written."""
         fields = {
             "status": result.status.value,
@@ -294,7 +294,7 @@ class Run:
             "finished": now().isoformat(),
             "progress": self._progress().to_json(),
         }
-        if left.patch is not None:
-            fields["patch"] = self.emit.masked(left.patch)
-        artifacts = {name: self.emit.masked(text) for name, text in left.kept.items()}
+        if outputs.patch is not None:
+            fields["patch"] = self.emit.masked(outputs.patch)
+        artifacts = {name: self.emit.masked(text) for name, text in outputs.kept.items()}
         await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shared.bus import Bus
 from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
-from shared.connection import REDIS_ERRORS, Pipe, connect, undisturbed
+from shared.connection import REDIS_ERRORS, Pipe, connect, shielded
 from shared.delegation import DirectoryWorkspace
 from shared.errors import DeputizeError, Misconfigured, WorkspaceLost
 from shared.log import log
@@ -26,17 +26,17 @@ from shared.runs.store import RELEASE, WRITING, RunStore
 from shared.settings import Settings
 from shared.wire import now
 from worker.celery_pool.progress import ProgressEvents
+from worker.fleet.announcement import announce
 from worker.fleet.janitor import Janitor
 from worker.fleet.lease import Leases, open_leases
 from worker.fleet.presence import Presence
-from worker.fleet.survey import survey
 from worker.mcp.source import McpServers
 from worker.models import close_models, open_model
 from worker.models.base import Model
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.schemas.pool import ValidatorPool
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.toolkit.discovered import Discovery
 from worker.toolkit.registry import cards, default_kit, offered
 from worker.toolkit.sources import Source
@@ -158,8 +158,8 @@ class Services:
 
     async def announce(self) -> None:
         with suppress(*REDIS_ERRORS):
-            await undisturbed(self.catalog.announce(self.card(), [*_cards(tuple(self.tools)), *self.announced]))
-            await to_the_end(_touch, self._sign_of_life)
+            await shielded(self.catalog.announce(self.card(), [*_cards(tuple(self.tools)), *self.announced]))
+            await run_in_thread(_touch, self._sign_of_life)
 
     async def announce_sources(self) -> None:
         """Looks once at what the sources of tools offer, and announces that, too.
@@ -167,7 +167,7 @@ class Services:
         Whatever fails is a warning in the log, and no run's matter.
         """
         try:
-            self.announced += await survey(self.settings, self.sources, self.sandbox_problem, self.validators)
+            self.announced += await announce(self.settings, self.sources, self.sandbox_problem, self.validators)
             await self.announce()
         except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
             log.warning("the further tools of this worker cannot be announced", exc_info=error)

@@ -12,7 +12,7 @@ MAX_DEPTH = 64
 """No tool's arguments need so much, and encoders have a depth that they refuse."""
 
 
-def parsed(text: str) -> Any:
+def loads(text: str) -> Any:
     """The value, with halves of surrogate pairs as U+FFFD.
 
     Raises ValueError for what is no JSON (NaN, too), for numbers that are no finite float, and for deep nesting.
@@ -21,10 +21,10 @@ def parsed(text: str) -> Any:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise _too_deep() from None
-    return whole(shallow(value), text)
+    return replace_lone_surrogates(check_depth(value), text)
 
 
-def shallow(value: Any) -> Any:
+def check_depth(value: Any) -> Any:
     """The value itself. Raises ValueError where it is nested more than MAX_DEPTH deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -35,7 +35,7 @@ def shallow(value: Any) -> Any:
     raise _too_deep()
 
 
-def whole(value: Any, text: str) -> Any:
+def replace_lone_surrogates(value: Any, text: str) -> Any:
     """What was read from ``text``, with halves of surrogate pairs, which no JSON of ours could carry on, as U+FFFD.
 
     Raises RecursionError where it is too deep to be gone through.

@@ -12,7 +12,7 @@ from typing import Any
 from celery import Celery
 
 from shared import tokens
-from shared.connection import REDIS_ERRORS, undisturbed
+from shared.connection import REDIS_ERRORS, shielded
 from shared.delegation import TerminationReason
 from shared.errors import Misconfigured, NotFound
 from shared.log import log
@@ -26,7 +26,7 @@ from worker.models import open_model
 from worker.run import Run
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.services import Services, open_services
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 from worker.workspace.workspace import check_writable
@@ -38,8 +38,8 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        await to_the_end(check_writable, settings.workspaces)
-        await to_the_end(_warm_up, settings)
+        await run_in_thread(check_writable, settings.workspaces)
+        await run_in_thread(_warm_up, settings)
         problem = await _sandbox_problem(settings)
         async with open_services(
             settings,
@@ -61,7 +61,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
         try:
             reason = await carry_out(opened[0], id)
         finally:
-            spare_the_collector()
+            freeze_gc()
         if reason not in (None, TerminationReason.COMPLETED.value):
             raise Unsuccessful(reason)
         return reason
@@ -102,7 +102,7 @@ def _cancel(services: Services, loop: asyncio.AbstractEventLoop, ids: Sequence[s
 async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
     for id in ids:
         try:
-            await undisturbed(store.cancel(id))
+            await shielded(store.cancel(id))
         except (NotFound, *REDIS_ERRORS) as error:
             log.warning("%s was revoked and is not cancelled: %s", id[:100], error)
 
@@ -115,7 +115,7 @@ def _warm_up(settings: Settings) -> None:
 
 
 @cache
-def spare_the_collector() -> None:
+def freeze_gc() -> None:
     """Once a process, after its first run, when all that is loaded late is loaded and stays.
 
     Looking through it again and again, and through a thousand young runs, would stop the loop for up to a second.

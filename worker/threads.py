@@ -107,7 +107,7 @@ def _go_after_the_loop() -> None:
         os.nice(NICENESS)  # on Linux, of this thread alone
 
 
-async def to_the_end(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """``asyncio.to_thread``, except that a cancelled caller waits until the work is over.
 
     A thread cannot be stopped, and nothing of a run may go on after the run was told to end. Long work is given

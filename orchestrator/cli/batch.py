@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from orchestrator.cli import output, words
-from orchestrator.cli.attend import Attention, note_if_it_waits
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
 from orchestrator.cli.batch_files import Line, Results, open_results, read_lines, with_lines
-from orchestrator.cli.before import asks_a_model, note_before_work
+from orchestrator.cli.connect import connect, load_settings
 from orchestrator.cli.errors import Exit, of_results
-from orchestrator.cli.given import Finite
 from orchestrator.cli.live import display
-from orchestrator.cli.reach import load_settings, reach
+from orchestrator.cli.precheck import asks_a_model, note_before_work
+from orchestrator.cli.values import Finite
+from orchestrator.cli.watcher import Watcher, note_if_it_waits
 from shared.errors import Refused
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ async def _run(
     settings: Settings, lines: list[Line], said: _Saying, written: Results | None
 ) -> tuple[Exit | None, list[ToolAgentResult]]:
     requests = [line.request for line in lines]
-    async with reach(settings, workers=1, needs_model=asks_a_model(requests, settings)) as service:
+    async with connect(settings, workers=1, needs_model=asks_a_model(requests, settings)) as service:
         await note_before_work(service, requests, partial(output.line, err=True))
         try:
             delegations = await accepted(service.client, requests)
@@ -106,7 +107,7 @@ async def _run(
             shown.note(f"{words.count(len(lines), 'delegation')} accepted")
             if not service.own:
                 await note_if_it_waits(service.client, shown.note)
-            attended = await Attention(service, shown, said.wait, on_result=on_result).all(each)
+            attended = await Watcher(service, shown, said.wait, on_result=on_result).all(each)
     return attended.cut, list(attended.results.values())
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.connect import connect, full_id, load_settings
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.reach import full_id, load_settings, reach
 from orchestrator.cli.watch import unfinished
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool)
 
 
 async def _cancel(settings: Settings, given: tuple[str, ...]) -> list[Delegation]:
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         client = service.client
         if given:
             ids = [await full_id(client, id) for id in given]

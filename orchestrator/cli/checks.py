@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.cli.reach import stack_here
+from orchestrator.cli.connect import stack_here
 from shared.errors import DeputizeError, Misconfigured
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import output, words
-from orchestrator.cli.attend import Attention
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
+from orchestrator.cli.connect import connect, load_settings
 from orchestrator.cli.errors import Exit
 from orchestrator.cli.live import display
-from orchestrator.cli.reach import load_settings, reach
+from orchestrator.cli.watcher import Watcher
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -123,10 +124,10 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
 
 async def _demo(settings: Settings, parts: list[Part]) -> Exit:
     output.line(_who_answers(settings), err=True)
-    async with reach(settings, workers=WORKERS) as service:
+    async with connect(settings, workers=WORKERS) as service:
         delegations = await service.client.batch([part.request for part in parts])
         with display() as shown:
-            attended = await Attention(service, shown, tells_results=True).all(delegations)
+            attended = await Watcher(service, shown, tells_results=True).all(delegations)
         if attended.cut is not None:
             return attended.cut
         held = [

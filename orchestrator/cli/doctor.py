@@ -9,8 +9,8 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.checks import Row, checked
+from orchestrator.cli.connect import load_settings
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.reach import load_settings
 from shared.errors import Misconfigured
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output, words
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
+from orchestrator.cli.connect import connect, load_settings
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.reach import load_settings, reach
 
 if TYPE_CHECKING:
     from shared.catalog import ToolCard, WorkerCard
@@ -35,7 +36,7 @@ def tools(ctx: click.Context, as_json: bool) -> Exit:
 
 
 async def _tools(settings: Settings) -> list[ToolCard]:
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         return await service.client.tools()
 
 
@@ -59,5 +60,5 @@ def workers(ctx: click.Context, as_json: bool) -> Exit:
 
 
 async def _workers(settings: Settings) -> list[WorkerCard]:
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         return await service.client.workers()

@@ -8,7 +8,8 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol, Self
 
-from orchestrator.cli import output, words
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
 from orchestrator.cli.rows import Row, Totals
 
 if TYPE_CHECKING:

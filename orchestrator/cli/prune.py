@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.connect import connect, load_settings
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.given import Finite
-from orchestrator.cli.reach import load_settings, reach
-from orchestrator.cli.words import count
+from orchestrator.cli.formatting import count
+from orchestrator.cli.values import Finite
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -38,5 +38,5 @@ def prune(ctx: click.Context, older_than: float | None, as_json: bool) -> Exit:
 
 
 async def _prune(settings: Settings, older_than: float | None) -> int:
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         return await service.client.prune(older_than)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import words
+from orchestrator.cli import formatting as words
 
 if TYPE_CHECKING:
     from shared.delegation import Delegation, ToolAgentResult

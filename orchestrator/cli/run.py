@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import output, words
-from orchestrator.cli.attend import Attention, note_if_it_waits, note_lowered_limits, print_result
-from orchestrator.cli.before import asks_a_model, note_before_work
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
+from orchestrator.cli.connect import connect, load_settings, reach_lasting
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.given import Directory, Finite, Text, in_options, stdin_text
 from orchestrator.cli.live import display
-from orchestrator.cli.reach import load_settings, reach, reach_lasting
+from orchestrator.cli.precheck import asks_a_model, note_before_work
+from orchestrator.cli.values import Directory, Finite, Text, in_options, stdin_text
+from orchestrator.cli.watcher import Watcher, note_if_it_waits, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -123,7 +124,7 @@ async def _detached(settings: Settings, request: DelegationRequest, as_json: boo
 async def _attended(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
     from shared.delegation import DirectoryWorkspace
 
-    async with reach(settings, workers=1, needs_model=asks_a_model([request], settings)) as service:
+    async with connect(settings, workers=1, needs_model=asks_a_model([request], settings)) as service:
         await note_before_work(service, [request], _note)
         delegation = await _created(service.client, request)
         with display() as shown:
@@ -131,7 +132,7 @@ async def _attended(settings: Settings, request: DelegationRequest, wait: float 
             note_lowered_limits(delegation, shown.note)
             if not service.own:
                 await note_if_it_waits(service.client, shown.note)
-            attended = await Attention(service, shown, wait, tells_results=not as_json).all([delegation])
+            attended = await Watcher(service, shown, wait, tells_results=not as_json).all([delegation])
         for result in attended.results.values():
             print_result(result, json=as_json)
             if result.file_changes and isinstance(request.workspace, DirectoryWorkspace):

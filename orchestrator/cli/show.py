@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output, words
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
+from orchestrator.cli.connect import connect, full_id, load_settings
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.given import Label
-from orchestrator.cli.reach import full_id, load_settings, reach
+from orchestrator.cli.values import Label
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -45,7 +46,7 @@ def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **par
 
 
 async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: bool) -> None:
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         client = service.client
         id = await full_id(client, id)
         match part:
@@ -146,7 +147,7 @@ async def _listed(
 
     found: list[Delegation] = []
     cursor = None
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         while len(found) < limit:
             page = await service.client.list(
                 status=Status(status) if status else None,

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.connect import load_settings, stack_here
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.reach import load_settings, stack_here
 
 if TYPE_CHECKING:
     from orchestrator.home import StackInfo
@@ -41,8 +41,8 @@ def up(
     """
     settings = load_settings(ctx, port=port, no_token=no_token or None)
     stack_here(settings)  # for its refusal of a home that cannot be one
-    from orchestrator.keeper import run_foreground
     from orchestrator.stack import Wanted
+    from orchestrator.supervisor import run_foreground
     from shared.log import set_up
 
     set_up("WARNING", settings.secrets)
@@ -104,10 +104,10 @@ def _check_redis(settings: Settings) -> None:
 
 def _let_stop(settings: Settings) -> None:
     """Waits for a stack that nobody uses any more: `up` right after an interrupted `run` shall not trip over it."""
-    from orchestrator.home import KEEPER_LOCK, opened, read_info, try_lock
+    from orchestrator.home import SUPERVISOR_LOCK, opened, read_info, try_lock
 
     began = time.monotonic()
-    with opened(settings.home / KEEPER_LOCK, "ab") as lock:
+    with opened(settings.home / SUPERVISOR_LOCK, "ab") as lock:
         while not try_lock(lock, fcntl.LOCK_EX):
             # Its description goes first, then its processes; while it stands, the stack may be here to stay.
             patience = UNUSED_SECONDS if read_info(settings.home) else STOPPING_SECONDS

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli import words
+from orchestrator.cli import formatting as words
 from orchestrator.cli.rows import Row, Totals
 from shared.text import visible
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.connect import load_settings, stack_here
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.reach import load_settings, stack_here
 from shared.errors import Unavailable
 
 

@@ -12,7 +12,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.words import count
+from orchestrator.cli.formatting import count
 
 if TYPE_CHECKING:
     from shared.trust import Recorded, TrustRecords

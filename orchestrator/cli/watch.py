@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.attend import Attention, interrupts, print_result
+from orchestrator.cli.connect import connect, full_id, load_settings
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.given import Finite
 from orchestrator.cli.live import Display, display
-from orchestrator.cli.reach import full_id, load_settings, reach
+from orchestrator.cli.values import Finite
+from orchestrator.cli.watcher import Watcher, interrupts, print_result
 from shared.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, as_json:
 
 
 async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
-    async with reach(settings) as service:
+    async with connect(settings) as service:
         client = service.client
         delegations = [await client.get(await full_id(client, id)) for id in ids]
         if not service.works and any(not each.status.finished for each in delegations):
             raise _nothing_goes_on([each.id for each in delegations if not each.status.finished])
         with JsonLines() if as_json else display() as shown:
-            attention = Attention(service, shown, wait, may_cancel=False, tells_results=not as_json)
+            attention = Watcher(service, shown, wait, may_cancel=False, tells_results=not as_json)
             attended = await attention.all(delegations)
     if not as_json:
         for delegation in delegations:
@@ -61,7 +61,7 @@ def _nothing_goes_on(paused: list[str]) -> Unavailable:
 
 
 async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> Exit:
-    async with reach(settings) as service, interrupts() as presses:
+    async with connect(settings) as service, interrupts() as presses:
         if not service.works:
             raise _nothing_goes_on([each.id async for each in unfinished(service.client)])
         with JsonLines() if as_json else display() as shown:

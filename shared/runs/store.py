@@ -136,7 +136,7 @@ class RunStore:
         keys = [record_key(id), LEASES]
         asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:
-            pipe.hurry()
+            pipe.flush()
         verdict, *pairs = await asked
         if verdict != "claimed":
             return None

@@ -11,7 +11,7 @@ from shared.runs.keys import EVENTS, LEASES, keys_of
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class RunUpdate:
     """``before`` is the history's length before ``history`` joins it."""
 
     events: Sequence[tuple[int, str]] = ()

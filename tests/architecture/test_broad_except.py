@@ -20,7 +20,7 @@ REASONS = {
     "loop.py execute": "a tool that fails inside is an answer to its call, and the run goes on",
     "tool_define.py execute_tool": "somebody else's tool: its failure is its caller's answer",
     "layers.py initialize_base_tools": "a function of the caller's own: it costs only the tools it would give",
-    "link.py _hold": "the task of one connection; what ended it is said to whoever waits for it",
+    "connection.py _hold": "the task of one connection; what ended it is said to whoever waits for it",
     "validation.py main": "whatever a schema leads the library into is the schema's fault",
     "reader.py main": "whatever a page leads a library into is the page's fault",
 }

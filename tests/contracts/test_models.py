@@ -18,7 +18,7 @@ from tests.fake_model import call as tool_use
 from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of
 from worker.history import History
 from worker.models import close_models
-from worker.models.base import Begun, Model, Part, Reply, Retrying, TextPart, ThinkingPart
+from worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from worker.models.script import Script
 from worker.models.scripted import ScriptedModel
 from worker.models.xml_calls.instruction import format_tool_call
@@ -117,10 +117,10 @@ async def test_the_cost_of_the_prompt_is_known_before_the_first_word(model_that:
     model = model_that(Says(words="hello"))
     parts = [part async for part in model.reply(prompt_of("hello"))]
     begun, reply = parts[0], parts[-1]
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, ReplyStarted)
     assert isinstance(reply, Reply)
     assert begun.usage.input_tokens == reply.usage.input_tokens > 0
-    assert sum(isinstance(part, Begun) for part in parts) == 1
+    assert sum(isinstance(part, ReplyStarted) for part in parts) == 1
 
 
 @pytest.mark.requirement("S000-105")
@@ -222,7 +222,7 @@ async def test_cancelling_the_reader_ends_the_reply(model_that: Maker) -> None:
 async def test_a_reply_can_be_left_in_the_middle(model_that: Maker) -> None:
     model = model_that(Says(words="Word after word after word after word after word."))
     async with aclosing(model.reply(prompt_of("hello"))) as stream:
-        assert isinstance(await anext(stream), Begun)
+        assert isinstance(await anext(stream), ReplyStarted)
         assert isinstance(await anext(stream), TextPart)
     assert (await reply_of(model, "hello")).text
 

@@ -21,7 +21,7 @@ from shared.runs.artifacts import fields_of
 from shared.runs.keys import CANCEL, INDEX, LEASES, PRUNE, artifacts_key, children_key, keys_of, record_key
 from shared.runs.record import Claim
 from shared.runs.store import PAGE, RECORD, RELEASE, RENEW, WRITING, RunStore
-from shared.runs.update import Writing
+from shared.runs.update import RunUpdate
 from shared.wire import now
 from tests.waiting import until
 
@@ -74,13 +74,13 @@ def turn(claim: Claim, seq: int) -> tuple[int, str]:
     return seq, Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=event).to_json()
 
 
-def ending(claim: Claim, seq: int) -> Writing:
+def ending(claim: Claim, seq: int) -> RunUpdate:
     result = ToolAgentResult(
         delegation_id=claim.id, status=Status.SUCCEEDED, termination_reason=TerminationReason.COMPLETED
     )
     event = Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=RunFinished(result=result))
     fields = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat()}
-    return Writing(events=[(seq, event.to_json())], fields=fields, retention=60)
+    return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60)
 
 
 async def note(events: AsyncIterator[Envelope], seen: list[int | None]) -> None:
@@ -88,7 +88,7 @@ async def note(events: AsyncIterator[Envelope], seen: list[int | None]) -> None:
         seen.append(envelope.seq)
 
 
-async def write(pipe: Pipe, claim: Claim, writing: Writing) -> bool:
+async def write(pipe: Pipe, claim: Claim, writing: RunUpdate) -> bool:
     """Returns whether it was written, and not fenced off."""
     answer = await pipe.script(RECORD, *writing.call(claim.id, claim.fence))
     assert answer in ("written", "fenced")
@@ -162,7 +162,7 @@ async def test_nobody_claims_what_is_gone_or_held_whether_it_works_or_waits(stor
 @pytest.mark.requirement("P-13")
 async def test_a_write_that_is_sent_twice_is_kept_once(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
-    writing = Writing(events=[turn(claim, 2), turn(claim, 3)], before=0, history=['{"role":"user"}'])
+    writing = RunUpdate(events=[turn(claim, 2), turn(claim, 3)], before=0, history=['{"role":"user"}'])
     assert [await write(pipe, claim, writing) for _ in range(2)] == [1, 1]
     assert [event.seq for event in await store.events(claim.id)] == [1, 2, 3]
     assert await store.redis.llen(f"deputize:run:{{{claim.id}}}:history") == 1
@@ -171,14 +171,14 @@ async def test_a_write_that_is_sent_twice_is_kept_once(store: RunStore, pipe: Pi
 async def test_a_worker_that_lost_its_fence_writes_nothing(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     await store.redis.hset(record_key(claim.id), "fence", "2:other")
-    assert await write(pipe, claim, Writing(events=[turn(claim, 2)], fields={"status": "failed"})) == 0
+    assert await write(pipe, claim, RunUpdate(events=[turn(claim, 2)], fields={"status": "failed"})) == 0
     assert [event.seq for event in await store.events(claim.id)] == [1]
     assert (await store.get(claim.id)).status is Status.RUNNING
 
 
 async def test_the_last_write_ends_the_run_and_gives_every_key_an_end(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
-    await write(pipe, claim, Writing(history=['{"role":"user"}']))
+    await write(pipe, claim, RunUpdate(history=['{"role":"user"}']))
     assert await write(pipe, claim, ending(claim, 2)) == 1
     keys = [key async for key in store.redis.scan_iter("deputize:run:*")]
     assert len(keys) == 3
@@ -189,7 +189,7 @@ async def test_the_last_write_ends_the_run_and_gives_every_key_an_end(store: Run
 async def test_the_last_write_sent_twice_says_yes_twice(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     assert [await write(pipe, claim, ending(claim, 2)) for _ in range(2)] == [1, 1]
-    assert await write(pipe, claim, Writing(events=[turn(claim, 3)])) == 0
+    assert await write(pipe, claim, RunUpdate(events=[turn(claim, 3)])) == 0
     assert await write(pipe, replace(claim, fence="1:other"), ending(claim, 3)) == 0
 
 
@@ -216,7 +216,7 @@ async def test_artifacts_are_kept_with_the_last_write_and_read_by_name_and_versi
 async def test_a_worker_that_lost_its_fence_leaves_no_artifact(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     await store.redis.hset(record_key(claim.id), "fence", "2:other")
-    assert await write(pipe, claim, Writing(artifacts={"a": "1", "a/1": "text"})) == 0
+    assert await write(pipe, claim, RunUpdate(artifacts={"a": "1", "a/1": "text"})) == 0
     assert not await store.redis.exists(artifacts_key(claim.id))
 
 
@@ -273,7 +273,7 @@ async def test_what_lapsed_is_fenced_off_and_queued_again(store: RunStore, pipe:
     claim = await claimed(store)
     await store.redis.zadd("deputize:leases", {claim.id: 1})
     assert [(one.id, one.kind, one.attempt) for one in await store.reap(30)] == [(claim.id, "lapsed", 1)]
-    assert await write(pipe, claim, Writing(events=[turn(claim, 2)])) == 0
+    assert await write(pipe, claim, RunUpdate(events=[turn(claim, 2)])) == 0
     assert await store.reap(30) == []
     again = await store.claim(claim.id, "token", "worker-2", LEASE)
     assert again is not None
@@ -318,7 +318,7 @@ async def test_cancelling_between_two_attempts_leaves_the_end_to_the_next_one(st
 
 async def test_the_next_attempt_finds_history_and_checkpoint(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
-    await write(pipe, claim, Writing(history=['{"a":"é"}'], fields={"checkpoint": '{"turns":1}'}))
+    await write(pipe, claim, RunUpdate(history=['{"a":"é"}'], fields={"checkpoint": '{"turns":1}'}))
     await store.redis.zadd("deputize:leases", {claim.id: 1})
     await store.reap(30)
     again = await store.claim(claim.id, "other", "worker-2", LEASE)
@@ -330,7 +330,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     store: RunStore, pipe: Pipe, bus: Bus
 ) -> None:
     queued, running, done = await accepted(store), await claimed(store), await claimed(store)
-    await write(pipe, done, Writing(history=['{"role":"user"}'], ledger=[("call", "asked")], artifacts={"a": "1"}))
+    await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger=[("call", "asked")], artifacts={"a": "1"}))
     await accepted(store, parent_id=done.id)
     await write(pipe, done, ending(done, 2))
     assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
@@ -343,7 +343,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     assert await store.redis.exists(*keys_of(done.id)) == 0
     assert await store.redis.zscore(INDEX, done.id) is None
     assert [(await store.get(id)).status for id in (queued, running.id)] == [Status.QUEUED, Status.RUNNING]
-    assert await write(pipe, running, Writing(events=[turn(running, 2)])) == 1
+    assert await write(pipe, running, RunUpdate(events=[turn(running, 2)])) == 1
 
 
 async def test_pruning_goes_on_over_pages_and_drops_entries_without_a_record(store: RunStore) -> None:
@@ -410,13 +410,13 @@ async def test_listing_is_newest_first_filtered_and_paged(store: RunStore) -> No
 @pytest.mark.requirement("P-13")
 async def test_a_late_follower_gets_every_event_once_and_in_order(store: RunStore, pipe: Pipe, bus: Bus) -> None:
     claim = await claimed(store)
-    await write(pipe, claim, Writing(events=[turn(claim, seq) for seq in range(2, 6)]))
+    await write(pipe, claim, RunUpdate(events=[turn(claim, seq) for seq in range(2, 6)]))
     seen: list[int | None] = []
 
     watching = asyncio.create_task(note(follow(bus, store, claim.id, after=2), seen))
     await until(lambda: seen == [3, 4, 5])
     for seq in range(6, 9):
-        await write(pipe, claim, Writing(events=[turn(claim, seq)]))
+        await write(pipe, claim, RunUpdate(events=[turn(claim, seq)]))
     await write(pipe, claim, ending(claim, 9))
     await asyncio.wait_for(watching, 30)
     assert seen == [3, 4, 5, 6, 7, 8, 9]

@@ -13,7 +13,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from orchestrator.home import StackInfo, holder, prepare_home, write_info
-from orchestrator.readiness import API, KEEPER, WORKER, Progress, Stage, stage_of
+from orchestrator.readiness import API, SUPERVISOR, WORKER, Progress, Stage, stage_of
 from orchestrator.stack import running, stack_in_use
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
@@ -42,8 +42,8 @@ def info(url: str, workers: int = 1) -> StackInfo:
 
 @contextmanager
 def held(home: Path) -> Iterator[int]:
-    """A process that holds the keeper's lock and does nothing more."""
-    with Popen([sys.executable, "-c", HOLDER, str(home / "keeper.lock")], stdin=PIPE, stdout=PIPE) as process:
+    """A process that holds the supervisor's lock and does nothing more."""
+    with Popen([sys.executable, "-c", HOLDER, str(home / "supervisor.lock")], stdin=PIPE, stdout=PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
         yield process.pid
@@ -54,13 +54,13 @@ def held(home: Path) -> Iterator[int]:
 async def test_a_start_that_stands_still_is_given_up_and_names_who_holds_the_lock(tmp_path: Path) -> None:
     with held(tmp_path) as pid:
         assert holder(tmp_path) == pid
-        with pytest.raises(Unavailable, match=rf"gets no further.* process {pid} holds {tmp_path}/keeper.lock"):
+        with pytest.raises(Unavailable, match=rf"gets no further.* process {pid} holds {tmp_path}/supervisor.lock"):
             async with stack_in_use(settings(tmp_path), wait=0.3):
                 pass
     assert holder(tmp_path) is None
 
 
-@pytest.mark.parametrize("broken", ["keeper.lock", "users.lock", "stack.json", "logs"])
+@pytest.mark.parametrize("broken", ["supervisor.lock", "users.lock", "stack.json", "logs"])
 async def test_a_home_that_cannot_be_used_is_named_with_the_cause(tmp_path: Path, broken: str) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -86,7 +86,7 @@ def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
     used, named, empty = (tmp_path / name for name in ("used", "named", "empty"))
     for folder in (used, named, empty):
         folder.mkdir(mode=0o755)
-    (used / "keeper.lock").touch()
+    (used / "supervisor.lock").touch()
     (named / "letters").touch()  # a directory that somebody needs for other things
     for folder in (used, named, empty):
         prepare_home(folder)
@@ -95,7 +95,7 @@ def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
 
 async def test_what_a_start_waits_for_is_known_from_outside() -> None:
     service = FakeService()
-    assert await stage_of(None) == KEEPER
+    assert await stage_of(None) == SUPERVISOR
     async with served(service) as url:
         assert await stage_of(info(url)) == WORKER
         assert await stage_of(info(url, workers=0)) is None  # one that is only read needs none
@@ -117,7 +117,7 @@ def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
 
 async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    with held(tmp_path), (tmp_path / "logs" / "keeper.log").open("a", buffering=1) as log:
+    with held(tmp_path), (tmp_path / "logs" / "supervisor.log").open("a", buffering=1) as log:
         waiting = asyncio.create_task(_use(settings(tmp_path), [], wait=0.2))
 
         async def again() -> bool:

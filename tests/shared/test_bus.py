@@ -15,7 +15,7 @@ from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
 from shared.ids import new_id
 from shared.runs.keys import EVENTS, channel, events_key, record_key
 from shared.runs.store import RECORD, WRITING, RunStore
-from shared.runs.update import Writing
+from shared.runs.update import RunUpdate
 from shared.wire import now
 from tests.waiting import until
 
@@ -124,7 +124,7 @@ async def test_the_channel_of_all_and_the_delegations_own_hear_it_from_the_first
         await desk.accept()
         claim = await desk.store.claim(desk.id, "token", "worker-1", 10)
         assert claim is not None
-        await desk.pipe.script(RECORD, *Writing(events=[(2, desk.envelope(2))]).call(desk.id, claim.fence))
+        await desk.pipe.script(RECORD, *RunUpdate(events=[(2, desk.envelope(2))]).call(desk.id, claim.fence))
         for inbox in (every, own):
             assert [await heard(inbox) for _ in range(2)] == ["run_queued", "turn_started"]
 

@@ -48,7 +48,7 @@ async def test_who_waits_for_an_answer_is_not_kept_waiting_for_more(pipe: Pipe) 
         begun = time.perf_counter()
         for _ in range(TIMES):
             asked = ask(pipe)
-            pipe.hurry()
+            pipe.flush()
             await asked
         return time.perf_counter() - begun
 

@@ -6,7 +6,7 @@ import sys
 from urllib.request import urlopen
 
 from worker.__main__ import main
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools import BUILTIN
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
@@ -25,7 +25,7 @@ class Count(Tool[CountParams]):
     params = CountParams
 
     async def run(self, ctx: ToolContext, params: CountParams) -> ToolResult:
-        await to_the_end(lambda: urlopen(params.url, timeout=5).read())
+        await run_in_thread(lambda: urlopen(params.url, timeout=5).read())
         return ToolResult(content="counted")
 
 

@@ -23,7 +23,7 @@ async def use(settings: Settings, workers: int) -> None:
 
 
 def keep(settings: Settings, workers: int) -> None:
-    from orchestrator.keeper import run_foreground
+    from orchestrator.supervisor import run_foreground
 
     run_foreground(settings, Wanted(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True))
 

@@ -142,14 +142,14 @@ def ready(stack: dict[str, Any]) -> bool:
         return False
 
 
-def workers_of(keeper: int) -> int:
-    return sum("-m worker --name" in command for command in family(keeper).values())
+def workers_of(supervisor: int) -> int:
+    return sum("-m worker --name" in command for command in family(supervisor).values())
 
 
-def all_standbys_run(keeper: int) -> bool:
+def all_standbys_run(supervisor: int) -> bool:
     """Whether every worker has its standby and no standby is left of a worker that is gone."""
-    standbys = [pid for pid, command in family(keeper).items() if "standby/program.py" in command]
-    workers = [pid for pid, command in family(keeper).items() if "-m worker --name" in command]
+    standbys = [pid for pid, command in family(supervisor).items() if "standby/program.py" in command]
+    workers = [pid for pid, command in family(supervisor).items() if "-m worker --name" in command]
     return len(standbys) == len(workers) == sum(child(worker, "standby/program.py") > 0 for worker in workers)
 
 
@@ -202,7 +202,7 @@ def test_a_killed_user_leaves_no_lock(use: Callable[..., User]) -> None:
 
 
 @pytest.mark.requirement("P-16")
-def test_nothing_outlives_a_killed_keeper_and_the_next_user_starts_anew(use: Callable[..., User]) -> None:
+def test_nothing_outlives_a_killed_supervisor_and_the_next_user_starts_anew(use: Callable[..., User]) -> None:
     user = use("workers=2")
     members = family(user.stack["pid"])
     assert len(members) >= 5  # itself, Redis, the API and two workers
@@ -214,7 +214,7 @@ def test_nothing_outlives_a_killed_keeper_and_the_next_user_starts_anew(use: Cal
 
 
 @pytest.mark.requirement("P-16")
-def test_no_command_of_a_delegation_outlives_a_killed_keeper(use: Callable[..., User], tmp_path: Path) -> None:
+def test_no_command_of_a_delegation_outlives_a_killed_supervisor(use: Callable[..., User], tmp_path: Path) -> None:
     stack = use(f"model={script(tmp_path, [call('bash', command='exec sleep 987')])}").stack
     request = urllib.request.Request(
         f"{stack['url']}/v1/delegations",
@@ -268,14 +268,14 @@ def test_data_is_kept_from_one_stack_to_the_next(use: Callable[..., User]) -> No
         assert client.get("deputize:test:kept") == b"yes"
 
 
-def test_a_stack_in_the_foreground_stops_with_its_keeper_and_refuses_a_second_one(use: Callable[..., User]) -> None:
-    keeper = use("foreground=yes", "port=0")
-    members = family(keeper.stack["pid"])
-    assert use().stack == keeper.stack
+def test_a_stack_in_the_foreground_stops_with_its_supervisor_and_refuses_a_second_one(use: Callable[..., User]) -> None:
+    supervisor = use("foreground=yes", "port=0")
+    members = family(supervisor.stack["pid"])
+    assert use().stack == supervisor.stack
     refused = use("foreground=yes").stack
     assert refused["error"] == "Misconfigured"
-    assert keeper.stack["url"] in refused["message"]
-    keeper.process.send_signal(signal.SIGINT)
+    assert supervisor.stack["url"] in refused["message"]
+    supervisor.process.send_signal(signal.SIGINT)
     gone(members, timeout=20)
 
 

@@ -30,7 +30,7 @@ done
 rm "$1/fill"
 mount -o remount,size=100m "$1"
 "$0" -m tests.system.stack_user "$1/home" < /dev/null
-flock "$1/home/keeper.lock" true
+flock "$1/home/supervisor.lock" true
 """
 
 
@@ -54,16 +54,16 @@ def test_a_full_disk_is_said_and_forgotten_as_soon_as_there_is_room(folder: Path
         assert said["error"] == "Misconfigured"
         assert f"no space left at {folder}/home" in said["message"]
     assert there_is_room["url"].startswith("http://")
-    assert ended.returncode == 0, ended.stderr  # the last keeper let go of its lock
+    assert ended.returncode == 0, ended.stderr  # the last supervisor let go of its lock
 
 
-def test_a_keeper_whose_redis_does_not_stop_stops_all_the_same(folder: Path) -> None:
+def test_a_supervisor_whose_redis_does_not_stop_stops_all_the_same(folder: Path) -> None:
     user = User(folder / "home")
-    keeper = user.stack["pid"]
-    members = family(keeper)
-    os.kill(child(keeper, "valkey-server"), signal.SIGSTOP)
-    os.kill(keeper, signal.SIGTERM)
-    os.kill(keeper, signal.SIGTERM)
+    supervisor = user.stack["pid"]
+    members = family(supervisor)
+    os.kill(child(supervisor, "valkey-server"), signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGTERM)
+    os.kill(supervisor, signal.SIGTERM)
     gone(members, timeout=60)
     user.leave()
 
@@ -75,9 +75,9 @@ def test_no_other_process_of_the_same_user_reads_the_environment_of_ours(folder:
     if os.geteuid() == 0:
         before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
     user = User(folder / "home", "sandbox=no", before=before, ANTHROPIC_API_KEY="sk-nobody-reads-this")
-    keeper = user.stack["pid"]
-    members = family(keeper)
-    ours = [keeper, child(keeper, "orchestrator.serve"), child(keeper, "-m worker")]
+    supervisor = user.stack["pid"]
+    members = family(supervisor)
+    ours = [supervisor, child(supervisor, "orchestrator.serve"), child(supervisor, "-m worker")]
     paths = [f"/proc/{pid}/environ" for pid in [user.process.pid, *ours]]
     read = subprocess.run([*before, "cat", *paths], capture_output=True)
     assert read.stdout.count(b"sk-nobody-reads-this") == 1  # of a process that does nothing against it
@@ -91,13 +91,13 @@ def test_no_other_process_of_the_same_user_reads_the_environment_of_ours(folder:
 
 def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path) -> None:
     reader = User(folder / "home", "workers=0")
-    keeper = reader.stack["pid"]
+    supervisor = reader.stack["pid"]
     assert reader.stack["workers"] == 0
-    assert not child(keeper, "-m worker")
+    assert not child(supervisor, "-m worker")
     worker = User(folder / "home")
-    assert worker.stack["pid"] == keeper
+    assert worker.stack["pid"] == supervisor
     assert worker.stack["workers"] == 1
-    members = family(keeper)
+    members = family(supervisor)
     kept.update(members)
     until_sync(lambda: ready(worker.stack), 45)
     reader.leave()

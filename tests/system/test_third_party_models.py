@@ -22,7 +22,7 @@ from worker.history import History
 from worker.models import close_models
 from worker.models.anthropic import AnthropicModel
 from worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
-from worker.models.retry import Patience
+from worker.models.retry import RetryPolicy
 from worker.tools.base import ToolResult
 
 pytestmark = pytest.mark.system
@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".venv" / "bin" / "node"
 AIMOCK = ROOT / ".venv" / "npm" / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
 LONG = "The quick brown fox reads one more file and reports what it found. " * 10
-QUICK = Patience(first_delay=0.1)
-SHORT = Patience(first_delay=0.1, read_timeout=0.5)
+QUICK = RetryPolicy(first_delay=0.1)
+SHORT = RetryPolicy(first_delay=0.1, read_timeout=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ async def connections() -> AsyncIterator[None]:
     await close_models()
 
 
-def at(url: str, patience: Patience = QUICK) -> AnthropicModel:
+def at(url: str, patience: RetryPolicy = QUICK) -> AnthropicModel:
     endpoint = {"ANTHROPIC_API_KEY": SecretStr("any-test-key"), "ANTHROPIC_BASE_URL": SecretStr(url)}
     return AnthropicModel("claude-sonnet-5-5", endpoint, patience)
 
@@ -125,7 +125,7 @@ async def test_llmock_finds_no_fault_with_how_we_bear_faults(llmock: LLMock, fau
 async def test_llmock_finds_no_fault_with_how_we_give_up(llmock: LLMock) -> None:
     llmock.outage(status=503)
     with pytest.raises(ModelUnavailable, match="3 tries"):
-        await parts_of(at(llmock.base_url("anthropic"), Patience(tries=3)), "hello")
+        await parts_of(at(llmock.base_url("anthropic"), RetryPolicy(tries=3)), "hello")
     assert len(llmock.requests) == 3
     assert silent_about(llmock), llmock.verdict().render()
 

@@ -19,7 +19,7 @@ from tests.toolbench import Toolbench
 from worker.mcp.config import Config, Found
 from worker.skills.skill import read_skill
 from worker.toolkit.discovered import Discovery
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import ToolSourceContext
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 
@@ -106,7 +106,7 @@ async def test_the_declaration_it_shows_is_discovered(desk: Toolbench) -> None:
     desk.write("tools.json", block("Discovered tools", "json"))
     settings = ToolSettings(discovery_command="cat tools.json", call_command="true")
     warned: list[str] = []
-    place = Place("dlg_01k00000000000000000000000", None, desk.files, desk.sandbox, warned.append)
+    place = ToolSourceContext("dlg_01k00000000000000000000000", None, desk.files, desk.sandbox, warned.append)
     async with Discovery(settings, BUILTIN).open(place) as tools:
         assert [tool.name for tool in tools] == ["lint"]
     assert warned == []

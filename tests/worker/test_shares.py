@@ -9,7 +9,7 @@ from threading import Event, Thread
 from shared.log import delegation
 from tests.waiting import until
 from worker.shares import ALLOWANCE, REFILLED, Places, Share
-from worker.threads import A_RUN, give_way, share_threads, to_the_end
+from worker.threads import A_RUN, give_way, run_in_thread, share_threads
 
 
 def compute(seconds: float, on: Event) -> None:
@@ -25,10 +25,10 @@ async def test_short_work_does_not_wait_for_the_long_work_of_many_others() -> No
     stop, waiting = Event(), list[asyncio.Task[None]]()
     for number in range(30):
         delegation.set(f"long-{number}")
-        waiting += [asyncio.create_task(to_the_end(compute, 60, stop)) for _ in range(A_RUN)]
+        waiting += [asyncio.create_task(run_in_thread(compute, 60, stop)) for _ in range(A_RUN)]
     delegation.set("short")
     try:
-        assert await asyncio.wait_for(to_the_end(divmod, 7, 2), 30) == (3, 1)
+        assert await asyncio.wait_for(run_in_thread(divmod, 7, 2), 30) == (3, 1)
     finally:
         delegation.set("")
         stop.set()

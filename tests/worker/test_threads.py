@@ -12,19 +12,19 @@ import pytest
 
 from shared.log import delegation
 from tests.waiting import until
-from worker.threads import A_RUN, MAX_BYTES, NICENESS, memory_held, share_threads, take_memory, to_the_end
+from worker.threads import A_RUN, MAX_BYTES, NICENESS, memory_held, run_in_thread, share_threads, take_memory
 
 
 async def test_the_result_and_the_exception_come_back() -> None:
-    assert await to_the_end(divmod, 7, 2) == (3, 1)
+    assert await run_in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        await to_the_end(divmod, 1, 0)
+        await run_in_thread(divmod, 1, 0)
 
 
 async def test_the_event_loop_goes_before_the_threads_that_work_for_it() -> None:
     share_threads(asyncio.get_running_loop())
     of_loop = os.getpriority(os.PRIO_PROCESS, 0)
-    assert await to_the_end(os.getpriority, os.PRIO_PROCESS, 0) == of_loop + NICENESS
+    assert await run_in_thread(os.getpriority, os.PRIO_PROCESS, 0) == of_loop + NICENESS
     assert os.getpriority(os.PRIO_PROCESS, 0) == of_loop
 
 
@@ -39,7 +39,7 @@ async def test_a_cancelled_caller_waits_until_the_work_is_over(failing: bool) ->
         if failing:
             raise OSError("too late to tell anyone")
 
-    caller = asyncio.create_task(to_the_end(work))
+    caller = asyncio.create_task(run_in_thread(work))
     await asyncio.to_thread(begun.wait, 5)
     caller.cancel()
     for _ in range(10):
@@ -58,7 +58,7 @@ async def test_an_event_among_the_arguments_is_set_when_the_caller_is_cancelled(
         begun.set()
         return stop.wait(5)
 
-    caller = asyncio.create_task(to_the_end(work, stop := Event()))
+    caller = asyncio.create_task(run_in_thread(work, stop := Event()))
     await asyncio.to_thread(begun.wait, 5)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -82,7 +82,7 @@ class Busy:
 
 async def of_run(id: str, *works: Callable[[], Any]) -> None:
     delegation.set(id)
-    await asyncio.gather(*map(to_the_end, works))
+    await asyncio.gather(*map(run_in_thread, works))
 
 
 @pytest.mark.requirement("P-03")
@@ -109,7 +109,7 @@ async def test_large_files_are_read_one_after_the_other_where_they_are_too_much_
         most = max(most, memory_held())
         done.wait(0.02)
 
-    await asyncio.gather(*(to_the_end(read) for _ in range(8)))
+    await asyncio.gather(*(run_in_thread(read) for _ in range(8)))
     assert MAX_BYTES // 2 <= most <= MAX_BYTES
     assert memory_held() == 0
 
@@ -121,9 +121,9 @@ async def test_a_cancelled_call_does_not_wait_for_memory() -> None:
         take_memory(MAX_BYTES)
         holding()
 
-    first = asyncio.create_task(to_the_end(hold))
+    first = asyncio.create_task(run_in_thread(hold))
     await until(lambda: holding.running)
-    second = asyncio.create_task(to_the_end(take_memory, MAX_BYTES))
+    second = asyncio.create_task(run_in_thread(take_memory, MAX_BYTES))
     await asyncio.sleep(0)
     second.cancel()
     await asyncio.wait([second], timeout=5)

@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest, Limits
 from shared.errors import Fenced
 from shared.events import Heartbeat, TextDelta, TurnStarted
 from shared.runs.record import Claim
-from shared.runs.update import Writing
+from shared.runs.update import RunUpdate
 from tests.waiting import until
 from worker.emit import FRAME_SECONDS, Emitter
 
@@ -35,7 +35,7 @@ class Withheld:
     def publish(self, channel: str, message: str) -> None:
         self.published.append(message)
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         pass
 
 
@@ -63,7 +63,7 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
         emitter.left = False
     events = [values[:2] for _, _, values in pipe.written]
     expected = [
-        Writing(
+        RunUpdate(
             events=[(seq, event)],
             before=before,
             history=[entry],

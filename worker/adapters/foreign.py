@@ -18,7 +18,7 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.log import log
 from shared.wire import explain
 from worker.schemas.arguments import invalid_arguments
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
@@ -164,7 +164,7 @@ async def called(execute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls a function of either kind; one that is not async runs in a thread, because it may take its time."""
     if inspect.iscoroutinefunction(execute):
         return await execute(*args, **kwargs)
-    result = await to_the_end(execute, *args, **kwargs)
+    result = await run_in_thread(execute, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result
 
 

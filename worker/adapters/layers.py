@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.log import log
 from shared.settings import Settings
 from worker.skills.loader import SkillLoader
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.toolkit.registry import offered
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
@@ -30,7 +30,7 @@ async def initialize_base_tools(
     The loader is None where no skill is offered. MCP servers live as long as a run does, so the caller opens them; if
     that fails it is warned of, and the others are there all the same.
     """
-    tools = await to_the_end(offered, settings, [tool for tool in BUILTIN if tool.switch not in IN_A_WORKSPACE])
+    tools = await run_in_thread(offered, settings, [tool for tool in BUILTIN if tool.switch not in IN_A_WORKSPACE])
     loader = next((tool.loader for tool in tools if isinstance(tool, GetSkill)), None)
     if load_mcp is not None and settings.tools.enable_mcp is not False:
         try:

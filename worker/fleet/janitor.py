@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.background import RepeatedCause
 from shared.bus import Bus
-from shared.connection import REDIS_ERRORS, undisturbed
+from shared.connection import REDIS_ERRORS, shielded
 from shared.errors import Unavailable
 from shared.log import log
 from shared.queue import Ticket
@@ -18,7 +18,7 @@ from shared.runs.keys import PRUNE
 from shared.runs.store import RunStore
 from shared.settings import Settings
 from worker.fleet.presence import Presence
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.workspace.workspace import delete
 
 TICK_SECONDS = 0.5
@@ -49,7 +49,7 @@ class Janitor:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                await undisturbed(self.requeue())
+                await shielded(self.requeue())
                 trouble.works()
             except (*REDIS_ERRORS, Unavailable) as error:
                 trouble.failed(error)
@@ -80,7 +80,7 @@ class Janitor:
                 except TimeoutError:
                     pass
                 try:
-                    await undisturbed(self.sweep(older_than, gone))
+                    await shielded(self.sweep(older_than, gone))
                 except REDIS_ERRORS as error:
                     log.warning("files that nobody needs stay for now: %s", error)
 
@@ -91,7 +91,7 @@ class Janitor:
         due = {id for id in pruned if ended.get(id) == ""}
         gone = [folder for id, folder in folders if id in due or (id in ended and _age(ended[id], folder) > older_than)]
         for folder in gone:
-            await to_the_end(delete, folder)
+            await run_in_thread(delete, folder)
         if gone:
             log.info("%d workspaces removed", len(gone))
         return len(gone)

@@ -18,7 +18,7 @@ from shared.runs.store import RENEW
 from worker.standby.process import Standby
 
 
-class Stop(Enum):
+class StopReason(Enum):
     """Why a run is told to stop from outside."""
 
     CANCELLED = "cancelled"
@@ -31,14 +31,14 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self.reason: Stop | None = None
+        self.reason: StopReason | None = None
 
-    def set(self, reason: Stop) -> None:
-        if self.reason is None or reason is Stop.FENCED:
+    def set(self, reason: StopReason) -> None:
+        if self.reason is None or reason is StopReason.FENCED:
             self.reason = reason
         self._event.set()
 
-    async def wait(self) -> Stop:
+    async def wait(self) -> StopReason:
         await self._event.wait()
         assert self.reason is not None
         return self.reason
@@ -80,7 +80,7 @@ class Leases:
         """Keeps the lease of a claimed run while the block runs."""
         signal = StopSignal()
         if claim.id in self._held:  # an attempt of ours that lost its lease and does not know it yet
-            self._held[claim.id][1].set(Stop.FENCED)
+            self._held[claim.id][1].set(StopReason.FENCED)
         self._held[claim.id] = (claim.fence, signal)
         self._renewed[claim.id] = time.monotonic()
         if self._standby:
@@ -100,7 +100,7 @@ class Leases:
             self._catch_up()
             for id, (_, signal) in self._held.items():
                 if time.monotonic() - self._renewed[id] > self._seconds:
-                    signal.set(Stop.FENCED)
+                    signal.set(StopReason.FENCED)
             # On a busy loop an answer takes its time. It counts all the same, and asking twice would not hasten it.
             if self._held and not self._pipe.away and (self._asked is None or self._asked.done()):
                 self._asked = self._renew()
@@ -134,11 +134,11 @@ class Leases:
             signal = lease[1]
             if answer == "fenced":
                 log.warning("lease of %s is another's now", id)
-                signal.set(Stop.FENCED)
+                signal.set(StopReason.FENCED)
                 continue
             self._renewed[id] = sent
             if answer == "cancel":
-                signal.set(Stop.CANCELLED)
+                signal.set(StopReason.CANCELLED)
 
     async def hear_cancels(self) -> None:
         """Listens for requests to cancel. One that is missed is seen at the next renewal."""
@@ -146,4 +146,4 @@ class Leases:
             while True:
                 id = await inbox.get()
                 if id is not None and id in self._held:
-                    self._held[id][1].set(Stop.CANCELLED)
+                    self._held[id][1].set(StopReason.CANCELLED)

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from shared.errors import Misconfigured
 from worker.linux.program import Program, Sink, piped
-from worker.mcp import supervisor
+from worker.mcp import subreaper as supervisor
 
 _GRACE = 1.0
 _PATIENCE = 5.0

@@ -15,8 +15,8 @@ from shared.settings import Settings, environment
 from shared.trust import configuration_folder
 from worker.mcp.config import Config, find_config_file
 from worker.mcp.entry import Server, prefix
-from worker.threads import to_the_end
-from worker.toolkit.sources import Place
+from worker.threads import run_in_thread
+from worker.toolkit.sources import ToolSourceContext
 from worker.tools.base import AnyTool
 
 
@@ -50,7 +50,7 @@ class McpServers:
         return [cls(settings.mcp_file, seconds, environment(), Path.cwd(), settings.trusted_folder)]
 
     @asynccontextmanager
-    async def open(self, place: Place) -> AsyncGenerator[Sequence[AnyTool]]:
+    async def open(self, place: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
         """The tools of all servers that answer in time; every other one is warned of."""
         async with AsyncExitStack() as opened:
             tools: Sequence[AnyTool] = ()
@@ -63,17 +63,17 @@ class McpServers:
                     place.warn(f"Failed to load MCP tools: {error}")
             yield tools
 
-    async def _load(self, place: Place, opened: AsyncExitStack) -> Sequence[AnyTool]:
+    async def _load(self, place: ToolSourceContext, opened: AsyncExitStack) -> Sequence[AnyTool]:
         try:
             own = configuration_folder(self._environ)
-            found = await to_the_end(find_config_file, self._configured, self._here, own, self._trusted)
+            found = await run_in_thread(find_config_file, self._configured, self._here, own, self._trusted)
         except Misconfigured as error:
             place.miss(MCP)
             place.warn(str(error))
             return ()
         if found is None:
             return ()
-        config = await to_the_end(Config.read, found, self._environ, place.files.root)
+        config = await run_in_thread(Config.read, found, self._environ, place.files.root)
         for name, problem in config.problems.items():
             if place.wants(prefix(name)):
                 place.miss(prefix(name))
@@ -91,11 +91,13 @@ class McpServers:
         log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found.path)
         return tools
 
-    async def _served(self, wanted: Sequence[Server], place: Place, opened: AsyncExitStack) -> Sequence[AnyTool]:
-        await asyncio.to_thread(import_module, "worker.mcp.serving")
-        from worker.mcp.serving import Caller, serving  # now that the SDK is loaded, off the event loop
+    async def _served(
+        self, wanted: Sequence[Server], place: ToolSourceContext, opened: AsyncExitStack
+    ) -> Sequence[AnyTool]:
+        await asyncio.to_thread(import_module, "worker.mcp.servers")
+        from worker.mcp.servers import RunScope, serving  # now that the SDK is loaded, off the event loop
 
-        caller = Caller(place.files, place.sandbox, self._environ, place.validators, place.read_only)
+        caller = RunScope(place.files, place.sandbox, self._environ, place.validators, place.read_only)
         served = await opened.enter_async_context(serving(wanted, caller, self._seconds))
         for server in served.down:
             place.miss(prefix(server))

@@ -16,12 +16,12 @@ import mcp_types as types
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.text import clip
+from worker.mcp.connection import Connection
 from worker.mcp.entry import Server, exposed, matches, unmatched
-from worker.mcp.link import Link
 from worker.output import MAX_ERROR_CHARS
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
@@ -39,7 +39,7 @@ PROGRESS_SECONDS = 0.1
 
 async def result_of(answer: types.CallToolResult, ctx: ToolContext, title: str) -> ToolResult:
     """The answer as a result. What the server calls an error is one, with the server's words."""
-    text = await to_the_end(_Writing(ctx.files, ctx.call_id).of, answer)
+    text = await run_in_thread(_Writing(ctx.files, ctx.call_id).of, answer)
     if not answer.is_error:
         return ToolResult(text, title, data=answer.structured_content)
     error, content = text or "the server says that it failed, and not why", ""
@@ -104,7 +104,7 @@ class McpTool(DeclaredTool):
 
     source = "mcp"
 
-    def __init__(self, link: Link, told: types.Tool, name: str, declared: Declared) -> None:
+    def __init__(self, link: Connection, told: types.Tool, name: str, declared: Declared) -> None:
         hints = told.annotations or types.ToolAnnotations()
         effect = (
             Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
@@ -138,7 +138,7 @@ class McpTool(DeclaredTool):
 
 
 async def tools_of(
-    link: Link, listed: Iterable[types.Tool], taken: set[str], validators: ValidatorPool
+    link: Connection, listed: Iterable[types.Tool], taken: set[str], validators: ValidatorPool
 ) -> tuple[list[McpTool], list[str]]:
     """The server's tools that are allowed and usable, and what is wrong with the others. ``taken`` gets their names."""
     tools: dict[str, McpTool] = {}

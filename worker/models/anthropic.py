@@ -16,10 +16,10 @@ from pydantic import SecretStr
 from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
-from worker.models.endpoint import Access, Endpoint, endpoint
+from worker.models.endpoint import Credentials, Endpoint, endpoint
 from worker.models.facts import price_of, window_of
-from worker.models.retry import Failure, Outage, Patience, refused, sentence, silence
-from worker.models.stream import Assembly, EventDecoder
+from worker.models.retry import Failure, Outage, RetryPolicy, classify_response, classify_transport_error, sentence
+from worker.models.stream import EventDecoder, ReplyAssembler
 from worker.web.tls import trust_store
 
 ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
@@ -34,17 +34,17 @@ class AnthropicModel:
     Shared by all runs of a process, on any of its loops; connections are shared by all models of an endpoint.
     """
 
-    def __init__(self, name: str, variables: Mapping[str, SecretStr], patience: Patience | None = None) -> None:
+    def __init__(self, name: str, variables: Mapping[str, SecretStr], retry_policy: RetryPolicy | None = None) -> None:
         self._name = name
-        self._patience = patience or Patience()
-        self._access = Access.of(variables, self._patience)
+        self._patience = retry_policy or RetryPolicy()
+        self._access = Credentials.of(variables, self._patience)
         self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
         """The model of that name at the endpoint the settings say. Slow the first time, so open it in a thread."""
         trust_store()
-        return cls(name, settings.model_endpoint, Patience(seconds=settings.model_retry_seconds))
+        return cls(name, settings.model_endpoint, RetryPolicy(seconds=settings.model_retry_seconds))
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class AnthropicModel:
         outage = Outage(self._patience)
         while True:
             outage.begin_try()
-            assembly = Assembly(self.price())
+            assembly = ReplyAssembler(self.price())
             failure: Failure | None = None
             try:
                 async with there.ask(body) as answer:
@@ -87,7 +87,7 @@ class AnthropicModel:
             if assembly.done:
                 yield assembly.finish()
                 return
-            failure = failure or Failure("the stream was cut before the message's end", passing=True)
+            failure = failure or Failure("the stream was cut before the message's end", retryable=True)
             delay = outage.next_delay(failure, replied=assembly.begun)
             if delay is None:
                 kind = ContextFull if failure.too_long else ModelUnavailable
@@ -113,13 +113,13 @@ class AnthropicModel:
             case Failure():
                 return error
             case httpx2.HTTPError():
-                return silence(error, url, self._patience)
+                return classify_transport_error(error, url, self._patience)
             case _:  # from the SDK only credentials come here: profiles and identity tokens are its business
-                return Failure(f"no credentials for {url}: {error}", passing=False)
+                return Failure(f"no credentials for {url}: {error}", retryable=False)
 
     def _last_words(self, failure: Failure, outage: Outage, url: str) -> str:
         said = self._access.masked(str(failure))
-        if not failure.passing:
+        if not failure.retryable:
             return f"model {self._name} cannot be used: {said}"
         return (
             f"model {self._name} at {url} did not answer for {outage.lasted:.0f} s, after {outage.tries} "
@@ -168,8 +168,8 @@ async def _check(response: httpx2.Response, model: str, url: str) -> None:
         return
     body = await response.aread()
     if response.status_code != 200:
-        raise refused(response.status_code, response.headers, body, model, url)
+        raise classify_response(response.status_code, response.headers, body, model, url)
     raise Failure(
         f"{url} answered with {kind} instead of an event stream, so it is no Messages API. Check ANTHROPIC_BASE_URL.",
-        passing=False,
+        retryable=False,
     )

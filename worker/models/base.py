@@ -59,7 +59,7 @@ class ThinkingPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ReplyStarted:
     """The endpoint has taken the prompt: ``usage`` is owed from now on, whatever becomes of the reply."""
 
     usage: Usage
@@ -119,7 +119,7 @@ def keyed(calls: Sequence[Call], turn: int) -> list[Call]:
     return [replace(call, key=f"call_{turn}_{number}") for number, call in enumerate(calls, 1)]
 
 
-Part = Begun | TextPart | ThinkingPart | Retrying | Reply
+Part = ReplyStarted | TextPart | ThinkingPart | Retrying | Reply
 
 
 class Model(Protocol):

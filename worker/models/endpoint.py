@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 from shared.masking import SecretMask
 from shared.settings import header_pairs, header_values
-from worker.models.retry import Patience
+from worker.models.retry import RetryPolicy
 from worker.web.tls import trust_store
 
 DRAIN_SECONDS = 1.0
@@ -34,7 +34,7 @@ UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Credentials:
     """Where the endpoint is and who we are there. Fields left None are for the SDK to find (profiles, identity)."""
 
     api_key: SecretStr | None = None
@@ -42,16 +42,16 @@ class Access:
     base_url: SecretStr | None = None
     headers: SecretStr | None = None
     """More headers, ``Name: value`` a line."""
-    patience: Patience = field(default=Patience())
+    retry_policy: RetryPolicy = field(default=RetryPolicy())
 
     @classmethod
-    def of(cls, variables: Mapping[str, SecretStr], patience: Patience) -> Access:
+    def of(cls, variables: Mapping[str, SecretStr], retry_policy: RetryPolicy) -> Credentials:
         return cls(
             api_key=variables.get("ANTHROPIC_API_KEY"),
             auth_token=variables.get("ANTHROPIC_AUTH_TOKEN") if "ANTHROPIC_API_KEY" not in variables else None,
             base_url=variables.get("ANTHROPIC_BASE_URL"),
             headers=variables.get("ANTHROPIC_CUSTOM_HEADERS"),
-            patience=patience,
+            retry_policy=retry_policy,
         )
 
     def masked(self, text: str) -> str:
@@ -78,7 +78,7 @@ class Answer:
 class Endpoint:
     """The client of one endpoint on one loop."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Credentials) -> None:
         self._http = _http_client()
         client = anthropic.AsyncAnthropic(
             api_key=_plain(access.api_key),
@@ -102,7 +102,7 @@ class Endpoint:
         if self._url.scheme not in ("http", "https") or not self._url.host:
             shown = client.base_url.copy_with(userinfo=b"")
             raise ValueError(f"ANTHROPIC_BASE_URL is {str(shown)!r}, and an address begins with http:// or https://.")
-        timeout = httpx2.Timeout(access.patience.read_timeout, connect=access.patience.connect_timeout)
+        timeout = httpx2.Timeout(access.retry_policy.read_timeout, connect=access.retry_policy.connect_timeout)
         self._timeouts = {"timeout": timeout.as_dict()}
         self.url = str(self._url.copy_with(userinfo=b""))
         self.has_credentials = bool(
@@ -131,10 +131,10 @@ class Endpoint:
         await self._http.aclose()
 
 
-_endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Access, Endpoint]] = WeakKeyDictionary()
+_endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Credentials, Endpoint]] = WeakKeyDictionary()
 
 
-def endpoint(access: Access) -> Endpoint:
+def endpoint(access: Credentials) -> Endpoint:
     """The running loop's client of this endpoint. Connections belong to a loop, so clients do too."""
     of_loop = _endpoints.setdefault(asyncio.get_running_loop(), {})
     if access not in of_loop:

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-PASSING_STATUS = {408, 409, 425, 429}
+RETRYABLE_STATUS = {408, 409, 425, 429}
 """HTTP statuses below 500 after which the same request may succeed."""
 LASTING_TYPES = {
     "invalid_request_error",
@@ -32,7 +32,7 @@ SPEND_LIMIT = "enforced_spend_limit_reached"
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long failures are borne. All times are in seconds."""
 
     seconds: float = 300
@@ -60,16 +60,16 @@ class Patience:
 
 
 class Failure(Exception):
-    """One try failed. ``passing`` says whether another one makes sense, ``retry_after`` when (seconds).
+    """One try failed. ``retryable`` says whether another one makes sense, ``retry_after`` when (seconds).
 
     ``too_long``: the conversation does not fit into the model's window.
     """
 
     def __init__(
-        self, message: str, *, passing: bool, retry_after: float | None = None, too_long: bool = False
+        self, message: str, *, retryable: bool, retry_after: float | None = None, too_long: bool = False
     ) -> None:
         super().__init__(message)
-        self.passing = passing
+        self.retryable = retryable
         self.too_long = too_long
         self.retry_after = retry_after
 
@@ -77,8 +77,8 @@ class Failure(Exception):
 class Outage:
     """The failures of one turn so far: when to try again, and when to give up. All times are in seconds."""
 
-    def __init__(self, patience: Patience, clock: Callable[[], float] = time.monotonic) -> None:
-        self._patience = patience
+    def __init__(self, retry_policy: RetryPolicy, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience = retry_policy
         self._clock = clock
         self._begun = clock()
         self.tries = 0
@@ -97,26 +97,26 @@ class Outage:
             self.lasted += self._clock() - self._begun
         self.tries += 1
         left = self._patience.seconds - self.lasted
-        if failure.too_long or not failure.passing or left <= 0 or self.tries == self._patience.tries:
+        if failure.too_long or not failure.retryable or left <= 0 or self.tries == self._patience.tries:
             return None
         delay = min(self._patience.delay(self.tries, failure.retry_after), left)
         self.lasted += delay
         return delay
 
 
-def refused(status: int, headers: Mapping[str, str], body: bytes, model: str, url: str) -> Failure:
+def classify_response(status: int, headers: Mapping[str, str], body: bytes, model: str, url: str) -> Failure:
     """What an answer that is not 200 means. The message names the variable to look at, never a secret."""
     error = _api_error(body)
     said = str(error.get("message") or body[:200].decode("utf-8", "replace").strip() or "no reason given")
     details: Any = error.get("details")
     spent = isinstance(details, dict) and details.get("error_code") == SPEND_LIMIT
-    passing = not spent and (status in PASSING_STATUS or status >= 500)
+    retryable = not spent and (status in RETRYABLE_STATUS or status >= 500)
     if (told := headers.get("x-should-retry")) in ("true", "false") and not spent:
-        passing = told == "true"
-    advice = _SPEND_ADVICE if spent else "" if passing else _ADVICE.get(status, _OTHER_ADVICE)
+        retryable = told == "true"
+    advice = _SPEND_ADVICE if spent else "" if retryable else _ADVICE.get(status, _OTHER_ADVICE)
     return Failure(
         f"HTTP {status} from {url}: {sentence(said)}" + (f" {advice.format(model=model)}" if advice else ""),
-        passing=passing,
+        retryable=retryable,
         retry_after=asked_delay(headers),
         too_long=status == 413 or (status == 400 and TOO_LONG.search(said) is not None),
     )
@@ -131,30 +131,30 @@ def told_in_stream(error: Mapping[str, Any]) -> Failure:
     """What an ``error`` event means; it comes with status 200, so its type has to tell."""
     kind = str(error.get("type") or "api_error")
     said = str(error.get("message") or "no reason given")
-    return Failure(f"{kind} inside the stream: {said}", passing=kind not in LASTING_TYPES)
+    return Failure(f"{kind} inside the stream: {said}", retryable=kind not in LASTING_TYPES)
 
 
-def silence(error: httpx2.HTTPError, url: str, patience: Patience) -> Failure:
+def classify_transport_error(error: httpx2.HTTPError, url: str, retry_policy: RetryPolicy) -> Failure:
     """What a connection's failure means. All of them may pass but those that are written into the settings."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Failure(
             f"the certificate of {url} is not trusted: {error}. Check ANTHROPIC_BASE_URL, or name the certificate "
             "authority in SSL_CERT_FILE.",
-            passing=False,
+            retryable=False,
         )
     said = str(error) or type(error).__name__
     match error:
         case httpx2.ReadTimeout():
-            said = f"the stream stalled: no byte for {patience.read_timeout:g} s"
+            said = f"the stream stalled: no byte for {retry_policy.read_timeout:g} s"
         case httpx2.ConnectTimeout():
-            said = f"no connection to {url} within {patience.connect_timeout:g} s"
+            said = f"no connection to {url} within {retry_policy.connect_timeout:g} s"
         case httpx2.ConnectError():
             said = f"no connection to {url}: {said}"
         case httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():
-            return Failure(f"{said} Check ANTHROPIC_BASE_URL ({url}).", passing=False)
+            return Failure(f"{said} Check ANTHROPIC_BASE_URL ({url}).", retryable=False)
         case _:
             said = f"the connection to {url} broke: {said}"
-    return Failure(said, passing=True)
+    return Failure(said, retryable=True)
 
 
 def asked_delay(headers: Mapping[str, str]) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from shared.delegation import Usage
 from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
-from worker.models.base import Begun, Call, Part, Price, Prompt, Reply, Retrying, TextPart, ThinkingPart
+from worker.models.base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from worker.models.script import Block, Past, Rule, Script, Tokens, Turn, fill, load_script, search
 
 PIECE = 24
@@ -60,7 +60,7 @@ class ScriptedModel:
                 yield TextPart("These words are cut")
             yield Retrying(fault.message, fault.delay)
             await asyncio.sleep(fault.delay)
-        yield Begun(self._spent(turn, prompt, ""))
+        yield ReplyStarted(self._spent(turn, prompt, ""))
         await asyncio.sleep(turn.delay)
         content = self._content(blocks, past, replies)
         for part in _deltas(content):

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 from shared.delegation import Usage
-from worker.models.base import Begun, Call, Part, Price, Reply, TextPart, ThinkingPart
+from worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart
 from worker.models.retry import Failure, told_in_stream
-from worker.strict_json import parsed, shallow, whole
+from worker.strict_json import check_depth, loads, replace_lone_surrogates
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on one unfinished event; a peer that never ends one must not fill the memory."""
@@ -25,7 +25,7 @@ class BrokenStream(Failure):
     """The bytes are no stream of JSON events, or the events do not fit each other. The message says where."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"the stream is broken: {message}", passing=True)
+        super().__init__(f"the stream is broken: {message}", retryable=True)
 
 
 class EventDecoder:
@@ -87,7 +87,7 @@ def _payload(block: str) -> str | None:
 
 def _parsed(payload: str) -> dict[str, Any]:
     try:
-        event = whole(json.loads(payload), payload)
+        event = replace_lone_surrogates(json.loads(payload), payload)
     except (ValueError, RecursionError):
         raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
     if not isinstance(event, dict):
@@ -104,7 +104,7 @@ class _Block:
         return str(self.start.get(key) or "") + "".join(self.pieces)
 
 
-class Assembly:
+class ReplyAssembler:
     """One reply in the making. Feed it events until ``done`` (the message's end was seen) or ``failure``.
 
     Pieces are collected and joined once, so that a long tool input costs no more a byte than a short one.
@@ -139,7 +139,7 @@ class Assembly:
         begun: list[Part] = []
         if self._counts and not self.begun:
             self.begun = True
-            begun.append(Begun(self.usage))
+            begun.append(ReplyStarted(self.usage))
         return begun + [kind("".join(texts)) for kind, texts in shown]
 
     @property
@@ -161,13 +161,13 @@ class Assembly:
         calls: list[Call] = []
         given = set[str]()
         for _, block in sorted(self._blocks.items()):
-            whole, call = _finished(block, cut=self._stop_reason in CUT)
-            if whole.get("type") == "text" and not whole["text"].strip():
+            replace_lone_surrogates, call = _finished(block, cut=self._stop_reason in CUT)
+            if replace_lone_surrogates.get("type") == "text" and not replace_lone_surrogates["text"].strip():
                 continue  # the API sends blank texts but refuses to take them back
-            content.append(whole)
+            content.append(replace_lone_surrogates)
             if call:
-                whole["id"] = _unlike(call.id, given)
-                calls.append(replace(call, id=whole["id"]))
+                replace_lone_surrogates["id"] = _unlike(call.id, given)
+                calls.append(replace(call, id=replace_lone_surrogates["id"]))
         return Reply(
             content=content,
             stop_reason=self._stop_reason,
@@ -243,8 +243,8 @@ def _finished(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]
             if cut:
                 problem = "the reply was cut at its length limit before this call was certainly complete"
             name = str(block.start.get("name") or "")
-            whole = {**block.start, "name": name, "input": arguments}
-            return whole, Call(str(block.start.get("id") or ""), name, arguments, problem)
+            replace_lone_surrogates = {**block.start, "name": name, "input": arguments}
+            return replace_lone_surrogates, Call(str(block.start.get("id") or ""), name, arguments, problem)
         case _:
             return ({**block.start, "input": _arguments(block)[0]} if block.pieces else block.start), None
 
@@ -260,7 +260,7 @@ def _unlike(id: str, given: set[str]) -> str:
 def _arguments(block: _Block) -> tuple[dict[str, Any], str | None]:
     text = "".join(block.pieces)
     try:
-        arguments = parsed(text) if text.strip() else shallow(block.start.get("input") or {})
+        arguments = loads(text) if text.strip() else check_depth(block.start.get("input") or {})
     except ValueError as error:
         return {}, f"the arguments are not valid JSON ({error}): {text[:200]}"
     if not isinstance(arguments, dict):

@@ -32,7 +32,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class CallView:
+class PolicyCall:
     """A call as the policy sees it: its tool and what it is about to touch."""
 
     tool: AnyTool
@@ -47,7 +47,7 @@ class CallView:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class PolicyContext:
     """What a rule may know beside the call. ``broken`` is why the sandbox cannot be used, or None."""
 
     mode: ApprovalMode
@@ -56,36 +56,36 @@ class Situation:
     """Hosts, or patterns of them, that need nobody's approval."""
 
 
-Rule = Callable[[CallView, Situation], Verdict | None]
+Rule = Callable[[PolicyCall, PolicyContext], Verdict | None]
 """An opinion, or None where the rule has none."""
 
 
-def decide(rules: Sequence[Rule], call: CallView, situation: Situation) -> Verdict:
+def decide(rules: Sequence[Rule], call: PolicyCall, policy_context: PolicyContext) -> Verdict:
     """Rules in order, the first opinion counts, silence denies; then the mode shifts what would ask."""
-    opinions = (rule(call, situation) for rule in rules)
+    opinions = (rule(call, policy_context) for rule in rules)
     verdict = next((opinion for opinion in opinions if opinion), None)
     if verdict is None:
         return Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "silence")
-    return shifted(verdict, call, situation)
+    return shifted(verdict, call, policy_context)
 
 
-def shifted(verdict: Verdict, call: CallView, situation: Situation) -> Verdict:
+def shifted(verdict: Verdict, call: PolicyCall, policy_context: PolicyContext) -> Verdict:
     """What the approval mode makes of a question. It never touches allow and deny."""
     if verdict.decision is not Decision.ASK:
         return verdict
-    match situation.mode:
+    match policy_context.mode:
         case ApprovalMode.READ_ONLY:
             reason = "this delegation is read-only (approvalMode readOnly); say in your answer what should be changed"
             return replace(verdict, decision=Decision.DENY, reason=reason)
         case ApprovalMode.ASK:
             return verdict
         case ApprovalMode.SANDBOXED:
-            inside = call.contained and situation.broken is None
+            inside = call.contained and policy_context.broken is None
             return replace(verdict, decision=Decision.ALLOW) if inside else verdict
         case ApprovalMode.AUTO:
             return replace(verdict, decision=Decision.ALLOW)
         case _:
-            assert_never(situation.mode)
+            assert_never(policy_context.mode)
 
 
 def when_nobody_can_answer(verdict: Verdict) -> Verdict:

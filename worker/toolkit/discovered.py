@@ -25,9 +25,9 @@ from worker.sandbox.base import Sandbox
 from worker.sandbox.command import Command
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.toolkit.declared import DeclaredTool
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import ToolSourceContext
 from worker.tools.base import AnyTool, Effect, ToolResult
 from worker.tools.bash import live, outcome_of, shell
 from worker.tools.context import ToolContext
@@ -97,7 +97,7 @@ class Discovery:
         self._reserved = {name for tool in reserved for name in (tool.name, *tool.aliases)}
 
     @asynccontextmanager
-    async def open(self, place: Place) -> AsyncGenerator[Sequence[AnyTool]]:
+    async def open(self, place: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
         if self._discovery and self._wanted(place.patterns):
             yield await self._found(self._discovery, place)
         else:
@@ -108,10 +108,10 @@ class Discovery:
         others = self._reserved
         return patterns is None or any(each not in others and not each.startswith("mcp__") for each in patterns)
 
-    async def _found(self, command: str, place: Place) -> list[AnyTool]:
+    async def _found(self, command: str, place: ToolSourceContext) -> list[AnyTool]:
         try:
             printed = await _printed(command, place.sandbox)
-            read = await to_the_end(_read, printed)
+            read = await run_in_thread(_read, printed)
             tools, warnings = await _tools(read, self._call, self._reserved, place.validators)
         except ToolError as error:
             tools, warnings = [], [f"there are no discovered tools: {error.message}"]

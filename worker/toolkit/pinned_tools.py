@@ -22,7 +22,7 @@ from worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PinnedTool:
     """One tool as the run was told of it, and who it is: name, source, server and what the server calls it."""
 
     name: str
@@ -42,10 +42,10 @@ class Told:
         return tool is not None and identity == (tool.source, tool.server, tool.remote)
 
 
-class StandIn(DeclaredTool):
+class UnavailableTool(DeclaredTool):
     """Answers for a tool that this worker does not have."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: PinnedTool) -> None:
         # It looks and changes nothing, so no rule stands before its answer. What the call of an earlier attempt may
         # have done is a matter of the real tool's effect.
         declared = Declared(told.name, told.schema, None)  # an earlier attempt has judged it
@@ -64,23 +64,23 @@ class StandIn(DeclaredTool):
 
 def written(kit: Mapping[str, AnyTool]) -> str:
     """What is to be kept of a kit: the tools that another worker might not have, in their order."""
-    return json.dumps([asdict(Told.of(tool)) for tool in kit.values() if tool.source != "builtin"])
+    return json.dumps([asdict(PinnedTool.of(tool)) for tool in kit.values() if tool.source != "builtin"])
 
 
-def read(kept: str) -> list[Told]:
-    return [Told(**each) for each in json.loads(kept)]
+def read(kept: str) -> list[PinnedTool]:
+    return [PinnedTool(**each) for each in json.loads(kept)]
 
 
-def restore(registry: Registry, told: Sequence[Told]) -> None:
+def restore(registry: Registry, told: Sequence[PinnedTool]) -> None:
     """Makes the registry hold what the run was told of and nothing else that may come and go."""
     there = {tool.name: tool for tool in registry if tool.source != "builtin"}
     for name in there:
         registry.unregister(name)
     for each in told:
         tool = there.get(each.name)
-        registry.register(tool if tool and each.is_told_of(tool) else StandIn(each))
+        registry.register(tool if tool and each.is_told_of(tool) else UnavailableTool(each))
 
 
-def specs(told: Sequence[Told]) -> dict[str, ToolSpec]:
+def specs(told: Sequence[PinnedTool]) -> dict[str, ToolSpec]:
     """What models are told of those tools, by name: the very same words as before."""
     return {each.name: ToolSpec(each.name, each.description, each.schema) for each in told}

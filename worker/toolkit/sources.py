@@ -15,7 +15,7 @@ from worker.workspace.files import Files
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ToolSourceContext:
     """The run for which tools are opened."""
 
     delegation_id: str
@@ -52,7 +52,7 @@ class Place:
 class Source(Protocol):
     """One place that tools come from."""
 
-    def open(self, place: Place) -> AbstractAsyncContextManager[Sequence[AnyTool]]:
+    def open(self, place: ToolSourceContext) -> AbstractAsyncContextManager[Sequence[AnyTool]]:
         """The tools, ready to be called until the block ends. What cannot be had is warned of, never raised."""
         ...
 

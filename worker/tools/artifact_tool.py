@@ -16,7 +16,7 @@ from worker.display import FileDiff
 from worker.output import OutputLimit
 from worker.text.diff import unified
 from worker.text.textfile import fingerprint
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 from worker.workspace.artifacts import Artifacts
@@ -79,7 +79,7 @@ class WritesArtifact(ArtifactTool[A]):
     async def facts(self, ctx: ToolContext, params: A) -> dict[str, Any]:
         """The number and the fingerprint of the version to come; none where there will be none."""
         try:
-            draft = await to_the_end(self.draft, self.artifacts(ctx), params)
+            draft = await run_in_thread(self.draft, self.artifacts(ctx), params)
         except ToolError:
             return {}
         return {"version": draft.version, "content": _print(draft.content)}
@@ -87,16 +87,16 @@ class WritesArtifact(ArtifactTool[A]):
     async def probe(self, ctx: ToolContext, params: A, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
         """The version is there as it was to be, or it is not; another content in its place is somebody else's."""
         artifacts = self.artifacts(ctx)
-        if not facts or await to_the_end(artifacts.latest, params.name) < facts["version"]:
+        if not facts or await run_in_thread(artifacts.latest, params.name) < facts["version"]:
             return False
-        version, content = await to_the_end(artifacts.read, params.name, facts["version"])
+        version, content = await run_in_thread(artifacts.read, params.name, facts["version"])
         if _print(content) != facts["content"]:
             return None
         said = f"Version {version} of artifact {params.name} was written, before the run was interrupted."
         return ToolResult(said, self.title(params), metadata={"name": params.name, "version": version})
 
     async def run(self, ctx: ToolContext, params: A) -> ToolResult:
-        return await to_the_end(self._write, self.artifacts(ctx), params)
+        return await run_in_thread(self._write, self.artifacts(ctx), params)
 
     def _write(self, artifacts: Artifacts, params: A) -> ToolResult:
         with artifacts.changing(params.name):

@@ -18,7 +18,7 @@ from worker.output import (
     hint_of,
     shorten,
 )
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, ToolResult
 from worker.tools.context import ToolContext
 from worker.workspace.files import Files
@@ -36,7 +36,7 @@ async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate:
     )
     if len(result.content) <= tool.output.max_chars and few_tokens(result.content, tool.output.max_tokens):
         return result
-    return await to_the_end(_bounded_content, result, tool, ctx, estimate)
+    return await run_in_thread(_bounded_content, result, tool, ctx, estimate)
 
 
 def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:

@@ -11,7 +11,7 @@ from shared.delegation import DelegationRequest, Limits, TerminationReason, Tool
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
 from shared.text import clip
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import InitContext, Outcome, ToolContext
 from worker.workspace.private import PRIVATE_DIR
@@ -101,7 +101,7 @@ class CallSubagent(Tool[CallSubagentParams]):
             raise ToolError(ErrorType.EXECUTION_FAILED, "this run cannot have subagents; do the work yourself")
         outcome = await ctx.children.delegate(ctx, params.request(), copy=params.workspace == "copy")
         result = outcome.result
-        saved = await to_the_end(_saved, ctx, outcome)
+        saved = await run_in_thread(_saved, ctx, outcome)
         facts = {
             "delegationId": result.delegation_id,
             "terminationReason": result.termination_reason.value,

@@ -15,7 +15,7 @@ from worker.text.diff import unified
 from worker.text.editing import edited, refuse_empty
 from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -63,7 +63,7 @@ class EditFile(Tool[EditFileParams]):
     async def facts(self, ctx: ToolContext, params: EditFileParams) -> dict[str, str]:
         """The file's fingerprint before and after; none where there is nothing to edit."""
         try:
-            _, file, done = await to_the_end(_planned, ctx, params)
+            _, file, done = await run_in_thread(_planned, ctx, params)
         except ToolError:
             return {}
         return {"before": fingerprint(file.to_bytes(file.text)), "after": fingerprint(file.to_bytes(done.text))}
@@ -74,13 +74,13 @@ class EditFile(Tool[EditFileParams]):
         """The file says whether it was edited: its fingerprint is one of two, or somebody else changed it since."""
         if not facts:
             return False
-        now = fingerprint(await to_the_end(ctx.files.read, params.path, MAX_BYTES))
+        now = fingerprint(await run_in_thread(ctx.files.read, params.path, MAX_BYTES))
         if now == facts["after"]:
             return ToolResult(f"Successfully edited {params.path}, before the run was interrupted.", self.title(params))
         return False if now == facts["before"] else None
 
     async def run(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
-        return await to_the_end(self._edit, ctx, params)
+        return await run_in_thread(self._edit, ctx, params)
 
     def _edit(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
         with changing(ctx.files, params.path):

@@ -14,7 +14,7 @@ from shared.settings import Settings
 from shared.text import clip
 from worker.skills.loader import SkillLoader, find_skills_dir
 from worker.skills.skill import Skill
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import InitContext, ToolContext, Touches
 
@@ -102,7 +102,7 @@ class GetSkill(Tool[GetSkillParams]):
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS, f"Skill '{params.skill_name}' does not exist. Available skills: {known}"
             )
-        left_out = await to_the_end(skill.put_into, ctx.files)
+        left_out = await run_in_thread(skill.put_into, ctx.files)
         said = skill.to_prompt()
         if left_out:
             said += f"\n\n(These files could not be copied: {clip(', '.join(left_out), 2000)})"

@@ -11,7 +11,7 @@ from pydantic import Field
 from shared.text import clip
 from worker.output import one_line
 from worker.search.searching import Seen, Unsearched, matching
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -65,7 +65,7 @@ class Glob(Tool[GlobParams]):
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": top}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
         missed = Unsearched()
-        found = await to_the_end(_found, ctx.files, params, top, Event(), missed)
+        found = await run_in_thread(_found, ctx.files, params, top, Event(), missed)
         shown = found[:DEFAULT_LIMIT]
         facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(missed)}
         lines = [one_line(seen.path) for seen in shown] or [await self._nothing(ctx, params, top, missed)]
@@ -84,7 +84,7 @@ class Glob(Tool[GlobParams]):
         )
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
-            if near := await to_the_end(_found, ctx.files, nearly, top, Event(), Unsearched()):
+            if near := await run_in_thread(_found, ctx.files, nearly, top, Event(), Unsearched()):
                 names = ", ".join(one_line(seen.path) for seen in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
                 return f"{said} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")

@@ -11,7 +11,7 @@ from worker.search import engines
 from worker.search.hits import Hits, Mode, capped, newest_first, shown
 from worker.search.plain_grep import Question
 from worker.search.searching import Unsearched
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -78,7 +78,7 @@ class Grep(Tool[GrepParams]):
             raise no_such_file(ctx.files, params.path)
         question, missed = _question(params, top), Unsearched()
         hits, complete = await engines.answered(ctx.files, ctx.sandbox, question, missed)
-        text, count, total = await to_the_end(_shown, ctx.files, hits, question, params.max_results, missed)
+        text, count, total = await run_in_thread(_shown, ctx.files, hits, question, params.max_results, missed)
         cut = count < total or not complete or bool(missed)
         if not total:
             text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if missed else ".")

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.output import one_line
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -47,7 +47,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
-        entries = [entry for entry in await to_the_end(ctx.files.scan, params.path) if not _is_ours(entry)]
+        entries = [entry for entry in await run_in_thread(ctx.files.scan, params.path) if not _is_ours(entry)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]
         if len(entries) > LIMIT:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from shared.errors import ErrorType, ToolError
 from shared.text import HALF_CHARACTER
-from worker.strict_json import parsed
+from worker.strict_json import loads
 
 _HOME = re.compile(r"(?:~[\w.-]*|\$\{?(?:HOME|PWD)\}?|%USERPROFILE%)(?=/|$)")
 
@@ -73,5 +73,5 @@ def _as_list(value: str, annotation: Any) -> Any:
         return value
     if value.lstrip().startswith("["):
         with suppress(ValueError):
-            return parsed(value)
+            return loads(value)
     return [value] if len(entries) == 1 and entries[0][0] in (str, WorkspacePath) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from worker.output import OutputLimit
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.artifact_tool import ArtifactParams, ArtifactTool
 from worker.tools.base import ToolResult
 from worker.tools.context import ToolContext
@@ -27,7 +27,7 @@ class ReadArtifact(ArtifactTool[ReadArtifactParams]):
     params = ReadArtifactParams
 
     async def run(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:
-        return await to_the_end(self._read, ctx, params)
+        return await run_in_thread(self._read, ctx, params)
 
     def _read(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:
         artifacts = self.artifacts(ctx)

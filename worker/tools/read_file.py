@@ -11,7 +11,7 @@ from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.output import lines_hint_of
 from worker.pages.page import PAGE_CHARS, PAGE_LINES, Room, Stretch, no_such_file, page, read_stretch, remarks
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -54,7 +54,7 @@ class ReadFile(Tool[ReadFileParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
-        return await to_the_end(self._read, ctx, params)
+        return await run_in_thread(self._read, ctx, params)
 
     def _read(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         found = ctx.files.stat(params.path)

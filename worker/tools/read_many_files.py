@@ -10,7 +10,7 @@ from shared.errors import ToolError
 from shared.text import clip
 from worker.output import one_line
 from worker.pages.many_files import ManyFiles
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -53,7 +53,7 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
         return Touches(paths=tuple(params.paths))
 
     async def run(self, ctx: ToolContext, params: ReadManyFilesParams) -> ToolResult:
-        return await to_the_end(self._read, ctx.files, params, Event())
+        return await run_in_thread(self._read, ctx.files, params, Event())
 
     def _read(self, files: Files, params: ReadManyFilesParams, stop: Event) -> ToolResult:
         answer = ManyFiles(files)

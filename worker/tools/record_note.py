@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.text.textfile import fingerprint
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, Stored
@@ -60,21 +60,21 @@ class RecordNote(Tool[RecordNoteParams]):
 
     async def facts(self, ctx: ToolContext, params: RecordNoteParams) -> dict[str, Any]:
         """How many notes there are, and what they say."""
-        before = await to_the_end(_known, ctx)
+        before = await run_in_thread(_known, ctx)
         return {"count": len(before), "digest": _digest(before)}
 
     async def probe(
         self, ctx: ToolContext, params: RecordNoteParams, facts: Mapping[str, Any]
     ) -> ToolResult | Literal[False] | None:
         """The note is among those that came since, or it is not; where the older ones changed, nobody knows."""
-        notes = await to_the_end(_known, ctx)
+        notes = await run_in_thread(_known, ctx)
         if _digest(notes[: facts["count"]]) != facts["digest"]:
             return None
         added = {(note.category, note.content) for note in map(Note.of, notes[facts["count"] :])}
         return (params.category, params.content) in added and self._recorded(params)
 
     async def run(self, ctx: ToolContext, params: RecordNoteParams) -> ToolResult:
-        aside = await to_the_end(Notes(ctx.files).add, params.content, params.category, Event())
+        aside = await run_in_thread(Notes(ctx.files).add, params.content, params.category, Event())
         remark = f" {MEMORY_FILE} held no notes that could be read; it was moved to {aside}." if aside else ""
         return self._recorded(params, remark)
 

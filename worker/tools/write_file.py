@@ -14,7 +14,7 @@ from worker.display import FileDiff
 from worker.text.diff import kept_form, unified
 from worker.text.editing import refuse_placeholder
 from worker.text.textfile import TextFile, decode, without_numbers
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
@@ -53,7 +53,7 @@ class WriteFile(Tool[WriteFileParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
-        return await to_the_end(self._write, ctx, params)
+        return await run_in_thread(self._write, ctx, params)
 
     def _write(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
         path = ctx.files.relative(params.path)

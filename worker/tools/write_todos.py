@@ -11,7 +11,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from worker.display import TodoItem, TodoList, TodoStatus
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 from worker.workspace.private import write_private
@@ -73,7 +73,7 @@ class WriteTodos(Tool[WriteTodosParams]):
     async def run(self, ctx: ToolContext, params: WriteTodosParams) -> ToolResult:
         todos = TodoList(tuple(TodoItem(" ".join(todo.description.split()), todo.status) for todo in params.todos))
         kept = json.dumps([asdict(item) for item in todos.items], indent=2, ensure_ascii=False)
-        await to_the_end(write_private, ctx.files, FILE, kept.encode())
+        await run_in_thread(write_private, ctx.files, FILE, kept.encode())
         count = Counter(item.status for item in todos.items)
         said = f"The todo list now ([x] completed, [>] in_progress, [ ] pending, [-] cancelled):\n{todos}"
         return ToolResult(

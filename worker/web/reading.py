@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from shared.errors import ErrorType, ToolError
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.web import reader
 from worker.web.fetching import MAX_BODY_BYTES, MAX_PDF_BYTES, Fetched
 
@@ -122,7 +122,7 @@ async def readable(page: Fetched) -> tuple[str, bool]:
         return await _read(kind, page.url, page.body)
     if kind is None:
         raise _no_text(page)
-    text = await to_the_end(decoded, page.body, page.charset, markup=kind == "html", cut=page.cut)
+    text = await run_in_thread(decoded, page.body, page.charset, markup=kind == "html", cut=page.cut)
     if "\0" in text:
         raise _no_text(page)
     if kind == "text":

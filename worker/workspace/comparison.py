@@ -15,7 +15,7 @@ from shared.text import clip
 from worker.text.diff import unified
 from worker.threads import give_way
 from worker.workspace.allowance import Allowance
-from worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, Seen, content_of
+from worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, content_of
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40
@@ -209,7 +209,7 @@ def _one_sided(old: bytes, new: bytes) -> bytes | None:
     return None if only is None or b"\0" in only[:LOOKED_AT] else only
 
 
-def _unread(seen: Seen | None) -> str:
+def _unread(seen: StatEntry | None) -> str:
     return _TOO_LARGE if seen and seen.size > MAX_COMPARED_BYTES else "it could not be read"
 
 

@@ -30,7 +30,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _PIECE = 1 << 20
 
 
-class Seen(NamedTuple):
+class StatEntry(NamedTuple):
     """A file or link as one look at its inode shows it. No program can set ``ctime_ns``, so equal means unchanged."""
 
     mode: int
@@ -61,13 +61,15 @@ class Difference(NamedTuple):
     source: str | None = None
 
 
-def scan(root: int, before: dict[str, Seen] | None = None, missed: list[str] | None = None) -> dict[str, Seen]:
+def scan(
+    root: int, before: dict[str, StatEntry] | None = None, missed: list[str] | None = None
+) -> dict[str, StatEntry]:
     """Every file and link below the directory, by path; not what git could not record, nor our own.
 
     What lies in directories that cannot be opened, or are more than we look at, is taken as ``before`` had it, and
     ``missed`` is told. The tree may change meanwhile.
     """
-    found: dict[str, Seen] = {}
+    found: dict[str, StatEntry] = {}
     missed = [] if missed is None else missed
     waiting = [""]
     while waiting:
@@ -99,7 +101,7 @@ def _folder(root: int, path: str) -> int:
     return beneath(root, path or ".", _FOLDER, links=False)
 
 
-def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, Seen]]:
+def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, StatEntry]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             give_way()
@@ -109,7 +111,7 @@ def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, Seen]]:
             with suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
                 if modes.S_IFMT(found.st_mode) in (modes.S_IFREG, modes.S_IFLNK, modes.S_IFDIR):
-                    yield path, Seen(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
+                    yield path, StatEntry(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
 
 
 def git_folder(path: str) -> str | None:
@@ -120,14 +122,14 @@ def git_folder(path: str) -> str | None:
     return "/".join(names[: names.index(".git") + 1]) if ".git" in names else None
 
 
-def _is_refreshed(path: str, old: Seen | None, new: Seen | None) -> bool:
+def _is_refreshed(path: str, old: StatEntry | None, new: StatEntry | None) -> bool:
     """Whether this is what ``git status`` writes when it only looks: git's index, and the times of its folders."""
     if old is None or new is None or (folder := git_folder(path)) is None:
         return False
     return path == f"{folder}/index" or (modes.S_ISDIR(old.mode) and modes.S_ISDIR(new.mode))
 
 
-def content_of(root: int, path: str, seen: Seen, max_bytes: int) -> bytes | None:
+def content_of(root: int, path: str, seen: StatEntry, max_bytes: int) -> bytes | None:
     """A file's bytes or a link's target; None where it is gone, unreadable or larger than ``max_bytes``."""
     with suppress(OSError):
         if modes.S_ISLNK(seen.mode):
@@ -138,7 +140,7 @@ def content_of(root: int, path: str, seen: Seen, max_bytes: int) -> bytes | None
     return None
 
 
-def _digest_of(root: int, path: str, seen: Seen, allowance: Allowance) -> str | None:
+def _digest_of(root: int, path: str, seen: StatEntry, allowance: Allowance) -> str | None:
     with suppress(OSError):
         if modes.S_ISLNK(seen.mode):
             return hashlib.sha256(_target(root, path)).hexdigest()
@@ -189,7 +191,7 @@ class Manifest:
         self._lock = Lock()
         if start_file.exists():
             read = json.loads(start_file.read_text("ascii"))
-            self._start = {path: Seen(*seen) for path, seen in read.items()}
+            self._start = {path: StatEntry(*seen) for path, seen in read.items()}
         else:
             self._start = scan(files)
             start_file.write_text(json.dumps(self._start), "ascii")
@@ -200,7 +202,7 @@ class Manifest:
         if self._order_file.exists():
             lines = self._order_file.read_text("ascii").split("\n")
             self._remember(json.loads(line) for line in lines[:-1])  # we may have died within the last one
-        self._digests: dict[tuple[int, str, Seen], str | None] = {}
+        self._digests: dict[tuple[int, str, StatEntry], str | None] = {}
         self.now = self._start
 
     def note(self) -> None:
@@ -233,7 +235,7 @@ class Manifest:
             return sorted([*changed, *map(self._git_difference, folders)], key=self._rank)
 
     def _git_difference(self, folder: str) -> Difference:
-        def held(tree: dict[str, Seen]) -> Content | None:
+        def held(tree: dict[str, StatEntry]) -> Content | None:
             inside = any(path == folder or path.startswith(folder + "/") for path in tree)
             return Content(DIRECTORY, None) if inside else None
 
@@ -249,7 +251,7 @@ class Manifest:
         before = self._content(self._base, path, old, allowance)
         return Difference(path, before, self._content(self._files, path, new, allowance))
 
-    def _content(self, root: int, path: str, seen: Seen | None, allowance: Allowance) -> Content | None:
+    def _content(self, root: int, path: str, seen: StatEntry | None, allowance: Allowance) -> Content | None:
         if seen is None:
             return None
         key = (root, path, seen)

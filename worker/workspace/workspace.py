@@ -19,7 +19,7 @@ from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, Wo
 from shared.errors import Invalid, Misconfigured, Unavailable
 from worker.sandbox.environment import MOUNT, owner
 from worker.search.searching import Ignoring
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.workspace.allowance import UNBOUNDED, Allowance
 from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
 from worker.workspace.files import Files
@@ -66,13 +66,13 @@ class Workspace:
         counted), Unavailable when the disk is full.
         """
         rules = _Rules(sources, max_bytes, Event())
-        return await to_the_end(_make, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
+        return await run_in_thread(_make, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
         """The workspace an earlier attempt made. Raises FileNotFoundError where there is none."""
         folder = root / delegation_id
-        return await to_the_end(cls, Generation.latest(folder) or Generation(folder, 1))
+        return await run_in_thread(cls, Generation.latest(folder) or Generation(folder, 1))
 
     def close(self) -> None:
         """Frees the descriptors; the files stay."""
@@ -83,11 +83,11 @@ class Workspace:
     async def remove(self) -> None:
         """Closes it and deletes all its files."""
         self.close()
-        await to_the_end(delete, self._folder)
+        await run_in_thread(delete, self._folder)
 
     async def note_changes(self) -> None:
         """To be called after each step with effects: remembers which files differ for the first time."""
-        await to_the_end(self._manifest.note)
+        await run_in_thread(self._manifest.note)
 
     async def changes(self) -> list[FileChange]:
         """Every file that differs from the start, whoever changed it, in order of first change, each path once."""
@@ -99,7 +99,7 @@ class Workspace:
 
     async def facts(self, allowance: Allowance = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Both at once, and what they lack: what is not known when the allowance is over is left out of them."""
-        return await to_the_end(self._facts, allowance, max_bytes)
+        return await run_in_thread(self._facts, allowance, max_bytes)
 
     def _facts(self, allowance: Allowance, max_bytes: int) -> Facts:
         files, base = self._fds

@@ -16,7 +16,7 @@ from shared.runs.keys import LEASES
 from shared.runs.record import Claim
 from shared.runs.store import RENEW, RunStore
 from tests.waiting import until
-from worker.fleet.lease import Leases, Stop, StopSignal
+from worker.fleet.lease import Leases, StopReason, StopSignal
 
 LEASE_SECONDS = 1.0
 
@@ -73,7 +73,7 @@ async def test_an_old_attempt_is_stopped_by_the_next_one_and_takes_no_lease_from
     async with AsyncExitStack() as new:
         async with desk.leases.held(lapsed) as stop_old:
             stop = await new.enter_async_context(desk.leases.held(await desk.claim("two")))
-            assert stop_old.reason is Stop.FENCED
+            assert stop_old.reason is StopReason.FENCED
         await desk.is_renewed()
         assert (desk.leases.count, stop.reason) == (1, None)
     assert desk.leases.count == 0
@@ -81,10 +81,10 @@ async def test_an_old_attempt_is_stopped_by_the_next_one_and_takes_no_lease_from
 
 async def test_the_first_reason_to_stop_stays_unless_the_lease_is_lost() -> None:
     signal = StopSignal()
-    signal.set(Stop.CANCELLED)
-    signal.set(Stop.SHUTDOWN)
-    assert await signal.wait() is Stop.CANCELLED
-    signal.set(Stop.FENCED)
-    assert await signal.wait() is Stop.FENCED
-    signal.set(Stop.CANCELLED)
-    assert signal.reason is Stop.FENCED
+    signal.set(StopReason.CANCELLED)
+    signal.set(StopReason.SHUTDOWN)
+    assert await signal.wait() is StopReason.CANCELLED
+    signal.set(StopReason.FENCED)
+    assert await signal.wait() is StopReason.FENCED
+    signal.set(StopReason.CANCELLED)
+    assert signal.reason is StopReason.FENCED

@@ -16,7 +16,7 @@ from shared.delegation import DelegationRequest, Limits
 from shared.runs.keys import CANCEL, LEASES, record_key
 from shared.runs.record import Claim
 from tests.waiting import until
-from worker.fleet.lease import Leases, Stop
+from worker.fleet.lease import Leases, StopReason
 
 LONG = 30.0
 
@@ -59,10 +59,10 @@ class Desk:
         self.bus = bus
 
     @asynccontextmanager
-    async def leases(self, seconds: float = LONG, *, asking: bool = True) -> AsyncIterator[Leases]:
-        """Leases that are renewed all the time; with ``asking`` false only the time they last is watched."""
+    async def leases(self, seconds: float = LONG, *, model_call: bool = True) -> AsyncIterator[Leases]:
+        """Leases that are renewed all the time; with ``model_call`` false only the time they last is watched."""
         leases = Leases(self.pipe, self.bus, seconds, self.standby)  # pyright: ignore[reportArgumentType]
-        self.pipe.away = not asking
+        self.pipe.away = not model_call
         work = [asyncio.create_task(leases.renew_forever())]
         if self.bus:
             work.append(asyncio.create_task(leases.hear_cancels()))
@@ -97,7 +97,7 @@ async def test_an_answer_stops_the_run_that_is_lost_or_cancelled_and_no_other(de
         assert keys == [LEASES, *map(record_key, "abc")]
         assert arguments == {"lease_ms": 300, "runs": [{"id": id, "fence": "1:token"} for id in "abc"]}
         desk.pipe.answers[0].set_result(["renewed", "fenced", "cancel"])
-        assert (await lost.wait(), await cancelled.wait()) == (Stop.FENCED, Stop.CANCELLED)
+        assert (await lost.wait(), await cancelled.wait()) == (StopReason.FENCED, StopReason.CANCELLED)
         assert held.reason is None
 
 
@@ -143,21 +143,21 @@ async def passed(seconds: float) -> None:
 
 @pytest.mark.requirement("P-14")
 async def test_a_run_whose_lease_was_not_renewed_for_its_whole_length_is_stopped_and_not_earlier(desk: Desk) -> None:
-    async with desk.leases(0.6, asking=False) as leases:
+    async with desk.leases(0.6, model_call=False) as leases:
         begun = time.monotonic()
         async with leases.held(claim("a")) as stop:
-            assert await asyncio.wait_for(stop.wait(), LONG) is Stop.FENCED
+            assert await asyncio.wait_for(stop.wait(), LONG) is StopReason.FENCED
     assert 0.6 <= time.monotonic() - begun < 6
 
 
 @pytest.mark.requirement("P-14")
 async def test_what_is_held_is_handed_to_the_standby_and_what_it_renewed_counts_for_that_attempt(desk: Desk) -> None:
-    async with desk.leases(0.3, asking=False) as leases:
+    async with desk.leases(0.3, model_call=False) as leases:
         async with leases.held(claim("a")) as kept, leases.held(claim("b")) as lost:
             assert desk.standby.held == {"a": "1:token", "b": "1:token"}
             far = time.monotonic() + LONG
             desk.standby.renewed = {("a", "1:token"): far, ("b", "another"): far, ("elsewhere", "1:token"): far}
-            assert await asyncio.wait_for(lost.wait(), LONG) is Stop.FENCED
+            assert await asyncio.wait_for(lost.wait(), LONG) is StopReason.FENCED
             desk.standby.renewed = {("a", "1:token"): 0.0}  # an older one takes nothing back
             await passed(0.3)
             assert kept.reason is None
@@ -174,6 +174,6 @@ async def test_a_request_to_cancel_reaches_its_run_and_one_for_another_worker_do
     ):
         await until(lambda: redis.publish(CANCEL, "elsewhere"))
         await redis.publish(CANCEL, "a")
-        assert await asyncio.wait_for(stop.wait(), LONG) is Stop.CANCELLED
+        assert await asyncio.wait_for(stop.wait(), LONG) is StopReason.CANCELLED
         assert other.reason is None
     await redis.aclose()

@@ -12,7 +12,7 @@ from tests.worker.mcp.entries import raw
 from worker.mcp.source import McpServers
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import ToolSourceContext
 from worker.tools.context import ToolContext
 from worker.workspace.files import Files
 
@@ -26,7 +26,7 @@ async def hold(folder: Path) -> None:
     await Bubblewrap.selftest()
     with Files(root, owner=owner()) as files, Bubblewrap(root) as sandbox:
         source = McpServers(file, 60, os.environ, folder)
-        async with source.open(Place("", None, files, sandbox, print)) as tools:
+        async with source.open(ToolSourceContext("", None, files, sandbox, print)) as tools:
             for tool in tools:
                 if tool.remote == "leave a child":
                     await tool.run(ToolContext("", "", files, sandbox), {})

@@ -13,7 +13,7 @@ from shared.errors import ToolError
 from shared.tokens import estimate
 from tests.toolbench import Toolbench
 from worker.mcp.source import McpServers
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import ToolSourceContext
 from worker.tools.base import AnyTool, ToolResult
 from worker.tools.bounded_result import bounded
 
@@ -58,7 +58,9 @@ async def opened(
     file.write_text(json.dumps({"mcpServers": servers}))
     source = McpServers(file, seconds, {"PATH": os.environ["PATH"]} if environ is None else environ, desk.root.parent)
     found = Opened(desk)
-    place = Place("dlg_01k00000000000000000000000", patterns, desk.files, desk.sandbox, found.warnings.append)
+    place = ToolSourceContext(
+        "dlg_01k00000000000000000000000", patterns, desk.files, desk.sandbox, found.warnings.append
+    )
     async with source.open(place) as tools:
         found.tools = {tool.name: tool for tool in tools}
         found.missing = place.missing

@@ -19,7 +19,7 @@ from tests.toolbench import Toolbench, bare_desk
 from worker.mcp.config import Config, Found, Server, expanded, find_config_file
 from worker.mcp.entry import exposed, prefix
 from worker.mcp.source import McpServers
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import ToolSourceContext
 
 __all__ = ["bare_desk"]
 
@@ -281,9 +281,9 @@ def test_text_without_a_reference_stays_as_it_is(text: str) -> None:
 
 
 @asynccontextmanager
-async def source(desk: Toolbench, configured: Path | None) -> AsyncIterator[tuple[list[str], Place]]:
+async def source(desk: Toolbench, configured: Path | None) -> AsyncIterator[tuple[list[str], ToolSourceContext]]:
     warnings: list[str] = []
-    place = Place("", None, desk.files, desk.sandbox, warnings.append)
+    place = ToolSourceContext("", None, desk.files, desk.sandbox, warnings.append)
     async with McpServers(configured, 5, ENVIRON, desk.root.parent).open(place) as tools:
         assert tuple(tools) == ()
         yield warnings, place

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import Misconfigured
-from worker.mcp.line import needed, program_of
+from worker.mcp.transport import needed, program_of
 from worker.sandbox import environment
 
 

@@ -10,17 +10,17 @@ from pydantic import SecretStr
 from tests.fake_model import FakeModel
 from worker.history import History
 from worker.models.anthropic import AnthropicModel
-from worker.models.base import Begun, Model, Part, Prompt, Reply, Retrying, ToolSpec
-from worker.models.retry import Patience
+from worker.models.base import Model, Part, Prompt, Reply, ReplyStarted, Retrying, ToolSpec
+from worker.models.retry import RetryPolicy
 
 MANY = "words " * 200
-IMPATIENT = Patience(tries=6, first_delay=0.001, longest_delay=0.01)
+IMPATIENT = RetryPolicy(tries=6, first_delay=0.001, longest_delay=0.01)
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 
-def model_of(fake: FakeModel, patience: Patience = IMPATIENT, name: str = "claude-sonnet-5-5") -> AnthropicModel:
+def model_of(fake: FakeModel, retry_policy: RetryPolicy = IMPATIENT, name: str = "claude-sonnet-5-5") -> AnthropicModel:
     endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
-    return AnthropicModel(name, endpoint, patience)
+    return AnthropicModel(name, endpoint, retry_policy)
 
 
 def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (READ,), **more: Any) -> Prompt:
@@ -34,7 +34,7 @@ def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (RE
 async def parts_of(model: Model, prompt: Prompt | str) -> list[Part]:
     """What a reply is made of, without the notice that it has begun."""
     asked = prompt if isinstance(prompt, Prompt) else prompt_of(prompt)
-    return [part async for part in model.reply(asked) if not isinstance(part, Begun)]
+    return [part async for part in model.reply(asked) if not isinstance(part, ReplyStarted)]
 
 
 async def reply_of(model: Model, prompt: Prompt | str) -> Reply:

@@ -39,7 +39,7 @@ from worker.history import History
 from worker.models import close_models
 from worker.models.anthropic import AnthropicModel
 from worker.models.base import Reply, TextPart
-from worker.models.retry import Patience
+from worker.models.retry import RetryPolicy
 
 # What goes wrong and passes
 
@@ -71,7 +71,7 @@ async def test_a_passing_failure_is_said_and_tried_again(fake: FakeModel, fault:
 
 async def test_a_stream_that_stalls_is_left_and_asked_for_again(fake: FakeModel) -> None:
     fake.script("", [Turn([text(MANY)], faults=[stall()])])
-    parts = await parts_of(model_of(fake, Patience(first_delay=0.001, read_timeout=0.5)), "hello")
+    parts = await parts_of(model_of(fake, RetryPolicy(first_delay=0.001, read_timeout=0.5)), "hello")
     assert "stalled" in retries(parts)[0].error
     assert isinstance(parts[-1], Reply)
     await until(lambda: fake.aborted >= 1)
@@ -80,7 +80,7 @@ async def test_a_stream_that_stalls_is_left_and_asked_for_again(fake: FakeModel)
 async def test_an_endpoint_that_answers_nothing_at_all_is_a_stall_too(fake: FakeModel) -> None:
     fake.script("", [Turn([text(MANY)], delay=30)])
     with pytest.raises(ModelUnavailable, match="stalled"):
-        await parts_of(model_of(fake, Patience(tries=2, first_delay=0.001, read_timeout=0.05)), "hello")
+        await parts_of(model_of(fake, RetryPolicy(tries=2, first_delay=0.001, read_timeout=0.05)), "hello")
     await until(lambda: fake.aborted == 2)
 
 
@@ -108,13 +108,13 @@ async def test_the_endpoint_says_when_to_come_back(
     fake: FakeModel, headers: dict[str, str], shortest: float, longest: float
 ) -> None:
     fake.script("", [Turn([text("x")], faults=[refuse(429, **headers)])])
-    (retry,) = retries(await parts_of(model_of(fake, Patience(first_delay=0.001, longest_wait=0.05)), "hello"))
+    (retry,) = retries(await parts_of(model_of(fake, RetryPolicy(first_delay=0.001, longest_wait=0.05)), "hello"))
     assert shortest <= retry.delay <= longest
 
 
 def test_delays_grow_up_to_a_roof() -> None:
-    patience = Patience(first_delay=1, longest_delay=4)
-    delays = [[patience.delay(tries, None) for _ in range(50)] for tries in (1, 2, 3, 4, 5)]
+    retry_policy = RetryPolicy(first_delay=1, longest_delay=4)
+    delays = [[retry_policy.delay(tries, None) for _ in range(50)] for tries in (1, 2, 3, 4, 5)]
     for roof, some in zip([1, 2, 4, 4, 4], delays, strict=True):
         assert all(roof / 2 <= delay <= roof for delay in some)
         assert len(set(some)) > 1
@@ -124,8 +124,8 @@ async def test_an_endpoint_may_fail_for_as_long_as_the_setting_says(fake: FakeMo
     """Not for a number of tries: fifteen bad seconds must not end what was paid for."""
     faults = [refuse(529), refuse(500), refuse(429), cut(), reset(), overload()] * 4
     fake.script("", [Turn([text(MANY)], faults=faults)])
-    patience = Patience(seconds=300, first_delay=0.001, longest_delay=0.002)
-    parts = await parts_of(model_of(fake, patience), "hello")
+    retry_policy = RetryPolicy(seconds=300, first_delay=0.001, longest_delay=0.002)
+    parts = await parts_of(model_of(fake, retry_policy), "hello")
     assert len(retries(parts)) == len(faults)
     assert isinstance(parts[-1], Reply)
     assert parts[-1].text == MANY

@@ -18,7 +18,7 @@ from tests.fake_model import (
 from tests.waiting import until
 from tests.worker.models.asking import MANY, model_of, parts_of, prompt_of, reply_of
 from worker.models.base import Reply, Retrying
-from worker.models.retry import Patience
+from worker.models.retry import RetryPolicy
 
 
 @pytest.mark.requirement("P-15")
@@ -61,7 +61,7 @@ async def test_cancelling_while_waiting_for_the_next_try_asks_no_more(fake: Fake
     waiting = asyncio.Event()
 
     async def read() -> None:
-        async for part in model_of(fake, Patience(first_delay=60, longest_delay=60)).reply(prompt_of("hello")):
+        async for part in model_of(fake, RetryPolicy(first_delay=60, longest_delay=60)).reply(prompt_of("hello")):
             assert isinstance(part, Retrying)
             waiting.set()
 

@@ -24,7 +24,7 @@ from tests.worker.models.asking import IMPATIENT, MANY, READ, model_of, parts_of
 from worker.history import History
 from worker.models import close_models
 from worker.models.anthropic import AnthropicModel
-from worker.models.base import Begun, Call, Prompt, Reply, TextPart, ThinkingPart, ToolSpec
+from worker.models.base import Call, Prompt, Reply, ReplyStarted, TextPart, ThinkingPart, ToolSpec
 from worker.tools.base import ToolResult
 
 # What is sent
@@ -146,7 +146,7 @@ async def test_deltas_come_in_order_and_one_reply_last(fake: FakeModel) -> None:
 async def test_text_is_there_before_the_reply_is_complete(fake: FakeModel) -> None:
     fake.script("", [Turn([text(MANY)], faults=[stall(after=6)])])
     async with aclosing(model_of(fake).reply(prompt_of("hello"))) as stream:
-        assert isinstance(await anext(stream), Begun)
+        assert isinstance(await anext(stream), ReplyStarted)
         assert isinstance(await anext(stream), TextPart)
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.delegation import Usage
-from worker.models.base import Begun, TextPart
-from worker.models.stream import MAX_EVENT_BYTES, Assembly, BrokenStream, EventDecoder
+from worker.models.base import ReplyStarted, TextPart
+from worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder, ReplyAssembler
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -95,7 +95,7 @@ def test_an_unfinished_event_is_none() -> None:
 def test_data_that_is_no_json_object_breaks_the_stream(data: bytes) -> None:
     with pytest.raises(BrokenStream) as broken:
         decoded([b"data: " + data + b"\n\n"])
-    assert broken.value.passing
+    assert broken.value.retryable
 
 
 def test_an_event_that_never_ends_breaks_the_stream() -> None:
@@ -113,9 +113,9 @@ def test_half_a_character_is_shown_as_one_that_is_missing() -> None:
 def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() -> None:
     begun = b'data: {"type":"message_start","message":{"usage":{"input_tokens":7}}}\n\n'
     said = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hello"}}\n\n'
-    assembly = Assembly(None)
+    assembly = ReplyAssembler(None)
     parts = assembly.take(EventDecoder().feed(begun + said + b"data: {not JSON\n\n" + said))
-    assert parts == [Begun(Usage(input_tokens=7, cost_usd=None)), TextPart("Hello")]
+    assert parts == [ReplyStarted(Usage(input_tokens=7, cost_usd=None)), TextPart("Hello")]
     assert isinstance(assembly.failure, BrokenStream)
 
 
@@ -123,7 +123,7 @@ def test_arguments_that_come_whole_are_checked_like_those_in_pieces() -> None:
     value: Any = {}
     for _ in range(70):
         value = {"a": value}
-    assembly = Assembly(None)
+    assembly = ReplyAssembler(None)
     assembly.take([{"type": "content_block_start", "content_block": {"type": "tool_use", "id": "1", "input": value}}])
     (made,) = assembly.finish().calls
     assert (made.arguments, made.problem) == (

@@ -9,8 +9,8 @@ import pytest
 from shared.delegation import ApprovalMode
 from shared.errors import ErrorType
 from worker.policy import RULES, judgement, verdict_on
-from worker.policy.base import CallView, Decision, Rule, Situation, Verdict, decide, when_nobody_can_answer
-from worker.policy.changing import changing
+from worker.policy.ask_before_changes import ask_before_changes
+from worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, decide, when_nobody_can_answer
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
@@ -42,21 +42,21 @@ def tool_of(kind: Kind, *, needs_sandbox: bool = False) -> AnyTool:
     return Sample()
 
 
-def call_of(kind: Kind, *, hosts: tuple[str, ...] = (), needs_sandbox: bool = False) -> CallView:
-    return CallView(tool_of(kind, needs_sandbox=needs_sandbox), Touches(hosts=hosts))
+def call_of(kind: Kind, *, hosts: tuple[str, ...] = (), needs_sandbox: bool = False) -> PolicyCall:
+    return PolicyCall(tool_of(kind, needs_sandbox=needs_sandbox), Touches(hosts=hosts))
 
 
 @pytest.mark.requirement("S004-009")
 @pytest.mark.parametrize(("kind", "mode"), list(itertools.product(LOOKING, MODES)))
 @pytest.mark.parametrize("broken", [None, "no bubblewrap"])
 def test_looking_is_allowed_in_every_mode(kind: Kind, mode: ApprovalMode, broken: str | None) -> None:
-    assert verdict_on(call_of(kind), Situation(mode, broken)).decision is Decision.ALLOW
+    assert verdict_on(call_of(kind), PolicyContext(mode, broken)).decision is Decision.ALLOW
 
 
 @pytest.mark.requirement("S002-054", "S002-081", "S004-009", "S004-010")
 @pytest.mark.parametrize("kind", INSIDE)
 def test_a_change_inside_is_judged_by_the_mode(kind: Kind) -> None:
-    assert {mode: verdict_on(call_of(kind), Situation(mode)).decision for mode in MODES} == {
+    assert {mode: verdict_on(call_of(kind), PolicyContext(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
         ApprovalMode.SANDBOXED: Decision.ALLOW,
@@ -65,8 +65,8 @@ def test_a_change_inside_is_judged_by_the_mode(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("call", [*map(call_of, LEAVING), call_of(Kind.READ, hosts=("a.example",))])
-def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: CallView) -> None:
-    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: PolicyCall) -> None:
+    assert {mode: verdict_on(call, PolicyContext(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
         ApprovalMode.SANDBOXED: Decision.ASK,
@@ -77,20 +77,20 @@ def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: Ca
 def test_a_discovered_tool_runs_in_the_sandbox_and_is_judged_like_a_command() -> None:
     call = call_of(Kind.OTHER)
     call.tool.source = "discovered"
-    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+    assert {mode: verdict_on(call, PolicyContext(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
         ApprovalMode.SANDBOXED: Decision.ALLOW,
         ApprovalMode.AUTO: Decision.ALLOW,
     }
-    assert verdict_on(call, Situation(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
+    assert verdict_on(call, PolicyContext(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
 
 
 @pytest.mark.parametrize("kind", INSIDE + LOOKING)
 def test_a_tool_that_wants_approval_is_asked_about_though_its_effects_stay(kind: Kind) -> None:
     call = call_of(kind)
     call.tool.needs_approval = True
-    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+    assert {mode: verdict_on(call, PolicyContext(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
         ApprovalMode.SANDBOXED: Decision.ASK,
@@ -100,17 +100,19 @@ def test_a_tool_that_wants_approval_is_asked_about_though_its_effects_stay(kind:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: ApprovalMode) -> None:
-    verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), Situation(mode, "no bubblewrap"))
+    verdict = verdict_on(call_of(Kind.EXECUTE, needs_sandbox=True), PolicyContext(mode, "no bubblewrap"))
     assert verdict == Verdict(
         Decision.DENY,
         "some_execute needs the sandbox, which does not work on this worker: no bubblewrap",
-        "sandbox_works",
+        "require_sandbox",
         ErrorType.SANDBOX_UNAVAILABLE,
     )
 
 
 def test_without_the_sandbox_edits_are_asked_about_by_default() -> None:
-    assert verdict_on(call_of(Kind.EDIT), Situation(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
+    assert (
+        verdict_on(call_of(Kind.EDIT), PolicyContext(ApprovalMode.SANDBOXED, "no bubblewrap")).decision is Decision.ASK
+    )
 
 
 @pytest.mark.requirement("S004-010")
@@ -120,7 +122,7 @@ def test_what_mutates_and_what_looks() -> None:
 
 
 def opinion(decision: Decision | None, name: str) -> Rule:
-    def rule(call: CallView, situation: Situation) -> Verdict | None:
+    def rule(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:
         return decision and Verdict(decision, f"because of {name}", name)
 
     return rule
@@ -129,19 +131,19 @@ def opinion(decision: Decision | None, name: str) -> Rule:
 @pytest.mark.parametrize("opinions", list(itertools.product([None, *Decision], repeat=3)))
 def test_the_first_opinion_counts_and_silence_denies(opinions: tuple[Decision | None, ...]) -> None:
     rules = [opinion(each, f"rule {number}") for number, each in enumerate(opinions)]
-    verdict = decide(rules, call_of(Kind.EDIT), Situation(ApprovalMode.ASK))
+    verdict = decide(rules, call_of(Kind.EDIT), PolicyContext(ApprovalMode.ASK))
     spoken = [(each, f"rule {number}") for number, each in enumerate(opinions) if each]
     assert (verdict.decision, verdict.rule) == (spoken[0] if spoken else (Decision.DENY, "silence"))
 
 
 @pytest.mark.parametrize(("decision", "mode"), list(itertools.product([Decision.ALLOW, Decision.DENY], MODES)))
 def test_no_mode_touches_allow_and_deny(decision: Decision, mode: ApprovalMode) -> None:
-    verdict = decide([opinion(decision, "sure")], call_of(Kind.EXECUTE), Situation(mode))
+    verdict = decide([opinion(decision, "sure")], call_of(Kind.EXECUTE), PolicyContext(mode))
     assert verdict == Verdict(decision, "because of sure", "sure")
 
 
 def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
-    error = judgement(call_of(Kind.EDIT), Situation(ApprovalMode.ASK))
+    error = judgement(call_of(Kind.EDIT), PolicyContext(ApprovalMode.ASK))
     assert error is not None
     assert error.type is ErrorType.PERMISSION_DENIED
     assert error.message == (
@@ -160,7 +162,7 @@ AUTO = "a delegation with approvalMode auto may do it"
 @pytest.mark.parametrize("mode", [ApprovalMode.ASK, ApprovalMode.SANDBOXED])
 def test_what_leaves_the_workspace_is_denied_with_what_would_allow_it(mode: ApprovalMode) -> None:
     fetch, other = call_of(Kind.FETCH, hosts=("docs.example",)), call_of(Kind.OTHER)
-    said = [error and error.message for error in (judgement(call, Situation(mode)) for call in (fetch, other))]
+    said = [error and error.message for error in (judgement(call, PolicyContext(mode)) for call in (fetch, other))]
     remedy = f"the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {AUTO}. Go on without, and say so"
     assert said == [
         f"denied: some_fetch talks to docs.example. {NOBODY}{remedy}.",
@@ -169,7 +171,7 @@ def test_what_leaves_the_workspace_is_denied_with_what_would_allow_it(mode: Appr
 
 
 def test_a_read_only_run_is_told_so() -> None:
-    error = judgement(call_of(Kind.EXECUTE), Situation(ApprovalMode.READ_ONLY))
+    error = judgement(call_of(Kind.EXECUTE), PolicyContext(ApprovalMode.READ_ONLY))
     assert error is not None
     assert error.message.startswith("denied: this delegation is read-only (approvalMode readOnly)")
 
@@ -177,17 +179,17 @@ def test_a_read_only_run_is_told_so() -> None:
 @pytest.mark.parametrize("tool", BUILTIN, ids=lambda tool: tool.name)
 def test_every_builtin_tool_may_do_its_work_by_default(tool: AnyTool) -> None:
     touches = Touches(hosts=("docs.example",) if tool.kind is Kind.FETCH else ())
-    call = CallView(tool, touches)
-    assert judgement(call, Situation(ApprovalMode.SANDBOXED, allowed_hosts=["*.example"])) is None
-    denied = judgement(call, Situation(ApprovalMode.READ_ONLY))
+    call = PolicyCall(tool, touches)
+    assert judgement(call, PolicyContext(ApprovalMode.SANDBOXED, allowed_hosts=["*.example"])) is None
+    denied = judgement(call, PolicyContext(ApprovalMode.READ_ONLY))
     assert (denied is None) == tool.kind.looks
 
 
 def test_every_rule_says_its_own_name() -> None:
     calls = [call_of(kind, needs_sandbox=True, hosts=hosts) for kind in Kind for hosts in ((), ("a.example",))]
-    situations = [Situation(ApprovalMode.ASK, broken, ["a.*"]) for broken in (None, "broken")]
+    situations = [PolicyContext(ApprovalMode.ASK, broken, ["a.*"]) for broken in (None, "broken")]
     for rule in RULES:
-        verdicts = [rule(call, situation) for call in calls for situation in situations]
+        verdicts = [rule(call, policy_context) for call in calls for policy_context in situations]
         assert {verdict.rule for verdict in verdicts if verdict} == {rule.__name__}
 
 
@@ -201,26 +203,26 @@ def test_every_rule_says_its_own_name() -> None:
     ],
 )
 def test_a_host_that_the_operator_allows_needs_nobodys_approval(host: str, decision: Decision) -> None:
-    situation = Situation(ApprovalMode.SANDBOXED, None, ["*.Example.org"])
-    assert verdict_on(call_of(Kind.FETCH, hosts=(host,)), situation).decision is decision
+    policy_context = PolicyContext(ApprovalMode.SANDBOXED, None, ["*.Example.org"])
+    assert verdict_on(call_of(Kind.FETCH, hosts=(host,)), policy_context).decision is decision
 
 
 def test_every_host_of_a_call_must_be_allowed() -> None:
     call = call_of(Kind.FETCH, hosts=("a.example", "b.example"))
-    assert verdict_on(call, Situation(ApprovalMode.SANDBOXED, None, ["a.example"])).decision is Decision.ASK
+    assert verdict_on(call, PolicyContext(ApprovalMode.SANDBOXED, None, ["a.example"])).decision is Decision.ASK
 
 
 def test_allowed_hosts_are_for_fetching_only_and_not_in_read_only_mode() -> None:
     elsewhere = call_of(Kind.OTHER, hosts=("a.example",))
-    assert verdict_on(elsewhere, Situation(ApprovalMode.SANDBOXED, None, ["*"])).decision is Decision.ASK
+    assert verdict_on(elsewhere, PolicyContext(ApprovalMode.SANDBOXED, None, ["*"])).decision is Decision.ASK
     fetch = call_of(Kind.FETCH, hosts=("a.example",))
-    assert verdict_on(fetch, Situation(ApprovalMode.READ_ONLY, None, ["*"])).decision is Decision.DENY
+    assert verdict_on(fetch, PolicyContext(ApprovalMode.READ_ONLY, None, ["*"])).decision is Decision.DENY
 
 
 def test_a_tool_that_the_operator_trusts_needs_nobodys_approval() -> None:
     call = call_of(Kind.OTHER)
     call.tool.trusted = True
-    assert {mode: verdict_on(call, Situation(mode)).decision for mode in MODES} == {
+    assert {mode: verdict_on(call, PolicyContext(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ALLOW,
         ApprovalMode.SANDBOXED: Decision.ALLOW,
@@ -238,18 +240,20 @@ def test_a_tool_that_the_operator_trusts_needs_nobodys_approval() -> None:
         (call_of(Kind.FETCH, hosts=("a.example", "b.example")), "builtin", "some_fetch talks to a.example, b.example"),
     ],
 )
-def test_a_question_says_what_it_is_about_and_which_rule_asks(call: CallView, source: str, why: str) -> None:
+def test_a_question_says_what_it_is_about_and_which_rule_asks(call: PolicyCall, source: str, why: str) -> None:
     call.tool.source = source
-    verdict = verdict_on(call, Situation(ApprovalMode.ASK))
-    assert (verdict.decision, verdict.reason, verdict.rule) == (Decision.ASK, why, "changing")
+    verdict = verdict_on(call, PolicyContext(ApprovalMode.ASK))
+    assert (verdict.decision, verdict.reason, verdict.rule) == (Decision.ASK, why, "ask_before_changes")
 
 
 def test_a_permission_names_the_rule_that_gave_it() -> None:
     fetch, trusted = call_of(Kind.FETCH, hosts=("a.example",)), call_of(Kind.OTHER)
     trusted.tool.trusted = True
-    situation = Situation(ApprovalMode.ASK, None, ["a.example"])
-    assert [verdict_on(call, situation).rule for call in (fetch, trusted)] == ["granted", "granted"]
+    policy_context = PolicyContext(ApprovalMode.ASK, None, ["a.example"])
+    assert [verdict_on(call, policy_context).rule for call in (fetch, trusted)] == ["allow_trusted", "allow_trusted"]
 
 
 def test_the_rule_about_changes_has_no_opinion_of_what_changes_nothing() -> None:
-    assert [changing(call_of(kind), Situation(ApprovalMode.ASK)) for kind in LOOKING] == [None] * len(LOOKING)
+    assert [ask_before_changes(call_of(kind), PolicyContext(ApprovalMode.ASK)) for kind in LOOKING] == [None] * len(
+        LOOKING
+    )

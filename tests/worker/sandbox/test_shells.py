@@ -18,7 +18,7 @@ from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_o
 from worker.linux.tree import command_line
 from worker.sandbox import environment
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import MAX_UNREAD, Unread, half_character
+from worker.sandbox.buffers import MAX_UNREAD, OutputBuffer, half_character
 from worker.sandbox.environment import Bwrap
 from worker.sandbox.line_filter import LineFilter
 from worker.sandbox.selftest import prove
@@ -159,7 +159,7 @@ async def test_a_flood_is_read_slowly(sandbox: Bubblewrap) -> None:
 
 
 def test_of_what_nobody_reads_a_part_is_kept_and_the_rest_is_counted() -> None:
-    unread = Unread()
+    unread = OutputBuffer()
     for _ in range(5):
         unread.add(b"x" * MAX_UNREAD)
     assert unread.full
@@ -169,7 +169,7 @@ def test_of_what_nobody_reads_a_part_is_kept_and_the_rest_is_counted() -> None:
 
 
 def test_what_is_put_back_stands_before_what_came_since() -> None:
-    unread = Unread()
+    unread = OutputBuffer()
     unread.add(b"one ")
     taken = unread.take()
     unread.add(b"two")

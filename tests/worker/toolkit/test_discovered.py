@@ -22,7 +22,7 @@ from worker.sandbox.base import NoSandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Command, Completed
 from worker.toolkit.discovered import MAX_TOOLS, Declaration, DiscoveredTool, Discovery
-from worker.toolkit.sources import Place
+from worker.toolkit.sources import ToolSourceContext
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
 
@@ -54,8 +54,8 @@ def announce(folder: Path, *declarations: Any) -> None:
     (folder / "calls.sh").write_text(CALLS)
 
 
-def place(desk: Toolbench, warn: Callable[[str], None], patterns: Sequence[str] | None = None) -> Place:
-    return Place("dlg_01k00000000000000000000000", patterns, desk.files, desk.sandbox, warn)
+def place(desk: Toolbench, warn: Callable[[str], None], patterns: Sequence[str] | None = None) -> ToolSourceContext:
+    return ToolSourceContext("dlg_01k00000000000000000000000", patterns, desk.files, desk.sandbox, warn)
 
 
 async def found(desk: Toolbench, chosen: ToolSettings, patterns: Sequence[str] | None = None) -> tuple[Any, list[str]]:

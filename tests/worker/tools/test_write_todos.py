@@ -14,7 +14,7 @@ from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from worker.display import TodoItem, TodoList
-from worker.policy import CallView, Situation, judgement
+from worker.policy import PolicyCall, PolicyContext, judgement
 from worker.tools.base import Kind
 
 TODOS = [
@@ -76,9 +76,9 @@ async def test_a_wrong_list_is_refused_and_the_old_one_stays(bare_desk: Toolbenc
 @pytest.mark.requirement("S004-024")
 def test_planning_needs_nobodys_approval() -> None:
     tool = EVERYTHING["write_todos"]
-    view = CallView(tool, tool.touches(tool.parse({"todos": TODOS})))
+    view = PolicyCall(tool, tool.touches(tool.parse({"todos": TODOS})))
     assert tool.kind is Kind.THINK
-    assert all(judgement(view, Situation(mode)) is None for mode in ApprovalMode)
+    assert all(judgement(view, PolicyContext(mode)) is None for mode in ApprovalMode)
 
 
 @pytest.mark.requirement("S004-037")

@@ -15,9 +15,9 @@ from shared.delegation import DirectoryWorkspace, EmptyWorkspace
 from shared.errors import Invalid
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.ending import left_in
-from worker.fleet.lease import Stop, StopSignal
+from worker.fleet.lease import StopReason, StopSignal
 from worker.linux.openat2 import beneath
+from worker.outcome import collect_outputs
 from worker.workspace.allowance import UNBOUNDED, Allowance
 from worker.workspace.comparison import MAX_CHANGES, Facts
 from worker.workspace.file_entries import TEMPORARY, temporary_name
@@ -289,16 +289,16 @@ class Endless(Workspace):
         return Facts()
 
 
-@pytest.mark.parametrize("reason", [Stop.CANCELLED, Stop.FENCED])
+@pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.FENCED])
 @pytest.mark.parametrize("before", [True, False])
-async def test_who_is_told_to_stop_hurries_with_the_ending(tmp_path: Path, reason: Stop, before: bool) -> None:
+async def test_who_is_told_to_stop_hurries_with_the_ending(tmp_path: Path, reason: StopReason, before: bool) -> None:
     """The allowance is shortened, whether the signal came before the comparison or during it."""
     stop = StopSignal()
     if before:
         stop.set(reason)
 
     workspace = await Endless.create(EmptyWorkspace(), "dlg_endless", tmp_path)
-    ending = asyncio.create_task(left_in(workspace, stop, 1000, hurried=0.1))
+    ending = asyncio.create_task(collect_outputs(workspace, stop, 1000, hurried=0.1))
     await until(lambda: workspace.asked)
     stop.set(reason)
     async with asyncio.timeout(20):

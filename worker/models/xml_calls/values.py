@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from worker.strict_json import parsed
+from worker.strict_json import loads
 
 _ENTRIES = ("anyOf", "oneOf", "allOf")
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
@@ -92,7 +92,7 @@ def _structure(text: str, types: frozenset[str]) -> Any:
     if not types & {"array", "object"}:
         return _UNFIT
     try:
-        value = parsed(text)
+        value = loads(text)
     except ValueError:
         return _UNFIT
     fits = ("array" in types and isinstance(value, list)) or ("object" in types and isinstance(value, dict))

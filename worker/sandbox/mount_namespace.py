@@ -22,7 +22,7 @@ _BIND, _RECURSIVE, _SLAVE = 0x1000, 0x4000, 0x80000
 _NOSUID, _NODEV = 0x2, 0x4
 
 
-class Stage:
+class MountNamespace:
     """``sources`` by name, each mounted as ``place(name)``. Raises Misconfigured where root may not mount."""
 
     def __init__(self, sources: Mapping[str, Path]) -> None:

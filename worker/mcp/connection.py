@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from shared.errors import ErrorType, ToolError
 from shared.log import log
 from worker.mcp.entry import Server
-from worker.mcp.line import Caller, Line, Words, opened
 from worker.mcp.remote import BROKEN, NOT_SENT
+from worker.mcp.transport import RunScope, StderrTail, Transport, opened
 
 MAX_TOOLS = 500
 """Of one server; a model that is told of more finds none of them."""
@@ -40,14 +40,14 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 """How far a call is, of how much in all, and the server's words for it."""
 
 
-class Down(Exception):
+class ServerUnavailable(Exception):
     """The server cannot be used. The message says why and what might help."""
 
 
-class Link:
+class Connection:
     """A task of its own enters and leaves the SDK's client, as its scopes demand; calls may come from any task."""
 
-    def __init__(self, server: Server, caller: Caller, connect_seconds: float) -> None:
+    def __init__(self, server: Server, caller: RunScope, connect_seconds: float) -> None:
         self.server = server
         self._caller = caller
         self.connect_seconds = connect_seconds
@@ -55,7 +55,7 @@ class Link:
         self._closing = asyncio.Event()
         self._holding: asyncio.Task[None] | None = None
         self._client: Client | None = None
-        self._line: Line | None = None
+        self._line: Transport | None = None
         self._ended = False
 
     @property
@@ -63,10 +63,10 @@ class Link:
         return self._client is not None and self._line is not None and not self._line.over.is_set()
 
     async def connect(self) -> None:
-        """Connects, or raises ``Down``. What was begun is gone then."""
+        """Connects, or raises ``ServerUnavailable``. What was begun is gone then."""
         if self._ended:
-            raise Down("the run that used it is over")
-        words = Words()
+            raise ServerUnavailable("the run that used it is over")
+        words = StderrTail()
         ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
@@ -78,7 +78,7 @@ class Link:
             if why is not None:
                 await self.close()
         if why is not None:
-            raise Down(f"{why}{_advice(self.server, words)}")
+            raise ServerUnavailable(f"{why}{_advice(self.server, words)}")
 
     async def end(self) -> None:
         """Closes for good: who still calls does not start it again."""
@@ -100,7 +100,7 @@ class Link:
                 await asyncio.wait([holding], timeout=_PATIENCE)
 
     async def tools(self, seconds: float) -> list[types.Tool]:
-        """What the server offers, in its order. Raises ``Down``."""
+        """What the server offers, in its order. Raises ``ServerUnavailable``."""
         found: list[types.Tool] = []
         cursor: str | None = None
         try:
@@ -112,9 +112,9 @@ class Link:
                     if not cursor:
                         break
         except TimeoutError:
-            raise Down(f"it did not list its tools within {seconds:.0f} seconds") from None
+            raise ServerUnavailable(f"it did not list its tools within {seconds:.0f} seconds") from None
         except Exception as error:  # noqa: BLE001 - whatever a server may answer, the run goes on without it
-            raise Down(f"its tools cannot be listed: {_explained(error)}") from None
+            raise ServerUnavailable(f"its tools cannot be listed: {_explained(error)}") from None
         return found[:MAX_TOOLS]
 
     async def call(
@@ -142,7 +142,7 @@ class Link:
                 raise self._doubt(_explained(error)) from None
         raise AssertionError("the second try returns or raises")
 
-    async def _hold(self, words: Words, ready: asyncio.Future[str | None]) -> None:
+    async def _hold(self, words: StderrTail, ready: asyncio.Future[str | None]) -> None:
         over: asyncio.Event | None = None
         try:
             async with AsyncExitStack() as stack:
@@ -167,7 +167,7 @@ class Link:
                 await self.close()
                 try:
                     await self.connect()
-                except Down as error:
+                except ServerUnavailable as error:
                     raise self._error(ErrorType.EXECUTION_FAILED, f"cannot be reached: {error}") from None
             if self._client is None:
                 raise self._error(ErrorType.EXECUTION_FAILED, "the connection ended at once")
@@ -241,7 +241,7 @@ def _explained(error: BaseException | None) -> str:
     return str(error)[:500] or type(error).__name__
 
 
-def _advice(server: Server, words: Words) -> str:
+def _advice(server: Server, words: StderrTail) -> str:
     said = f"; it said: {words}" if str(words) else ""
     if server.type != "stdio" or not server.sandbox:
         return said

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import words
-from orchestrator.cli.reach import Service
+from orchestrator.cli import formatting as words
+from orchestrator.cli.connect import Service
 from orchestrator.cli.watch import unfinished
 from shared.errors import DeputizeError
 

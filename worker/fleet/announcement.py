@@ -18,12 +18,12 @@ from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import MOUNT, owner
 from worker.schemas.pool import ValidatorPool
 from worker.toolkit.registry import cards
-from worker.toolkit.sources import Place, Source
+from worker.toolkit.sources import Source, ToolSourceContext
 from worker.tools.base import AnyTool
 from worker.workspace.files import Files
 
 
-async def survey(
+async def announce(
     settings: Settings, sources: Sequence[Source], sandbox_problem: str | None, validators: ValidatorPool
 ) -> list[ToolCard]:
     """Opens every source over an empty workspace, and closes it again; gives what they offered."""
@@ -38,7 +38,7 @@ async def survey(
         sandbox = NoSandbox(sandbox_problem) if sandbox_problem else opened.enter_context(Bubblewrap(folder))
         files = opened.enter_context(Files(folder, MOUNT, owner()))
         mask = SecretMask(settings.secrets)
-        place = Place("", None, files, sandbox, _warn, mask.add, validators=validators)
+        place = ToolSourceContext("", None, files, sandbox, _warn, mask.add, validators=validators)
         for source in sources:
             found += await opened.enter_async_context(source.open(place))
         announced = await asyncio.to_thread(cards, found)

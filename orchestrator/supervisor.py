@@ -1,6 +1,7 @@
-"""The keeper: the one parent of this machine's Redis, workers, API and Flower. Nothing of them outlives it.
+"""The supervisor: the one parent of this machine's Redis, workers, API and Flower. Nothing of them outlives it.
 
-Detached (`python -m orchestrator.keeper`) it stops when its last user is gone; `deputize up` runs it in the foreground.
+Detached (`python -m orchestrator.supervisor`) it stops when its last user is gone; `deputize up` runs it in the
+foreground.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, Progra
 from orchestrator.flower import Flower
 from orchestrator.home import (
     INFO,
-    KEEPER_LOCK,
+    SUPERVISOR_LOCK,
     USERS_LOCK,
     StackInfo,
     holder,
@@ -58,7 +59,7 @@ Say = Callable[[StackInfo], None]
 Until = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Keeper:
+class Supervisor:
     """One stack. Its addresses are known before anything is started, so everything starts at the same time."""
 
     def __init__(self, settings: Settings, wanted: Wanted, port: int) -> None:
@@ -194,21 +195,21 @@ def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
     """Runs a stack in this process until SIGINT or SIGTERM. Tells where it listens when it is ready."""
 
     async def work() -> None:
-        keeper = Keeper(settings, wanted, settings.port)
-        keeper.info = replace(keeper.info, stays=True)
+        supervisor = Supervisor(settings, wanted, settings.port)
+        supervisor.info = replace(supervisor.info, stays=True)
 
         async def announce() -> None:
-            await keeper.ready.wait()
-            say(keeper.info)
+            await supervisor.ready.wait()
+            say(supervisor.info)
             await asyncio.Event().wait()
 
-        await keeper.run(announce)
+        await supervisor.run(announce)
 
     keep_memory_private()
     os.umask(PRIVATE_UMASK)
     prepare_home(settings.home)
     try:
-        with opened(settings.home / KEEPER_LOCK, "ab") as lock:
+        with opened(settings.home / SUPERVISOR_LOCK, "ab") as lock:
             if not try_lock(lock, fcntl.LOCK_EX):
                 there = read_info(settings.home)
                 pid = holder(settings.home)
@@ -246,7 +247,7 @@ async def until_unused(users: IO[bytes]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     keep_memory_private()
     options = _parse(arguments)
-    # Not for the children: a worker that hangs must not look like a keeper.
+    # Not for the children: a worker that hangs must not look like a supervisor.
     os.set_inheritable(options.lock_fd, False)
     os.set_inheritable(options.word_fd, False)
     os.umask(PRIVATE_UMASK)
@@ -263,18 +264,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):  # nobody waits any more
             os.write(options.word_fd, f"{error}"[:4000].encode())
         with suppress(OSError):  # no space left for it
-            print(f"keeper: {visible(str(error))}", file=sys.stderr, flush=True)  # noqa: T201 - the last word of this process
+            print(f"supervisor: {visible(str(error))}", file=sys.stderr, flush=True)  # noqa: T201 - the last word of this process
         return EXIT_MISCONFIGURED
     return 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m orchestrator.keeper", description="The stack of this machine.")
+    parser = argparse.ArgumentParser(prog="python -m orchestrator.supervisor", description="The stack of this machine.")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--flower", action="store_true")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--lock-fd", type=int, required=True, help="keeper.lock, held by whoever started this")
+    parser.add_argument("--lock-fd", type=int, required=True, help="supervisor.lock, held by whoever started this")
     parser.add_argument("--word-fd", type=int, required=True, help="a pipe for its last word")
     return parser.parse_args(arguments)
 
@@ -282,7 +283,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(settings: Settings, options: argparse.Namespace) -> None:
     async def work() -> None:
         wanted = Wanted(options.workers, options.concurrency, options.flower)
-        await Keeper(settings, wanted, options.port).run(lambda: until_unused(users))
+        await Supervisor(settings, wanted, options.port).run(lambda: until_unused(users))
 
     with opened(settings.home / USERS_LOCK, "ab") as users:
         asyncio.run(work())

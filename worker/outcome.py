@@ -11,7 +11,7 @@ from shared.delegation import Artifact, FinalStatus, Status, TerminationReason
 from shared.runs.artifacts import fields_of
 from shared.text import clip
 from worker.fleet.lease import StopSignal
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.workspace.allowance import Allowance
 from worker.workspace.artifacts import Artifacts
 from worker.workspace.comparison import Facts
@@ -31,7 +31,7 @@ _STATUS: Mapping[TerminationReason, FinalStatus] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunOutcome:
     """Why the run ended, and what to say where the model's own words are missing."""
 
     reason: TerminationReason
@@ -47,7 +47,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RunOutputs:
     """What a run leaves: the facts about its files with their patch, and its artifacts as the record keeps them."""
 
     facts: Facts | None = None
@@ -70,20 +70,20 @@ class Left:
         }
 
 
-async def left_in(
+async def collect_outputs(
     workspace: Workspace | None, stop: StopSignal, seconds: float = ENDING_SECONDS, *, hurried: float = HURRIED_SECONDS
-) -> Left:
+) -> RunOutputs:
     """What is left in the workspace, as far as it can be told in time; nothing where the run never had one.
 
     Who is told to stop meanwhile hurries.
     """
     if workspace is None:
-        return Left()
-    artifacts, kept = await to_the_end(_artifacts, Artifacts(workspace.files))
+        return RunOutputs()
+    artifacts, kept = await run_in_thread(_artifacts, Artifacts(workspace.files))
     allowance = Allowance(seconds)
     hurry = asyncio.create_task(_hurry(stop, allowance, hurried))
     try:
-        return Left(await workspace.facts(allowance), artifacts, kept)
+        return RunOutputs(await workspace.facts(allowance), artifacts, kept)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})

@@ -60,7 +60,7 @@ def stack_here(settings: Settings) -> StackInfo | None:
 
 
 @asynccontextmanager
-async def reach(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
+async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
     """The service; where none runs one is started for the block.
 
     Without workers it only answers: to look at what an interrupted command left is no reason to pay for going on with

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from worker.policy.base import CallView, Decision, Situation, Verdict
+from worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
 from worker.tools.base import Kind
 
 _MODE = "a delegation with approvalMode auto may do it"
 _HOSTS = f"the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {_MODE}. Go on without, and say so"
 
 
-def changing(call: CallView, _: Situation) -> Verdict | None:
+def ask_before_changes(call: PolicyCall, _: PolicyContext) -> Verdict | None:
     why = _why(call)
     if why is None:
         return None
     if call.contained:
-        return Verdict(Decision.ASK, why, "changing")
-    return Verdict(Decision.ASK, why, "changing", remedy=_HOSTS if call.tool.kind is Kind.FETCH else _MODE)
+        return Verdict(Decision.ASK, why, "ask_before_changes")
+    return Verdict(Decision.ASK, why, "ask_before_changes", remedy=_HOSTS if call.tool.kind is Kind.FETCH else _MODE)
 
 
-def _why(call: CallView) -> str | None:
+def _why(call: PolicyCall) -> str | None:
     """What it is that is asked about, or None where nothing is."""
     if call.touches.hosts:
         return f"{call.tool.name} talks to {', '.join(call.touches.hosts)}"

@@ -13,12 +13,12 @@ from shared.events import ModelRetried, TextDelta, ThinkingDelta
 from worker.emit import Emitter
 from worker.history import History, user_message
 from worker.limits import Meter, PromptBound
-from worker.models.base import Begun, Model, Prompt, Reply, Retrying, TextPart, ThinkingPart
+from worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from worker.prompt import nothing_was_said
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ModelCall:
     """The model as one run asks it."""
 
     model: Model
@@ -28,30 +28,30 @@ class Asking:
     checkpoint: Callable[[], None]
     """Keeps the meter's counts: what is owed survives this worker."""
 
-    async def reply(self, prompt: Prompt, turn: int, *, counted: bool = True, aloud: bool = True) -> Reply:
+    async def reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         """Streams one reply; ``prompt.max_output_tokens`` is lowered to what the budget leaves.
 
-        ``counted``: the turn is one of the limit's. ``aloud``: people see the words as they come. Raises
+        ``counted``: the turn is one of the limit's. ``stream``: people see the words as they come. Raises
         ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``. The caller spends the reply's usage.
         """
         tokens = await self.bound.counted(prompt)
         while True:
             allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
             allowed = replace(prompt, max_output_tokens=allowance)
-            if reply := await self._stream(allowed, tokens, turn, counted=counted, aloud=aloud):
+            if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
                 return reply
 
-    async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, aloud: bool) -> Reply | None:
+    async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """None where failed tries have used up so much that the prompt must be asked with a smaller allowance."""
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
-                    case Begun(usage):
+                    case ReplyStarted(usage):
                         self.meter.begin_reply(usage, counted=counted)
                         self.checkpoint()
-                    case TextPart(text) if aloud:
+                    case TextPart(text) if stream:
                         self.emit.delta(TextDelta, turn, text)
-                    case ThinkingPart(text) if aloud:
+                    case ThinkingPart(text) if stream:
                         self.emit.delta(ThinkingDelta, turn, text)
                     case Retrying(error, delay, wasted):
                         self.meter.spend(wasted, wasted=True)

@@ -16,7 +16,7 @@ from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool
 from worker.toolkit import pinned_tools
 from worker.toolkit.registry import Registry, made_ready
-from worker.toolkit.sources import Place, Source
+from worker.toolkit.sources import Source, ToolSourceContext
 from worker.tools.base import AnyTool
 from worker.tools.context import InitContext, Subagents, ToolContext
 from worker.tools.get_skill import skills_of
@@ -24,7 +24,7 @@ from worker.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class RunTools:
     """The kit by name, the same as the model is told of it, and the context that every call gets."""
 
     kit: dict[str, AnyTool]
@@ -50,7 +50,7 @@ class Offer(Protocol):
 
 
 @asynccontextmanager
-async def equipped(
+async def open_tools(
     claim: Claim,
     services: Offer,
     workspace: Workspace,
@@ -58,7 +58,7 @@ async def equipped(
     *,
     warn: Callable[[str], None],
     hide: Callable[[Sequence[str]], None],
-) -> AsyncGenerator[Equipment]:
+) -> AsyncGenerator[RunTools]:
     """Opens sandbox and tools; when the block ends, nothing of them is alive.
 
     ``warn`` hears of tools that cannot be had, ``hide`` of secrets that tools are given. Raises ``Invalid`` for a
@@ -71,7 +71,9 @@ async def equipped(
         opened.push_async_callback(sandbox.shells.end)
         told = None if claim.tools is None else pinned_tools.read(claim.tools)
         asked = request.tools if told is None else [each.name for each in told]
-        place = Place(claim.id, asked, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only)
+        place = ToolSourceContext(
+            claim.id, asked, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only
+        )
         registry = Registry(services.tools)
         for source in services.sources:
             for tool in await opened.enter_async_context(source.open(place)):
@@ -86,10 +88,10 @@ async def equipped(
             claim.id, "", workspace.files, sandbox, *conversation, children, validators=services.validators
         )
         kept = {"tools": pinned_tools.written(kit)} if told is None else {}
-        yield Equipment(kit, _told_of(kit, told or ()), context, kept)
+        yield RunTools(kit, _told_of(kit, told or ()), context, kept)
 
 
-def _told_of(kit: Mapping[str, AnyTool], told: Sequence[pinned_tools.Told]) -> tuple[ToolSpec, ...]:
+def _told_of(kit: Mapping[str, AnyTool], told: Sequence[pinned_tools.PinnedTool]) -> tuple[ToolSpec, ...]:
     """What the model is told of the kit: of tools that come and go, what it was told before."""
     builtin = _specs(tuple(tool for tool in kit.values() if tool.source == "builtin"))
     before = pinned_tools.specs(told)

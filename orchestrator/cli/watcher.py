@@ -9,10 +9,11 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import output, words
+from orchestrator.cli import formatting as words
+from orchestrator.cli import output
+from orchestrator.cli.connect import Service
 from orchestrator.cli.errors import Exit, of_results
 from orchestrator.cli.live import Display
-from orchestrator.cli.reach import Service
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -26,7 +27,7 @@ SHOWN_CHANGES = 50
 
 
 @dataclass(slots=True)
-class Attended:
+class WatchResult:
     """What was seen: a result for each that finished, and why watching ended before all had."""
 
     results: dict[str, ToolAgentResult] = field(default_factory=dict[str, "ToolAgentResult"])
@@ -38,7 +39,7 @@ class Attended:
 
 
 @dataclass(slots=True)
-class Attention:
+class Watcher:
     """One command's watch over its delegations."""
 
     service: Service
@@ -49,10 +50,10 @@ class Attention:
     on_result: Callable[[ToolAgentResult], None] = lambda result: None
     tells_results: bool = False
     """The command prints the results itself, so the reason of a failure need not be told as an event as well."""
-    seen: Attended = field(default_factory=Attended)
+    seen: WatchResult = field(default_factory=WatchResult)
     _said_scripted: bool = False
 
-    async def all(self, delegations: Sequence[Delegation]) -> Attended:
+    async def all(self, delegations: Sequence[Delegation]) -> WatchResult:
         for delegation in delegations:
             self.display.add(delegation)
         ids = [delegation.id for delegation in delegations]

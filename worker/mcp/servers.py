@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import mcp_types as types
 
+from worker.mcp.connection import Connection, ServerUnavailable
 from worker.mcp.entry import Server
-from worker.mcp.line import Caller
-from worker.mcp.link import Down, Link
 from worker.mcp.tools import McpTool, tools_of
+from worker.mcp.transport import RunScope
 
-__all__ = ["Caller", "Served", "serving"]
+__all__ = ["OpenServers", "RunScope", "serving"]
 
 
 @dataclass(slots=True)
-class Served:
+class OpenServers:
     """What could be had, by server; what is wrong; and the names of the servers that are down."""
 
     tools: list[McpTool] = field(default_factory=list[McpTool])
@@ -28,19 +28,19 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> AsyncGenerator[Served]:
+async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -> AsyncGenerator[OpenServers]:
     """The servers' tools, ready to be called until the block ends; nothing of any server is alive afterwards.
 
     ``seconds`` is how long is waited for them, all together; for one that has a ``connect_timeout``, that long. No
     server's failure is anybody else's.
     """
-    links = [Link(server, caller, server.connect_seconds or seconds) for server in servers]
+    links = [Connection(server, caller, server.connect_seconds or seconds) for server in servers]
     try:
         async with asyncio.TaskGroup() as side_by_side:
             reaching = [side_by_side.create_task(_reached(link)) for link in links]
-        served, taken = Served(), set[str]()
+        served, taken = OpenServers(), set[str]()
         for link, listed in zip(links, (each.result() for each in reaching), strict=True):
-            if isinstance(listed, Down):
+            if isinstance(listed, ServerUnavailable):
                 served.problems.append(f"the MCP server {link.server.name!r} is left out: {listed}")
                 served.down.append(link.server.name)
                 continue
@@ -52,11 +52,11 @@ async def serving(servers: Sequence[Server], caller: Caller, seconds: float) -> 
         await asyncio.gather(*(link.end() for link in links))
 
 
-async def _reached(link: Link) -> list[types.Tool] | Down:
+async def _reached(link: Connection) -> list[types.Tool] | ServerUnavailable:
     begun = time.monotonic()
     try:
         await link.connect()
         return await link.tools(max(link.connect_seconds - (time.monotonic() - begun), 1))
-    except Down as error:
+    except ServerUnavailable as error:
         await link.close()
         return error

@@ -21,11 +21,11 @@ from worker.mcp.remote import reached
 from worker.sandbox import environment
 from worker.sandbox.base import Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import Kept
+from worker.sandbox.buffers import BoundedBuffer
 from worker.sandbox.command import Command
-from worker.sandbox.environment import MOUNT, Shown, search_path, shown
+from worker.sandbox.environment import MOUNT, BindMount, search_path, shown
 from worker.schemas.pool import ValidatorPool
-from worker.threads import to_the_end
+from worker.threads import run_in_thread
 from worker.workspace.files import Files
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -47,7 +47,7 @@ def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
     return ours or shutil.which(command, path=path) or command
 
 
-def needed(program: str, asked: Sequence[Path]) -> list[Shown]:
+def needed(program: str, asked: Sequence[Path]) -> list[BindMount]:
     """What to show for a program, an absolute path, and what the configuration ``asked`` for.
 
     Raises ``Misconfigured`` for a path that cannot be shown.
@@ -61,7 +61,7 @@ def needed(program: str, asked: Sequence[Path]) -> list[Shown]:
     own = [shown.place for shown in environment.shown()]
     hidden = sorted({path for path in wanted if not _below(path, (*_SYSTEM, *own)) and path.exists()})
     roots = [path for path in hidden if not any(path != other and path.is_relative_to(other) for other in hidden)]
-    return [Shown(f"mcp-{number}", path, str(path)) for number, path in enumerate(roots)]
+    return [BindMount(f"mcp-{number}", path, str(path)) for number, path in enumerate(roots)]
 
 
 def _installation(program: str) -> Iterator[Path]:
@@ -105,7 +105,7 @@ def _below(path: Path, roots: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class RunScope:
     """The run that opens lines: its files, its sandbox, and the worker's variables."""
 
     files: Files
@@ -115,7 +115,7 @@ class Caller:
     read_only: bool = False
 
 
-class Line:
+class Transport:
     """One line's ``streams`` as the SDK wants them; ``over`` is set when nothing can come any more."""
 
     def __init__(self, streams: Any, over: asyncio.Event | None = None) -> None:
@@ -124,10 +124,10 @@ class Line:
 
 
 @dataclass(slots=True)
-class Words:
+class StderrTail:
     """What a server said beside its messages, kept for the moment in which it fails."""
 
-    kept: Kept = field(default_factory=lambda: Kept(_MAX_WORDS))
+    kept: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(_MAX_WORDS))
 
     def add(self, data: bytes) -> None:
         self.kept.add(data)
@@ -137,7 +137,7 @@ class Words:
 
 
 @asynccontextmanager
-async def opened(server: Server, caller: Caller, words: Words) -> AsyncGenerator[Line]:
+async def opened(server: Server, caller: RunScope, words: StderrTail) -> AsyncGenerator[Transport]:
     """The line, until the block ends; then nothing of the server is alive here.
 
     Raises ``Misconfigured`` and ``ToolError`` where its program cannot be started.
@@ -145,7 +145,7 @@ async def opened(server: Server, caller: Caller, words: Words) -> AsyncGenerator
     if server.type != "stdio":
         over = asyncio.Event()
         async with reached(server, words.add, over.set) as streams:
-            yield Line(streams, over)
+            yield Transport(streams, over)
     elif server.sandbox:
         async with _sandboxed(server, caller, words) as line:
             yield line
@@ -156,12 +156,12 @@ async def opened(server: Server, caller: Caller, words: Words) -> AsyncGenerator
 
 
 @asynccontextmanager
-async def _sandboxed(server: Server, caller: Caller, words: Words) -> AsyncGenerator[Line]:
+async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> AsyncGenerator[Transport]:
     """A program that sees the workspace and what it needs to run; no network, and of the environment what is named."""
     if caller.sandbox.broken:
         raise Misconfigured(f"it would run in the sandbox, and {caller.sandbox.broken}")
     program = program_of(server.command, _path(server, caller))
-    visible = [*shown(), *await to_the_end(needed, program, server.show)]
+    visible = [*shown(), *await run_in_thread(needed, program, server.show)]
     beside = [str(Path(program).parent)] if program.startswith("/") else []
     command = Command(
         [program, *server.args],
@@ -176,7 +176,7 @@ async def _sandboxed(server: Server, caller: Caller, words: Words) -> AsyncGener
             yield line
 
 
-def _free(server: Server, caller: Caller, incoming: Incoming, words: Words) -> FreeProgram:
+def _free(server: Server, caller: RunScope, incoming: Incoming, words: StderrTail) -> FreeProgram:
     """A program with this machine's network and files, as the operator decided; still not with its secrets.
 
     Raises ``Misconfigured`` where it may not change the run's files and only its own word would keep it from that.
@@ -193,11 +193,11 @@ def _free(server: Server, caller: Caller, incoming: Incoming, words: Words) -> F
 
 
 @asynccontextmanager
-async def _talking(program: Program, incoming: Incoming, caller: Caller) -> AsyncGenerator[Line]:
+async def _talking(program: Program, incoming: Incoming, caller: RunScope) -> AsyncGenerator[Transport]:
     incoming.pause = program.pause
     program.ended.add_done_callback(lambda _: incoming.end())
     try:
-        yield Line((incoming, Outgoing(program, incoming)), incoming.over)
+        yield Transport((incoming, Outgoing(program, incoming)), incoming.over)
     finally:
         program.close_stdin()
         try:
@@ -213,5 +213,5 @@ def _inside(cwd: str) -> str:
     return os.path.relpath(cwd, MOUNT) if cwd.startswith("/") else cwd
 
 
-def _path(server: Server, caller: Caller) -> str:
+def _path(server: Server, caller: RunScope) -> str:
     return server.env.get("PATH") or caller.environ.get("PATH", os.defpath)
