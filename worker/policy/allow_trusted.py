@@ -14,7 +14,9 @@ def allow_trusted(call: PolicyCall, policy_context: PolicyContext) -> Verdict | 
     if policy_context.mode is ApprovalMode.READ_ONLY:
         return None
     if call.tool.trusted:
-        return Verdict(Decision.ALLOW, f"{call.tool.server or call.tool.name} is trusted by configuration", "allow_trusted")
+        return Verdict(
+            Decision.ALLOW, f"{call.tool.server or call.tool.name} is trusted by configuration", "allow_trusted"
+        )
     hosts = call.touches.hosts
     if call.tool.kind is Kind.FETCH and hosts and all(_allowed(host, policy_context.allowed_hosts) for host in hosts):
         return Verdict(Decision.ALLOW, f"{', '.join(hosts)} may be asked freely", "allow_trusted")

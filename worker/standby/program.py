@@ -94,6 +94,9 @@ class Standby:
             f"the event loop stood still for {self._silent:.0f} s: this worker process is ended, its runs handed on\n"
         )
         os.write(sys.stderr.fileno(), note.encode())
+        with suppress(Exception):  # where it cannot be said now, it is said below, and then it may come too late
+            for id in self._held:
+                self._mark(id, ends_lease=False)  # before anybody who misses the worker takes its runs
         for number in (signal.SIGABRT, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, number)
@@ -105,10 +108,14 @@ class Standby:
             time.sleep(1)
 
     def _let_go(self) -> None:
-        for id, (key, fence) in list(self._held.items()):
-            arguments = json.dumps({"id": id, "fence": fence})
-            self._client().eval(self._told["stalled"], 2, key, self._told["leases"], arguments)
+        for id in list(self._held):
+            self._mark(id, ends_lease=True)
             del self._held[id]
+
+    def _mark(self, id: str, *, ends_lease: bool) -> None:
+        key, fence = self._held[id]
+        arguments = json.dumps({"id": id, "fence": fence, "ends_lease": ends_lease})
+        self._client().eval(self._told["stalled"], 2, key, self._told["leases"], arguments)
 
     def _client(self) -> Any:
         if self._redis is None:

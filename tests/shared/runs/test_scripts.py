@@ -17,7 +17,7 @@ from shared.events import Envelope
 from shared.ids import new_id
 from shared.runs.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
 from shared.runs.record import Claim
-from shared.runs.store import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, WRITING, RunStore
+from shared.runs.store import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, STALLED, WRITING, RunStore
 
 SECONDS = 1000.0
 
@@ -214,6 +214,20 @@ async def test_a_handed_over_delegation_is_nobodys_and_due_when_it_says(store: R
     fields = await store.redis.hmget(record_key(claim.id), ["status", "fence", "worker", "ended", "lost"])
     assert fields == ["queued", "", "", "handed_over", None]
     assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
+
+
+async def test_a_run_that_stood_still_is_marked_by_its_own_standby_alone_and_due_when_its_worker_is_gone(
+    store: RunStore,
+) -> None:
+    claim = await claimed(store)
+    keys, ours = [record_key(claim.id), LEASES], {"id": claim.id, "fence": claim.fence, "ends_lease": False}
+    assert await STALLED.run(store.redis, keys, ours | {"fence": "1:another", "ends_lease": True}) == "fenced"
+    assert await store.redis.hget(record_key(claim.id), "stalled") is None
+    assert await STALLED.run(store.redis, keys, ours) == "marked"
+    assert await store.redis.hget(record_key(claim.id), "stalled") == "1"
+    assert await due_in(store, claim.id) == pytest.approx(SECONDS, abs=60)
+    assert await STALLED.run(store.redis, keys, ours | {"ends_lease": True}) == "marked"
+    assert await store.redis.zscore(LEASES, claim.id) == 0
 
 
 async def test_the_same_key_twice_in_one_batch_is_one_delegation(store: RunStore) -> None:
