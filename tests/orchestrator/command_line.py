@@ -23,7 +23,7 @@ class Done:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    ours = ("DEPUTIZE_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR")
+    ours = ("DEPUTIZE_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | variables
 
 

@@ -54,7 +54,7 @@ async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(
         finish_the_first(service, ids, 25)
         await until(lambda: "25/60 finished" in last(terminal), 60)
         await until(lambda: "35 running" in last(terminal), 60)
-        await until(lambda: len(running(terminal)) == LINES - 6)  # not in the middle of a redraw
+        await until(lambda: len(running(terminal)) == LINES - 6)
         assert last(terminal) == "25/60 finished, 2 failed, 35 running, $0.2500, 21 more not shown"
         for id in ids[25:]:
             service.finish(id, summary="did it")
