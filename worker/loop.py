@@ -22,10 +22,10 @@ from worker.models.base import Call, Prompt, Reply, ToolSpec
 from worker.policy import PolicyCall, PolicyContext, judgement
 from worker.prompt import last_turn, reply_was_cut
 from worker.steps import StepLog, in_doubt, not_executed, said
+from worker.threads import EXIT_EXCEPTIONS
 from worker.toolkit.registry import find
-from worker.tools.base import ENDINGS, AnyTool, Effect, ToolResult
+from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 from worker.tools.bounded_result import bounded
-from worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Loop:
                 result = await tool.run(context, params)
         except ToolError as error:
             result = ToolResult.failed(error)
-        except (Fenced, *ENDINGS):
+        except (Fenced, *EXIT_EXCEPTIONS):
             raise
         except BaseException as error:  # noqa: BLE001 - the one broad except: the run goes on, the traceback is kept
             log.exception("tool %s failed", tool.name)

@@ -36,8 +36,8 @@ from worker.services import Services
 from worker.steps import StepLog
 from worker.subagents.children import Children
 from worker.subagents.waiting import Waiting
+from worker.threads import EXIT_EXCEPTIONS
 from worker.toolkit.run_tools import RunTools, open_tools
-from worker.tools.base import ENDINGS
 from worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
@@ -108,7 +108,7 @@ class Run:
             return RunOutcome(TerminationReason.WORKER_LOST, self._report_error(str(error), "worker_lost"))
         except (ModelUnavailable, Misconfigured) as error:
             return RunOutcome(TerminationReason.MODEL_UNAVAILABLE, self._report_error(str(error), "model_unavailable"))
-        except (Fenced, *ENDINGS):
+        except (Fenced, *EXIT_EXCEPTIONS):
             raise
         except BaseException as error:  # whatever it is, the caller gets a result that says so
             if self.emit.left:

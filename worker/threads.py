@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from asyncio import Semaphore
+from asyncio import CancelledError, Semaphore
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +26,9 @@ from worker.shares import Places, Share, Work
 P = ParamSpec("P")
 T = TypeVar("T")
 
+EXIT_EXCEPTIONS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""Raised to end a task or a process on purpose. Any other ``BaseException`` is a failure of an extension module, which
+``except Exception`` does not catch."""
 SWITCH_SECONDS = 0.0001
 """How long a thread may keep the interpreter while another one wants it. Python's 5 ms would pass at every answer that
 Celery's thread gets from Redis while the loop is busy, and at every file that is read: a full worker would take a

@@ -13,12 +13,12 @@ FUNCTION_ROOF = 40
 LOOP_FUNCTION_ROOF = 25
 ROOFS = {
     "worker/loop.py": 200,
+    "worker/tools/base.py": 120,
     "worker/tools/*.py": 150,
     "worker/policy/*.py": 80,
 }
 NOT_ONE_OF_MANY = {
     "worker/tools/__init__.py",
-    "worker/tools/base.py",
     "worker/policy/__init__.py",
     "worker/policy/base.py",
     "worker/policy/commands.py",
@@ -44,7 +44,7 @@ def test_no_file_is_longer_than_its_roof() -> None:
         ("worker/loop.py", 200),
         ("worker/run.py", 300),
         ("worker/tools/grep.py", 150),
-        ("worker/tools/base.py", 300),
+        ("worker/tools/base.py", 120),
         ("worker/policy/kind.py", 80),
         ("worker/policy/commands.py", 300),
     ],

@@ -12,9 +12,10 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
 from worker.adapters.foreign import AbortSignal, Adapted, Parameters, ToolParameter, answered, as_text, called, part
+from worker.schemas.arguments import unknown_tool
 from worker.toolkit.registry import Registry, find
 from worker.tools import base
-from worker.tools.base import AnyTool, Effect, Kind, unknown_tool
+from worker.tools.base import AnyTool, Effect, Kind
 from worker.tools.bounded_result import bounded
 from worker.tools.context import InitContext
 

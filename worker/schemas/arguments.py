@@ -1,4 +1,4 @@
-"""The arguments of a call: how their schema is shown to models, and what is said of wrong ones."""
+"""Tool calls: the argument schema for models, and the errors for unknown tools and invalid arguments."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.errors import ErrorType, ToolError
+from shared.text import did_you_mean
 
-_MAX_SAID = 2000
+_MAX_DETAILS = 2000
+"""Characters of the mistakes in one message."""
+_MAX_NAME = 100
+"""Characters of an unknown tool name that are repeated to the model."""
+
+
+def unknown_tool(name: str, known: Iterable[str]) -> ToolError:
+    """Returns the error for a tool that the run does not have, with similar names or all known ones."""
+    known = [*known]
+    near = did_you_mean(name[:_MAX_NAME], known)
+    hint = near.replace("did", "Did", 1) if near else f"Available tools: {', '.join(known)}."
+    return ToolError(ErrorType.UNKNOWN_TOOL, f"there is no tool {name[:_MAX_NAME]!r} in this run. {hint}")
 
 
 def invalid_arguments(tool: str, mistakes: Iterable[Mapping[str, str]], known: Iterable[str]) -> ToolError:
-    """What the model is told of wrong arguments: each mistake (``pointer``, ``detail``), and the known parameters."""
-    said = "; ".join(f"{each['pointer'].lstrip('/') or 'arguments'}: {each['detail']}" for each in mistakes)
+    """Returns the error for invalid arguments: each mistake (``pointer``, ``detail``) and the known parameters."""
+    details = "; ".join(f"{each['pointer'].lstrip('/') or 'arguments'}: {each['detail']}" for each in mistakes)
     return ToolError(
         ErrorType.INVALID_TOOL_PARAMS,
-        f"invalid arguments for {tool}: {said[:_MAX_SAID]}. Known parameters: {', '.join(known) or 'none'}.",
+        f"invalid arguments for {tool}: {details[:_MAX_DETAILS]}. Known parameters: {', '.join(known) or 'none'}.",
     )
 
 
 def plain_schema(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:
-    """The schema without pydantic's titles, and with its own definitions put where they are used."""
+    """Returns the schema without pydantic's titles and with its ``$defs`` inlined."""
     if isinstance(schema, list):
         return [plain_schema(part, defs) for part in schema]
     if not isinstance(schema, dict):

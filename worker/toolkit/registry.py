@@ -11,8 +11,9 @@ from shared.errors import Invalid, Misconfigured
 from shared.log import log
 from shared.settings import Settings
 from shared.text import did_you_mean
+from worker.schemas.arguments import unknown_tool
 from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import AnyTool, unknown_tool
+from worker.tools.base import AnyTool
 from worker.tools.context import InitContext
 
 _ORDER = ("builtin", "discovered", "mcp")

@@ -1,0 +1,37 @@
+"""The result of a tool call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.errors import ErrorType, ToolError
+from worker.display import Display
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of one call. ``error`` is set exactly when ``success`` is False."""
+
+    content: str = ""
+    title: str = ""
+    display: Display = ""
+    data: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: str | None = None
+    error_type: ErrorType | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.error is None
+
+    @property
+    def for_model(self) -> str:
+        """The text for the conversation. A failure keeps its output, below the error."""
+        if self.error is None:
+            return self.content or "(no output)"
+        return f"Error: {self.error}" + (f"\n{self.content}" if self.content else "")
+
+    @classmethod
+    def failed(cls, error: ToolError, content: str = "", **more: Any) -> ToolResult:
+        return cls(content=content, error=error.message, error_type=error.type, **more)
