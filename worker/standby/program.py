@@ -94,9 +94,7 @@ class Standby:
             f"the event loop stood still for {self._silent:.0f} s: this worker process is ended, its runs handed on\n"
         )
         os.write(sys.stderr.fileno(), note.encode())
-        with suppress(Exception):  # where it cannot be said now, it is said below, and then it may come too late
-            for id in self._held:
-                self._mark(id, ends_lease=False)  # before anybody who misses the worker takes its runs
+        _attempt(self._mark_stalled)  # before another worker takes the runs; _let_go repeats it, perhaps too late
         for number in (signal.SIGABRT, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, number)
@@ -106,6 +104,10 @@ class Standby:
             if _attempt(self._let_go):
                 return
             time.sleep(1)
+
+    def _mark_stalled(self) -> None:
+        for id in self._held:
+            self._mark(id, ends_lease=False)
 
     def _let_go(self) -> None:
         for id in list(self._held):
