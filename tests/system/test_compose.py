@@ -90,9 +90,10 @@ async def test_a_worker_with_composes_environment_carries_out_a_delegation(guard
 def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> None:
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
-        "import asyncio; from shared.settings import Settings; from worker.models.endpoint import Access, Endpoint\n"
-        "from worker.models.retry import Patience\n"
-        "async def main(): print(Endpoint(Access.of(Settings.load().model_endpoint, Patience())).url)\n"
+        "import asyncio; from shared.settings import Settings\n"
+        "from worker.models.endpoint import Credentials, Endpoint\n"
+        "from worker.models.retry import RetryPolicy\n"
+        "async def main(): print(Endpoint(Credentials.of(Settings.load().model_endpoint, RetryPolicy())).url)\n"
         "asyncio.run(main())"
     )
     blank = dict.fromkeys(("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "HTTPS_PROXY", "SSL_CERT_FILE"), " ")
