@@ -135,4 +135,5 @@ def serve():
     note("ended by itself")
 
 
-serve()
+if __name__ == "__main__":
+    serve()
