@@ -1,4 +1,4 @@
-"""What Redis must let every process of this project do: tried once, so that a refusal is one clear line."""
+"""Checks at start-up that Redis grants the permissions that every process of this project needs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shared.runs.keys import BUS, INDEX
 NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
 
 NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
-"""What Redis answers to a client without a password where it wants one."""
+"""How Redis replies to a client without a password when it requires one."""
 REDIS_SECONDS = 5.0
 STARTING_SECONDS = 60.0
-"""For a server that the same supervisor starts at the same time; it also sees when there will be none."""
+"""Allows for a server that the same supervisor starts at the same time and watches."""
 
 
 def check_access(client: redis.Redis) -> None:
-    """Reads a key, runs a script and subscribes. Raises ``redis.RedisError`` where Redis refuses or is away."""
+    """Reads a key, runs a script and subscribes. Raises ``redis.RedisError`` if Redis refuses or is unreachable."""
     client.ping()
     client.eval("return redis.call('EXISTS', KEYS[1])", 1, INDEX)
     with client.pubsub() as pubsub:
@@ -30,7 +30,7 @@ def check_access(client: redis.Redis) -> None:
 
 
 def explained(error: Exception) -> Misconfigured | None:
-    """What to mend where Redis refuses us; None where it is only away or busy, and trying again is right."""
+    """Returns a refusal as a ``Misconfigured`` with its remedy, or None for an error that a retry may resolve."""
     if any(sign in str(error) for sign in NO_PASSWORD):
         return Misconfigured(
             "redis_url: Redis wants a password: put it into DEPUTIZE_REDIS_URL, as in redis://:PASSWORD@HOST:PORT/0"
@@ -47,7 +47,7 @@ def explained(error: Exception) -> Misconfigured | None:
 
 
 def reach(redis_url: str, seconds: float = REDIS_SECONDS) -> None:
-    """Waits a little, because the server may be starting at the same time. Raises Unavailable, Misconfigured."""
+    """Waits until Redis answers, for up to ``seconds``: it may still be starting. Raises Unavailable, Misconfigured."""
     deadline = time.monotonic() + seconds
     try:
         client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)

@@ -1,4 +1,4 @@
-"""Background tasks that a process cannot do without: none ends in silence, and each waits before its next try."""
+"""Background tasks that a process depends on: failures are logged, retries are delayed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shared.log import log
 
 
 class Backoff:
-    """Delays in seconds, each twice the one before, up to the longest."""
+    """Exponential back-off: delays in seconds, doubled on every retry up to ``longest``."""
 
     def __init__(self, first: float = 0.05, longest: float = 1.0) -> None:
         self._first = first
         self._longest = longest
         self.delay = first
-        """Before the next try."""
+        """Seconds before the next retry."""
 
     def reset(self) -> None:
-        """Something worked: the next failure is a new one."""
+        """Starts again with the first delay, after a success."""
         self.delay = self._first
 
     def next(self) -> float:
-        """The delay before this try; the one before the next try is longer."""
+        """Returns the delay before this retry, and doubles the one before the next."""
         delay = self.delay
         self.delay = min(2 * delay, self._longest)
         return delay
@@ -35,7 +35,7 @@ class Backoff:
 
 
 def essential(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Starts ``work``. Where it fails, the cause is logged and the process asked to stop."""
+    """Starts ``work`` as a task. If it fails, logs the cause and asks the process to stop."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_ended)
     return task
@@ -48,7 +48,7 @@ def _ended(task: asyncio.Task[None]) -> None:
 
 
 class RepeatedCause:
-    """Logs why something does not work: once for each cause, and once more when it works again."""
+    """Logs a repeated failure once per cause, and once more on recovery."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""Following events: one pub/sub connection a process, any number of followers, nothing lost, nothing twice."""
+"""Following events: one pub/sub connection per process, any number of followers, exactly-once delivery."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shared.runs.keys import BUS, EVENTS, channel
 from shared.runs.store import RunStore
 
 Inbox = asyncio.Queue["str | None"]
-"""What a listener gets: messages in order, and None where some may have been missed."""
+"""A listener's queue: messages in order, and None where some may have been missed."""
 
 DEPTH = 2000
 RECHECK_SECONDS = 5.0
 
 
 class Bus:
-    """Shares one subscription connection among all listeners of a process and mends it when it breaks."""
+    """Shares one subscription connection among all listeners of a process and reconnects when it breaks."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -44,7 +44,7 @@ class Bus:
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncGenerator[Inbox]:
-        """Messages of one channel from now on; the subscription stands when the block is entered."""
+        """Yields an inbox with the channel's messages; the subscription is active when the block is entered."""
         inbox: Inbox = asyncio.Queue(DEPTH)
         first = name not in self._listeners
         self._listeners.setdefault(name, set()).add(inbox)
@@ -74,9 +74,9 @@ class Bus:
         while True:
             pubsub = self._redis.pubsub()
             try:
-                # A channel of our own keeps the connection subscribed while nobody listens.
+                # A channel of our own keeps the connection subscribed while there is no listener.
                 await pubsub.subscribe(BUS)
-                # From here on listeners subscribe themselves; those that came before are subscribed now.
+                # From here on listeners subscribe themselves; earlier ones are subscribed now.
                 self._pubsub = pubsub
                 awaited = {BUS, *self._listeners}
                 if self._listeners:
@@ -92,7 +92,7 @@ class Bus:
                 trouble.failed(error)
             finally:
                 self._pubsub = None
-                with suppress(*REDIS_ERRORS, RuntimeError):  # uvloop says RuntimeError of a transport that is closed
+                with suppress(*REDIS_ERRORS, RuntimeError):  # uvloop raises RuntimeError on a closed transport
                     await asyncio.shield(pubsub.aclose())
             await backoff.wait()
 
@@ -111,7 +111,7 @@ class Bus:
 
 
 def _put(inbox: Inbox, message: str | None) -> None:
-    """A listener that cannot keep up loses what it has and is told so; nobody else waits for it."""
+    """Delivers a message. A listener that cannot keep up loses its backlog and gets None; the others do not wait."""
     if inbox.full():
         while not inbox.empty():
             inbox.get_nowait()
@@ -122,10 +122,10 @@ def _put(inbox: Inbox, message: str | None) -> None:
 async def follow(
     bus: Bus, store: RunStore, id: str, after: int = 0, recheck: float = RECHECK_SECONDS
 ) -> AsyncGenerator[Envelope]:
-    """Every event of a delegation after ``after``, in order, then the live ones; ends after ``run_finished``.
+    """Yields every event of a delegation after ``after``, in order, then the live ones, up to ``run_finished``.
 
-    Durable events come exactly once, however often the connection breaks; transient frames come while they are
-    fresh. After ``recheck`` seconds of silence the kept events are read. Raises ``NotFound``.
+    Durable events are delivered exactly once, however often the connection breaks; transient frames only live.
+    After ``recheck`` seconds without a message the stored events are read. Raises ``NotFound``.
     """
     async with bus.listen(channel(id)) as inbox:
         seq = after
@@ -140,13 +140,13 @@ async def follow(
 
 
 async def _news(inbox: Inbox, store: RunStore, id: str, seq: int, recheck: float) -> list[Envelope]:
-    """What comes after ``seq``: the next message, or the kept events where something may have been missed."""
+    """Returns what follows ``seq``: the next message, or the stored events if a message may have been missed."""
     try:
         # Not wait_for: in Python 3.11 it may take the message and swallow a cancellation.
         async with asyncio.timeout(recheck):
             message = await inbox.get()
     except TimeoutError:
-        message = None  # silence is not news: the last message may have been the one that was lost
+        message = None  # the last message may have been lost, so the stored events are read
     if message is None:
         return await store.events(id, seq)
     envelope = Envelope.from_json(message)
@@ -156,7 +156,7 @@ async def _news(inbox: Inbox, store: RunStore, id: str, seq: int, recheck: float
 
 
 async def follow_all(bus: Bus) -> AsyncGenerator[Envelope]:
-    """The durable events of all delegations, live: what happened before is not repeated."""
+    """Yields the durable events of all delegations from now on; earlier ones are not replayed."""
     async with bus.listen(EVENTS) as inbox:
         while True:
             if (message := await inbox.get()) is not None:

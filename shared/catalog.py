@@ -1,4 +1,4 @@
-"""What workers announce of themselves: who is there, with which tools and how busy."""
+"""The workers' announcements: which workers are alive, their tools and their load."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shared.runs.keys import TOOLS, WORKERS, worker_key
 from shared.wire import Timestamp, Wire
 
 ANNOUNCE_SECONDS = 3
-"""How often a worker says that it is there; after three silent times it counts as gone."""
+"""Seconds between two announcements of a worker; after three missed ones it counts as gone."""
 MCP = "mcp__"
-"""How the names of all tools of MCP servers begin. Servers come and go, so only a worker knows which there are."""
+"""Prefix of the names of all tools of MCP servers. Servers come and go, so only a worker knows their tools."""
 TOOLS_SECONDS = 7 * 24 * 3600
-"""How long the fleet's tools are remembered after the last worker announced them."""
+"""Seconds for which the fleet's tools are kept after the last announcement."""
 
 
 class ToolCard(Wire):
@@ -62,18 +62,18 @@ class Catalog:
             await pipeline.execute()
 
     async def leave(self, name: str) -> None:
-        """A worker that stops says so, and is gone at once."""
+        """Removes the announcement of a worker that stops."""
         await self._redis.zrem(WORKERS, name)
         await self._redis.delete(worker_key(name))
 
     async def workers(self) -> list[WorkerCard]:
-        """Those alive now, by name."""
+        """Returns the workers that are alive, sorted by name."""
         await self._redis.zremrangebyscore(WORKERS, "-inf", time.time())
         names = await self._redis.zrange(WORKERS, 0, -1)
         cards = await self._redis.mget([worker_key(name) for name in names]) if names else []
         return sorted((WorkerCard.model_validate_json(card) for card in cards if card), key=lambda card: card.name)
 
     async def tools(self) -> list[ToolCard]:
-        """What the fleet can do, by name; empty until a first worker has announced itself."""
+        """Returns the fleet's tools, sorted by name; empty until a first worker has announced itself."""
         cards = (await self._redis.hgetall(TOOLS)).values()
         return sorted((ToolCard.model_validate_json(card) for card in cards), key=lambda card: card.name)

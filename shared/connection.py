@@ -1,4 +1,4 @@
-"""The way to Redis: how to connect, and a Pipe that sends what many coroutines want in few round trips."""
+"""Redis connections, and a Pipe that batches the commands of many coroutines into few round trips."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from shared.background import Backoff, RepeatedCause, essential
 T = TypeVar("T")
 
 REDIS_DOWN = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
-"""What Redis being away looks like: trying again later is right, and every script bears it."""
+"""Errors of an unreachable Redis: a later retry is right, and every script is idempotent."""
 REDIS_ERRORS = (RedisError, OSError)
-"""Whatever Redis can answer or fail with. Background work bears all of it: it says the cause and tries again."""
+"""Every error of a Redis command. Background tasks log the cause of any of them and retry."""
 REFUSALS = re.compile(
     "(BUSY|CLUSTERDOWN|DENIED|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY|TRYAGAIN|WRONGPASS) "
     "|.*ACL failure in script"
 )
-"""How a server begins that refuses for now: it is full, read-only or busy, or its permissions are to be mended."""
+"""Replies of a server that refuses for now: it is full, read-only or busy, or its permissions must be corrected."""
 ANSWER_SECONDS = 5.0
-"""How long a round trip may take; after it Redis is away."""
+"""Seconds a round trip may take; after that Redis counts as unreachable."""
 PACE_SECONDS = 0.004
-"""Between two round trips that nobody waits for: what is asked for in it goes out together."""
+"""Seconds between two round trips that have no waiting caller: commands queued in between are batched."""
 
 
 def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
-    """A client for ``redis://``, ``rediss://`` or ``unix://``; nothing is sent before the first command.
+    """Returns a client for ``redis://``, ``rediss://`` or ``unix://``; it connects on the first command.
 
-    A ``timeout`` of None is for a ``Pipe``, which times its round trips itself, and at less cost.
+    A ``timeout`` of None is for a ``Pipe``, which times its round trips itself at a lower cost.
     """
     tcp = {} if url.startswith("unix") else {"socket_keepalive": True}
     return Redis.from_url(
@@ -64,7 +64,7 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
 
 
 def refuses_for_now(answer: Any) -> bool:
-    """Whether an error says something of the server's state, and nothing of the command."""
+    """Returns whether an error is about the server's state and not about the command."""
     if isinstance(answer, REDIS_DOWN):
         return True
     if not isinstance(answer, ResponseError):
@@ -73,9 +73,9 @@ def refuses_for_now(answer: Any) -> bool:
 
 
 async def shielded(work: Awaitable[T]) -> T:
-    """Awaits commands to Redis; a cancellation waits until they are answered.
+    """Awaits commands to Redis; a cancellation takes effect after their replies.
 
-    redis-py on Python 3.11 can swallow one that comes in the middle, and whoever sent it would wait for ever.
+    redis-py on Python 3.11 can swallow a cancellation in the middle of a command; its sender would wait for ever.
     """
     doing = asyncio.ensure_future(work)
     try:
@@ -86,7 +86,7 @@ async def shielded(work: Awaitable[T]) -> T:
 
 
 class Script:
-    """A Lua script of this package, known to the server by its SHA-1. It takes its arguments by name."""
+    """A Lua script of this package, called by its SHA-1. It takes its arguments by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -94,7 +94,7 @@ class Script:
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, redis: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
-        """Runs the script; loads it first where the server does not know it (after a restart)."""
+        """Runs the script; loads it first if the server does not have it (after a restart)."""
         args = [*keys, to_json(arguments)]
         try:
             return await redis.evalsha(self.sha, len(keys), *args)
@@ -112,9 +112,9 @@ class _Job:
 class Pipe:
     """One ordered stream of commands to Redis, shared by all runs of a process.
 
-    What is asked for while a round trip is under way, or soon after it and without ``flush``, goes out together in the
-    next one. While Redis is away everything waits, in order; each script bears being sent twice. The caller's
-    cancellation never reaches the socket, so no connection is ever left in the middle of an answer.
+    Commands queued during a round trip, or soon after it without ``flush``, are sent together in the next one. While
+    Redis is unreachable all of them wait, in order; each script is idempotent. A caller's cancellation never reaches
+    the socket, so no connection is left in the middle of a reply.
     """
 
     BATCH = 200
@@ -136,7 +136,7 @@ class Pipe:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Gives what still waits one more second, then stops."""
+        """Allows one more second for queued commands, then stops."""
         assert self._task is not None
         if self._jobs:
             await asyncio.wait({self._jobs[-1].done}, timeout=1)
@@ -150,20 +150,20 @@ class Pipe:
     def script(
         self, script: Script, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any] = ()
     ) -> asyncio.Future[Any]:
-        """Asks for a script's run; the answer comes in the future. Callers that wait for it call ``flush``.
+        """Queues a script and returns a future of its reply. Callers that wait for it call ``flush``.
 
-        ``values`` follow the named arguments as they are: what is large is not encoded twice.
+        ``values`` follow the named arguments as they are, so that large ones are not encoded twice.
         """
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
         command = ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
         return self._ask(command, transient=False)
 
     def flush(self) -> None:
-        """Sends what was asked for without waiting for more."""
+        """Sends the queued commands without waiting for more."""
         self._hurried.set()
 
     def publish(self, channel: str, message: str) -> None:
-        """Sends a transient frame: lost while Redis is away, because it would be stale afterwards."""
+        """Queues a transient frame; it is dropped while Redis is unreachable, because it would be stale afterwards."""
         if not self.away:
             self._ask(("PUBLISH", channel, message), transient=True)
 
@@ -203,14 +203,14 @@ class Pipe:
                 _settle(job, answer)
 
     def _drop_transient(self) -> None:
-        """What is only published would come twice, or too late."""
+        """Drops transient frames after a failure: they would arrive twice or too late."""
         for job in self._jobs:
             if job.transient:
                 job.done.cancel()
         self._jobs = deque(job for job in self._jobs if not job.transient)
 
     async def _send(self, batch: list[_Job]) -> list[Any]:
-        """One round trip. On the connection itself: the client's own pipeline costs more than what it sends."""
+        """Makes one round trip, on the connection itself: redis-py's pipeline costs more than the commands."""
         async with asyncio.timeout(ANSWER_SECONDS):
             if self._connection is None:
                 self._connection = await self._redis.connection_pool.get_connection()
@@ -222,7 +222,7 @@ class Pipe:
                 self._loaded = True
             answers = await self._say([job.command for job in batch])
         if not fresh and any(isinstance(answer, NoScriptError) for answer in answers):
-            # A server that was restarted behind our back: nothing of what it refused has been done.
+            # The server was restarted in between: none of the refused commands has taken effect.
             self._loaded = False
             return await self._send(batch)
         if (refusal := next(filter(refuses_for_now, answers), None)) is not None:
@@ -230,7 +230,7 @@ class Pipe:
         return answers
 
     async def _say(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What Redis answers to each command; what it refuses is an answer too. Raises one of ``REDIS_ERRORS``."""
+        """Returns the reply to each command, error replies included. Raises one of ``REDIS_ERRORS``."""
         await self._connection.send_packed_command(b"".join(map(pack_command, commands)))
         return [await self._answer() for _ in commands]
 

@@ -1,4 +1,4 @@
-"""What is asked and what comes back: DelegationRequest, ToolAgentResult and their parts."""
+"""Requests and results: DelegationRequest, ToolAgentResult and their parts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Limits(Request):
     max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
     def capped(self, caps: Limits) -> Limits:
-        """These limits, each lowered to the server's cap where it is above it."""
+        """Returns these limits, each lowered to the server's cap if it is above it."""
 
         def lower(mine: Any, cap: Any) -> Any:
             return cap if mine is None else mine if cap is None else min(mine, cap)
@@ -151,7 +151,7 @@ class DelegationRequest(Request):
 
     @property
     def title(self) -> str:
-        """The task's first line, at most 80 characters: what people see in lists and in Flower."""
+        """The task's first line, at most 80 characters, for lists and Flower."""
         line = " ".join(self.task.strip().splitlines()[0].split())
         return line if len(line) <= 80 else line[:79] + "…"
 

@@ -1,11 +1,11 @@
-"""The error tree, sorted by who reads it.
+"""The error tree, by the reader of each message.
 
     DeputizeError
-    ├── Refused                  the caller reads it: the request cannot be accepted as it is
+    ├── Refused                  the caller: the request cannot be accepted as it is
     │   ├── Invalid              a field is wrong (HTTP 422, exit code 2)
     │   ├── TooLarge             over a size cap (HTTP 413, exit code 2)
-    │   ├── NotJson              the body does not say that it is JSON (HTTP 415)
-    │   ├── TooSlow              the body did not come in time (HTTP 408)
+    │   ├── NotJson              the content type of the body is not JSON (HTTP 415)
+    │   ├── TooSlow              the body did not arrive in time (HTTP 408)
     │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
     │   ├── Conflict             already decided (HTTP 409)
     │   │   └── KeyReused        the same idempotency key with another body (HTTP 422)
@@ -14,29 +14,29 @@
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
     │   └── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
-    ├── ToolError                the model reads it as the tool's result and can correct itself
-    ├── ModelUnavailable         the operator: the model's endpoint does not answer or does not let us in
-    │   └── ContextFull          the loop: the conversation is longer than the model's window; it goes on from a summary
+    ├── ToolError                the model: it is the tool's result, so that the model can correct itself
+    ├── ModelUnavailable         the operator: the model's endpoint does not answer or refuses access
+    │   └── ContextFull          the loop: the conversation exceeds the model's window; it continues from a summary
     ├── LimitReached             the caller: a limit ended the run; the result says which
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
-    └── Fenced                   nobody: this worker lost its lease and must stop at once
+    └── Fenced                   the worker itself: it lost its lease and must stop at once
 
-Others go from one file of the worker to another and become an answer or one of the above there:
+Others cross files of the worker and become a result or one of the above there:
 
     Exception
     ├── Unsuccessful             Celery and Flower: a delegation failed or was cancelled
-    ├── Failure                  the retries of the model's client: one try failed
-    │   └── BrokenStream         its answer is no stream of JSON events
+    ├── Failure                  the retries of the model's client: one attempt failed
+    │   └── BrokenStream         its response is not a stream of JSON events
     ├── ServerUnavailable        the run: an MCP server cannot be used
     ├── TooSlow                  a tool's parameters took too long to check
-    ├── Unreadable               a call written as XML cannot be understood
+    ├── Unreadable               a call written as XML cannot be parsed
     ├── Unreadable               a file cannot be copied into the workspace
     ├── TooMuch                  there is more to copy than ``workspace_max_bytes``
     └── Stopped                  a copy was cancelled
     ValueError
-    └── Misdeclared              a tool's parameters are no JSON Schema
+    └── Misdeclared              a tool's parameters are not a valid JSON Schema
     ConnectError
-    └── Forbidden                ``web_fetch`` must not dial that address
+    └── Forbidden                ``web_fetch`` must not connect to that address
 
 Every message says what was wrong and what to do next.
 """
@@ -51,7 +51,7 @@ class DeputizeError(Exception):
 
 
 class Refused(DeputizeError):
-    """The request is not accepted. ``errors`` holds ``{pointer, detail}`` pairs (RFC 9457)."""
+    """The request is refused. ``errors`` holds ``{pointer, detail}`` pairs (RFC 9457)."""
 
     status = 400
     title = "Request refused"
@@ -93,18 +93,18 @@ class Unauthorized(Refused):
 
 
 class Forbidden(Refused):
-    """A page of another origin sent the request; who is behind it does not matter."""
+    """A page of another origin sent the request; credentials do not change that."""
 
     status = 403
     title = "Forbidden"
 
 
 class Unavailable(DeputizeError):
-    """A part of the service is away for now; trying again later is right."""
+    """A part of the service does not answer for now; a later retry may succeed."""
 
 
 class OutOfSpace(Unavailable):
-    """The disk of this machine's stack is full: nothing goes on until there is room again."""
+    """The disk of this machine's stack is full: all work stops until space is freed."""
 
 
 class Misconfigured(DeputizeError):
@@ -112,7 +112,7 @@ class Misconfigured(DeputizeError):
 
 
 class ErrorType(StrEnum):
-    """What kind of mistake a tool's error is. Values equal the names, because callers read them in JSON."""
+    """The kind of a tool's error. Values equal the names, because callers read them in JSON."""
 
     FILE_NOT_FOUND = "FILE_NOT_FOUND"
     PATH_NOT_ALLOWED = "PATH_NOT_ALLOWED"
@@ -135,7 +135,7 @@ class ErrorType(StrEnum):
 
 
 class ToolError(DeputizeError):
-    """A tool could not do what was asked. The message goes to the model and says what to try next."""
+    """A tool call failed. The message goes to the model and states what to try next."""
 
     def __init__(self, type: ErrorType, message: str) -> None:
         super().__init__(message)
@@ -148,11 +148,11 @@ class ModelUnavailable(DeputizeError):
 
 
 class ContextFull(ModelUnavailable):
-    """The conversation is longer than the model takes; a shorter one would be answered."""
+    """The conversation exceeds the model's context window; a shorter one would be answered."""
 
 
 class WorkspaceLost(DeputizeError):
-    """Work was done in files that this worker cannot see; going on without them would be a lie."""
+    """An earlier attempt changed files that this worker cannot read; continuing without them would be wrong."""
 
 
 class Fenced(DeputizeError):

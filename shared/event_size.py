@@ -1,4 +1,4 @@
-"""The cap on one event: what is too long is cut inside, so that every reader still finds a whole event."""
+"""The size cap on one event: texts, lists and objects are truncated, so that the event stays valid."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shared.events import MAX_EVENT_BYTES, Envelope
 from shared.text import clip
 
 SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000, 4000, 8000, 16_000)
-"""How many characters of a text and entries of a list or object may be left; the last that fits is taken."""
+"""Lengths to try for texts (characters), lists and objects (entries); the last one that fits is used."""
 SHORTEST_TEXT = 64
-"""No text is cut below this: times, ids and names of kinds stay what they are."""
+"""No text is cut below this length, so that times, ids and type names stay intact."""
 
 
 def capped(text: str) -> str:
-    """The JSON of an envelope, at most ``MAX_EVENT_BYTES`` bytes of it: texts, lists and objects are cut.
+    """Returns the JSON of an envelope, cut to at most ``MAX_EVENT_BYTES`` bytes.
 
-    What the event's type asks for stays, so the result can be read back whatever the event holds.
+    Texts, lists and objects are truncated; required fields stay, so that the result can always be parsed.
     """
     if not _too_long(text):
         return text
@@ -43,18 +43,18 @@ def _too_long(text: str) -> bool:
 
 
 class _TooLongError(Exception):
-    """The cut value would be over the cap. Ends the work early: it must not take longer for a larger event."""
+    """The truncated value would exceed the cap. Ends the work early: its time must not grow with the event."""
 
 
 class _Cut:
-    """One try: the copy of a value in which no text and no list is longer than ``size``."""
+    """Copies a value with every text and list truncated to ``size``."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._room = MAX_EVENT_BYTES
 
     def of(self, value: Any, dumped: Any) -> Any:
-        """``dumped`` is the JSON form of ``value``, which says what is a model's field and what is free."""
+        """Returns the copy. ``dumped`` is the JSON form of ``value``, which tells model fields from free-form data."""
         if isinstance(value, BaseModel):
             names = {field.alias or name: name for name, field in type(value).model_fields.items()}
             return {

@@ -1,7 +1,6 @@
-"""Everything that happens in a run: a closed union of events, and the Envelope that says when and in which order.
+"""The events of a run: a closed union, and the Envelope with their time and order.
 
-An event says what happened; durable ones are kept in the delegation's stream and published in one step,
-transient ones are only published.
+Durable events are stored in the delegation's stream and published in one step; transient ones are only published.
 """
 
 from __future__ import annotations
@@ -202,7 +201,7 @@ class Envelope(Wire):
     event: AnyEvent
 
     def to_json(self) -> str:
-        """The flat form of the wire: the envelope's keys, then the event's own."""
+        """Returns the flat wire form: the envelope's keys, then the event's own."""
         head = self.model_dump_json(by_alias=True, exclude={"event"}, exclude_none=True)
         return f"{head[:-1]},{self.event.model_dump_json(by_alias=True)[1:]}"
 
@@ -212,7 +211,7 @@ class Envelope(Wire):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Envelope:
-        """Reads the flat form. Raises ``pydantic.ValidationError`` where it is not an event of this version."""
+        """Parses the flat form. Raises ``pydantic.ValidationError`` if it is not an event of this version."""
         head = _Head.model_validate_json(text)
         return cls.model_construct(**dict(head), event=_event.validate_json(text))
 

@@ -1,4 +1,4 @@
-"""The facts of a result: what became of the files, which post-conditions were asked for, and how each came out."""
+"""The facts of a result: file changes, and the requested post-conditions with their outcomes."""
 
 from __future__ import annotations
 

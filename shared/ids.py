@@ -1,4 +1,4 @@
-"""Ids: ``dlg_`` and a lower-case ULID, so that sorting by id is sorting by time."""
+"""Ids: ``dlg_`` and a lower-case ULID, so that they sort by time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _last = 0
 
 
 def new_id(prefix: str = "dlg") -> str:
-    """A new id: 48 bits of milliseconds and 80 random bits, 26 characters of Crockford's base 32.
+    """Returns a new id: 48 bits of milliseconds and 80 random bits, 26 characters of Crockford's base 32.
 
-    Ids of one process always rise, also within a millisecond: what was asked first is listed first.
+    Ids of one process are strictly increasing, also within a millisecond, so that lists are in creation order.
     """
     global _last  # noqa: PLW0603 - rising needs a memory, and a process has one clock
     with _lock:

@@ -1,4 +1,4 @@
-"""The C library, loaded once a process, and what is asked of it beyond Python's own modules."""
+"""The C library, loaded once per process, and its functions that Python's own modules lack."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _PR_SET_DUMPABLE = 4
 
 
 def send_on_death_of_parent(number: int) -> None:
-    """Has the kernel send this process a signal when the thread that forked it ends. May be called before an exec."""
+    """Makes the kernel send this process a signal when the thread that forked it ends. Safe before an exec."""
     LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def keep_memory_private() -> None:
-    """Other processes of this user, a command or a server of a run above all, may not read this one's memory.
+    """Denies other processes of this user, such as a run's commands and servers, access to this one's memory.
 
-    Keys and tokens are in it, and in the environment it was started with.
+    It holds keys and tokens, as does the environment the process was started with.
     """
     if sys.platform == "linux":
         LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Logs: one line an event, ids bound once, machine-readable where nobody watches a terminal."""
+"""Logs: one JSON line per record, with the delegation's id bound once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Lines(logging.Formatter):
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """Masks these values from now on in every log line of this process."""
+    """Masks these values from now on in every log line of the process."""
     _mask.add(secrets)
 
 

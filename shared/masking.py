@@ -1,4 +1,4 @@
-"""Masking of known secret values, in whatever form and wherever a cut has left a piece of one."""
+"""Masks known secret values in all common encodings, and pieces of them that truncation has left."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import quote, quote_plus
 
 MASK = "***"
 MIN_SECRET = 8
-"""Characters. What is shorter could be any word, and masking it would only garble."""
+"""Characters. A shorter value could be an ordinary word, and masking it would garble text."""
 PIECE = 16
-"""So many characters of one secret in a row are masked, too: something has cut it."""
+"""Characters of one secret in a row that are masked as well: the secret was truncated."""
 ENCODED_START = 4
-"""So many characters at a text's end may be the beginning of an encoded secret."""
+"""Characters at a text's end that may be the beginning of an encoded secret."""
 CUT_MARKS = ("…", "...", "\n[…")
-"""What stands where a text was cut; the beginning of a secret before it is masked even when it is short."""
+"""Truncation marks; the beginning of a secret before one of them is masked even if it is short."""
 
 
 class SecretMask:
@@ -64,7 +64,7 @@ class SecretMask:
         """Returns how many characters at the text's end may be the beginning of a secret that goes on after it."""
         longest = 0
         for form in self._forms:
-            # An encoded secret begins with characters that any word may end with, so it must show more of itself.
+            # An encoded secret begins with characters that any word may end with, so a longer piece is required.
             least = 1 if form in self._values else ENCODED_START
             at = text.find(form[:least], max(0, len(text) - len(form) + 1))
             while at >= 0 and not form.startswith(text[at:]):
@@ -76,12 +76,12 @@ class SecretMask:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One secret, and the short parts by which a piece of it is found: each piece contains one of them whole."""
+    """One secret, and the n-grams by which pieces of it are found: each piece contains at least one of them."""
 
     secret: str
     piece: int
     grams: dict[int, str]
-    """Part by its position in the secret."""
+    """N-grams by their position in the secret."""
 
     @classmethod
     def of(cls, secret: str) -> _Value:
@@ -91,7 +91,7 @@ class _Value:
         return cls(secret, piece, {start: secret[start : start + size] for start in sorted(starts)})
 
     def removed(self, text: str) -> str:
-        """The text with every piece of the secret masked."""
+        """Returns the text with every piece of the secret masked."""
         spans = sorted({span for start, gram in self.grams.items() for span in self._found(text, start, gram)})
         kept, done = list[str](), 0
         for begin, end in spans:
@@ -110,7 +110,7 @@ class _Value:
             at = text.find(gram, end)
 
     def _grown(self, text: str, at: int, start: int, size: int) -> tuple[int, int]:
-        """From where to where text and secret agree around this place."""
+        """Returns the range around this position in which text and secret agree."""
         begin, first = at, start
         while begin and first and text[begin - 1] == self.secret[first - 1]:
             begin, first = begin - 1, first - 1
@@ -131,7 +131,7 @@ class _Value:
 
 
 def _forms(secret: str) -> set[str]:
-    """The secret as it is, and as common encodings write it."""
+    """Returns the secret as it is and in common encodings."""
     raw = secret.encode("utf-8", "surrogateescape")
     escaped = {_escaped(secret), json.dumps(secret)[1:-1], html.escape(secret), repr(secret)[1:-1]}
     in_urls = {quote(raw, safe=""), quote(raw), quote_plus(raw)}
@@ -140,7 +140,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """The characters that base64 has for these bytes wherever in a longer text they stand."""
+    """Yields the base64 characters of these bytes for each alignment inside a longer text."""
     for before in range(3):
         padded = bytes(before) + raw
         first, last = -(-before * 8 // 6), len(padded) * 8 // 6
@@ -149,7 +149,7 @@ def _base64(raw: bytes) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """As JSON writes it inside a string."""
+    """Returns the text as escaped inside a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 

@@ -28,7 +28,7 @@ TASK = "deputize.run"
 QUEUE = "deputize"
 POOL = "worker.celery_pool.pool:AsyncPool"
 PRIORITIES = range(10)
-"""As callers give them: higher first, 5 in the middle."""
+"""Callers' priorities: higher first, 5 is the default."""
 
 LONGEST_RUN_SECONDS = 30 * 24 * 3600
 BATCH = 500
@@ -37,7 +37,7 @@ EXIT_MISCONFIGURED = 3
 
 @dataclass(frozen=True)
 class Ticket:
-    """A wake-up call for one delegation. The title is only shown (logs, Flower), the id is all that is sent."""
+    """A queue message for one delegation. Only the id matters; the title is for logs and Flower."""
 
     id: str
     title: str = ""
@@ -46,7 +46,7 @@ class Ticket:
 
 
 def create_app(settings: Settings, redis_url: str) -> Celery:
-    """The app of this process. Its name and addresses come from here alone; nothing reads the environment."""
+    """Returns the Celery app of this process. It is configured here alone; nothing reads the environment."""
     kombu_redis.Transport.Channel = SafeChannel
     app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
     app.conf.update(_dispatch_configuration(), **_worker_configuration(settings))
@@ -61,11 +61,11 @@ def _dispatch_configuration() -> dict[str, Any]:
         # channel per delegation, and take 20 s to notice that Redis is down.
         "task_ignore_result": True,
         "result_backend": None,
-        # JSON only: a message that could be unpickled would be code from whoever reaches Redis.
+        # JSON only: unpickling would run code of anyone with write access to Redis.
         "task_serializer": "json",
         "result_serializer": "json",
         "accept_content": ["json"],
-        # An answer within seconds: the caller gets a 503 and tries again, or the janitor sends the ticket.
+        # Fails within seconds: the caller gets a 503 and retries, or the janitor sends the ticket.
         "task_publish_retry_policy": {
             "max_retries": 2,
             "interval_start": 0.1,
@@ -88,7 +88,7 @@ def _worker_configuration(settings: Settings) -> dict[str, Any]:
         # An early acknowledged ticket must not wait inside a busy worker while another one is idle.
         "worker_disable_prefetch": True,
         "worker_prefetch_multiplier": 1,
-        # Start order does not matter, and no outage is too long to come back from.
+        # Start order does not matter, and reconnecting is never given up.
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         # A delegation outlives a broken connection; its lease decides, not the broker.
@@ -111,7 +111,7 @@ def _transport_options() -> dict[str, Any]:
         "visibility_timeout": LONGEST_RUN_SECONDS,
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
-        # A connection that died without a word is noticed: the worker would hang in a read for ever.
+        # Detects a connection that died silently: the worker would hang in a read for ever.
         "socket_timeout": 5,
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
@@ -129,14 +129,14 @@ def _transport_options() -> dict[str, Any]:
 def send_tickets(app: Celery, tickets: Sequence[Ticket]) -> None:
     """Puts all tickets on their queues in few round trips. Blocks: not for an event loop's thread.
 
-    Raises Unavailable within seconds when Redis is away; then some of the tickets may have been sent, which does no
-    harm, because whoever gets a second ticket for a delegation drops it.
+    Raises Unavailable within seconds if Redis does not answer; some of the tickets may have been sent by then, which
+    is harmless, because workers drop a second ticket for a delegation.
     """
     try:
         try:
             _send(app, tickets)
         except kombu.exceptions.BatchPublishError as error:
-            # A pooled connection that a restart of Redis has cut says so only when it is used. Sending again is safe
+            # A pooled connection that a restart of Redis has closed fails only when it is used. A second send is safe
             # here; after a timeout it would only double the wait.
             if not isinstance(error.__cause__, redis.exceptions.ConnectionError):
                 raise
@@ -162,20 +162,20 @@ def _send(app: Celery, tickets: Sequence[Ticket]) -> None:
 
 
 def broker_priority(priority: int) -> int:
-    """kombu's Redis transport reads its lists from 0 upwards: there 0 is served first."""
+    """Returns the priority in kombu's order: its Redis transport serves 0 first."""
     if priority not in PRIORITIES:
         raise ValueError(f"priority {priority} is not in 0–9")
     return PRIORITIES[-1] - priority
 
 
 def queue_keys(queue: str = QUEUE) -> list[str]:
-    """The Redis lists of a queue, first served first: the sum of their lengths is the number of waiting tickets."""
+    """Returns the Redis lists of a queue in serving order; the sum of their lengths is the number of queued tickets."""
     separator = kombu_redis.Channel.sep
     return [KEY_PREFIX + queue + (f"{separator}{step}" if step else "") for step in PRIORITIES]
 
 
 def broker_url(redis_url: str) -> str:
-    """Our address as Celery writes it: ``unix:///x.sock?db=1`` is ``redis+socket:///x.sock?virtual_host=1`` there."""
+    """Returns the address in Celery's form: ``unix:///x.sock?db=1`` is ``redis+socket:///x.sock?virtual_host=1``."""
     parts = urlsplit(redis_url)
     if parts.scheme in ("redis", "rediss"):
         return redis_url
@@ -187,7 +187,7 @@ def broker_url(redis_url: str) -> str:
 
 @cache
 def _app_of_this_process() -> Celery:
-    keep_memory_private()  # Flower's password, and the way to Redis
+    keep_memory_private()  # Flower's password and the address of Redis
     settings = Settings.load()
     if settings.redis_url is None:
         raise Misconfigured("DEPUTIZE_REDIS_URL is not set; `deputize up --flower` runs Flower on the embedded Redis")

@@ -1,4 +1,4 @@
-"""What is refused of a request, whoever hands it over: too much text, and scripts that are not the worker's."""
+"""Request checks that apply to every caller: size caps, and no scripts other than the operator's."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def check_sizes(request: DelegationRequest) -> None:
 
 
 def foreign_script(model: str | None, settings: Settings) -> str | None:
-    """Why a request may not name this model; None where it may."""
+    """Returns why a request may not name this model, or None if it may."""
     if model is None or model == settings.model or not model.startswith(PREFIX) or model == PREFIX:
         return None
     try:
         named = Path(model.removeprefix(PREFIX)).resolve()
         if settings.scripts is not None and named.is_relative_to(settings.scripts.resolve()):
             return None
-    except (OSError, ValueError, RuntimeError):  # no path at all, or one that leads to itself
+    except (OSError, ValueError, RuntimeError):  # not a path, or a symbolic link to itself
         pass
     return "a request may not name a script; the operator's settings do, by DEPUTIZE_MODEL or DEPUTIZE_SCRIPTS"

@@ -1,6 +1,6 @@
 """Settings: the only reader of the environment.
 
-``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment beats the file, the file beats the default.
+``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment overrides the file, the file the default.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class Settings(BaseModel):
     url: str | None = None
     token: SecretStr | None = None
     no_token: bool = False
-    """Where no token is set: true lets every user and program of this machine in, on a loopback address only."""
+    """If no token is set: true grants access to every user and program of this machine, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
     model_retry_seconds: float = Field(default=300, ge=0)
-    """How long a run bears that the model's endpoint fails in a passing way (429, 5xx, cut streams, no connection).
+    """How long retryable failures of the model's endpoint are retried (429, 5xx, cut streams, no connection).
 
     From the first failure of a turn on, and never longer than the run's own time; 0 asks once.
     """
     scripts: Path | None = None
     """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""
     context_tokens: int | None = Field(default=None, ge=1000)
-    """The model's window, where it is not the one known for its name: an endpoint may offer less."""
+    """The model's context window, if it is not the one known for its name: an endpoint may offer less."""
     workspace_root: Path | None = None
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: list[Path] | None = None
@@ -69,7 +69,7 @@ class Settings(BaseModel):
     max_streams: int = Field(default=5000, ge=1)
     """How many event streams and long polls the API serves at a time."""
     body_seconds: float = Field(default=20, gt=0)
-    """How long the API waits for a small request's body, and for the next piece of a large one."""
+    """How long the API waits for a small request's body, and for the next chunk of a large one."""
     workspace_max_bytes: int = Field(default=16 * 1024**3, ge=1)
     """How much may be copied for a workspace; holes of files do not count."""
     concurrency: int = Field(default=200, ge=1, le=20000)
@@ -93,7 +93,7 @@ class Settings(BaseModel):
     caps: Limits = CAPS
     """The server's caps: a request's limits are lowered to these. What a file or ``CAP_`` variable leaves out stays."""
     tools: ToolSettings = ToolSettings()
-    """Which tools this worker offers."""
+    """The tools that this worker offers."""
     loop_detection: bool = True
     """Whether a run that repeats itself is stopped."""
     max_attempts: int = Field(default=3, ge=1)
@@ -110,7 +110,7 @@ class Settings(BaseModel):
     """
     log_level: str = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    """What MODEL_VARIABLES said, for the model client and for masking."""
+    """The values of MODEL_VARIABLES, for the model client and for masking."""
 
     @field_validator("queues", "workspace_sources", mode="before")
     @classmethod
@@ -168,7 +168,7 @@ class Settings(BaseModel):
 
     @classmethod
     def load(cls, config: Path | None = None, environ: Mapping[str, str] | None = None, **override: Any) -> Self:
-        """Reads file and environment; ``override`` beats both. Raises Misconfigured that names the setting."""
+        """Reads file and environment; ``override`` overrides both. Raises Misconfigured with the setting's name."""
         if environ is None:
             _forget_blank()
             environ = os.environ
@@ -195,9 +195,9 @@ class Settings(BaseModel):
             raise Misconfigured(f"settings: {mistakes}. Set {PREFIX}NAME or deputize.toml right.") from None
 
     def child_environment(self) -> dict[str, str]:
-        """The environment for this project's own child processes: everything said here but the model's endpoint.
+        """Returns the environment for this project's own child processes: all settings but the model's endpoint.
 
-        They read no file: what the files said is said again.
+        They read no configuration file: its values are passed as variables.
         """
         keys = {name for known in MODEL_VARIABLES for name in (known, f"{known}_FILE")}
         passed = {name: text for name, text in os.environ.items() if name not in keys}
@@ -208,14 +208,14 @@ class Settings(BaseModel):
         return passed
 
     def endpoint_variables(self) -> dict[str, str]:
-        """The model endpoint's variables, for a worker and for nobody else."""
+        """Returns the model endpoint's variables, for workers only."""
         return {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
 
 
 def environment() -> Mapping[str, str]:
-    """The process's variables, for a file of the operator's that names some of them (``${VAR}`` in mcp.json).
+    """Returns the process's variables, for an operator's file that refers to some of them (``${VAR}`` in mcp.json).
 
-    Whoever asks takes those that are named, and hands on no others.
+    Callers use the variables that the file names, and pass on no others.
     """
     return os.environ
 
@@ -232,14 +232,14 @@ def header_values(lines: str) -> list[str]:
 
 
 def _credentials(url: str | None) -> list[str]:
-    """The user and the password in a URL, as written there and as sent. The rest of it is no secret."""
+    """Returns the user and the password in a URL, as written and as sent. The rest of it is not secret."""
     userinfo, at, _ = (urlsplit(url).netloc if url else "").rpartition("@")
     parts = [part for part in (userinfo, *userinfo.partition(":")[::2]) if part] if at else []
     return list(dict.fromkeys([*parts, *map(unquote, parts)]))
 
 
 def _warn_of_unknown(environ: Mapping[str, str]) -> None:
-    """A variable that is spelt wrongly would have no effect, and nobody would know."""
+    """Logs a warning for each variable that is not a setting: a misspelt one would silently have no effect."""
     tables = [f"{prefix}{name}" for prefix, model in _TABLES.values() for name in model.model_fields]
     known = [PREFIX + name.upper() for name in ("config", *_plain_fields(), *tables)]
     known += [f"{name}_FILE" for name in (*known, *MODEL_VARIABLES)]
@@ -251,7 +251,7 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
 
 
 def _forget_blank() -> None:
-    """Blank variables are unset, for the libraries too: some of them take an empty text for an address or a file."""
+    """Unsets blank variables, for the libraries too: some of them take an empty text for an address or a file."""
     for name, text in list(os.environ.items()):
         if not text.strip() and _READ_BY_LIBRARIES.fullmatch(name):
             del os.environ[name]
@@ -262,7 +262,7 @@ def _plain_fields() -> set[str]:
 
 
 def _variables(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The values as environment variables; what is null is left out."""
+    """Returns the values as environment variables, without those that are None."""
     texts: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, SecretStr):
@@ -274,7 +274,7 @@ def _variables(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str | None:
-    """A variable's text, or that of the file its ``_FILE`` twin names. Empty counts as unset."""
+    """Returns a variable's text, or that of the file in its ``_FILE`` variable. Empty counts as unset."""
     text = environ.get(name, "")
     if text.strip():
         return text

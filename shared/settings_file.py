@@ -1,4 +1,4 @@
-"""``deputize.toml``: the named file, the user's own, and what counts of one that was only found.
+"""``deputize.toml``: the named file, the user's own, and the harmless keys of one in the working directory.
 
 The file is the first of ``--config``, ``DEPUTIZE_CONFIG`` and the user's own. Where neither of the first two is given,
 one in the working directory counts as well: its harmless keys, and all of it where its directory is trusted.
@@ -25,14 +25,14 @@ _MAX_MODEL = 200
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the files say. ``trusted`` is the directory whose files count because their trust holds."""
+    """The files' settings. ``trusted`` is the directory whose files apply because their trust record holds."""
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     trusted: Path | None = None
 
 
 def written(config: Path | None, environ: Mapping[str, str], caps: Limits) -> Written:
-    """The settings of all files that count; ``caps`` are the limits that no found file raises.
+    """Returns the settings of all files that apply; ``caps`` are the limits that a found file cannot raise.
 
     Raises Misconfigured for a named file, or one of the user's own, that cannot be read.
     """
@@ -63,7 +63,7 @@ def _bytes_of(named: Path) -> bytes:
 
 
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:
-    """A file's values; relative paths in it begin at its own directory."""
+    """Returns a file's values; its relative paths are relative to its own directory."""
     try:
         values = toml_of(data)
     except ValueError as error:
@@ -84,7 +84,7 @@ def _from(folder: Path, said: Any) -> Any:
 
 
 def _of_trusted(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
-    """All that a trusted directory's files say, and the servers and skills that lie beside them."""
+    """Returns all settings of a trusted directory's files, with the servers and skills beside them."""
     values = _parsed(files.get(str(folder / CONFIG), b""), folder / CONFIG)
     tools = values.get("tools")
     tools = tools if isinstance(tools, dict) else {}
@@ -100,7 +100,7 @@ def _of_trusted(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
 
 
 def _found(folder: Path, own: Mapping[str, Any], caps: Limits) -> dict[str, Any]:
-    """What counts of a file that was only found; the rest is warned of."""
+    """Returns the settings that apply from a file that was only found; logs a warning for the rest."""
     path = folder / CONFIG
     try:
         data = regular_bytes(path)
@@ -118,7 +118,7 @@ def _found(folder: Path, own: Mapping[str, Any], caps: Limits) -> dict[str, Any]
 
 
 def _harmless(key: str, value: Any, own: Mapping[str, Any], caps: Limits) -> Any:
-    """The value as it counts of a found file, or None where it does not."""
+    """Returns the value as it applies from a found file, or None if it does not apply."""
     match key, value:
         case "model", str() if value.isprintable() and len(value) <= _MAX_MODEL and not value.startswith("scripted:"):
             return value
@@ -131,7 +131,7 @@ def _harmless(key: str, value: Any, own: Mapping[str, Any], caps: Limits) -> Any
 
 
 def _lowered(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:
-    """Limits that are nowhere above the user's own; None where they are no limits."""
+    """Returns limits that nowhere exceed the user's own; None if they are not valid limits."""
     try:
         roof = Limits.model_validate({**caps.model_dump(), **(own if isinstance(own, dict) else {})})
         return Limits.model_validate({**roof.model_dump(), **found}).capped(roof).model_dump()

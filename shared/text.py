@@ -1,4 +1,4 @@
-"""Text for its readers: cut so that it shows and splits no character, and made safe to print, whatever its origin."""
+"""Text operations: truncation that is marked and splits no character, and escaping for safe printing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import unicodedata
 from collections.abc import Callable, Iterable
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-"""A lone surrogate: from a name or a file in an old encoding, or from JSON; nothing of ours can carry it on."""
+"""A lone surrogate: from a name or a file in an old encoding, or from JSON; it cannot be encoded as UTF-8."""
 _HIDDEN = (
     r"\x7f-\x9f"  # DEL and C1: on many terminals one of these characters begins an escape sequence
     r"\xad\u061c\u180e\u200b\u200e\u200f"  # soft hyphen, zero-width space, direction marks
     r"\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # line separators, embeddings and isolates, invisible operators
     r"\ud800-\udfff\U000e0000-\U000e007f"  # lone surrogates cannot be encoded; tag characters are invisible text
 )
-# Between letters of other scripts and emoji a joiner is spelling; after ASCII it only hides in a name.
+# Between letters of other scripts and emoji a joiner is part of the spelling; after ASCII it is only invisible.
 _JOINER = r"(?<![\u0300-\U0010ffff])[\u200c\u200d]"
 _LINE = re.compile(rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}")
 _BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}")
@@ -24,14 +24,14 @@ _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def valid(text: str) -> str:
-    """The text with halves of characters shown as U+FFFD."""
+    """Returns the text with lone surrogates replaced by U+FFFD."""
     return text if text.isascii() else HALF_CHARACTER.sub("\ufffd", text)
 
 
 def clip(text: str, max_chars: int, length: int | None = None) -> str:
-    """At most ``max_chars`` characters, the end of which says that and how much was cut.
+    """Returns at most ``max_chars`` characters, with a note at the end if something was cut.
 
-    ``length`` is how long the whole is, where ``text`` is but the start of it.
+    ``length`` is the length of the complete text if ``text`` is only the start of it.
     """
     length = len(text) if length is None else length
     if length <= max_chars:
@@ -43,9 +43,9 @@ def clip(text: str, max_chars: int, length: int | None = None) -> str:
 
 
 def safe_cut(text: str, at: int, *, forwards: bool = False) -> int:
-    """The nearest place to cut that splits no character as people see it.
+    """Returns the nearest position to cut that splits no grapheme cluster.
 
-    Only 64 places are tried: an endless run of combining marks must not make the cut disappear.
+    Only 64 positions are tried: an endless run of combining marks must not prevent the cut.
     """
     at = max(0, min(at, len(text)))
     for step in range(64):
@@ -58,7 +58,7 @@ def safe_cut(text: str, at: int, *, forwards: bool = False) -> int:
 
 
 def _joined(before: str, after: str) -> bool:
-    """Whether two code points are one character: marks, joiners, surrogate pairs, skin tones and CR LF."""
+    """Returns whether two code points form one character: marks, joiners, surrogate pairs, skin tones and CR LF."""
     return (
         unicodedata.category(after)[0] == "M"
         or "\u200d" in (before, after)
@@ -70,17 +70,17 @@ def _joined(before: str, after: str) -> bool:
 
 
 def visible(text: str) -> str:
-    r"""A text for one line: every control, line end and invisible character as an escape such as ``\x1b``."""
+    r"""Returns the text on one line: every control, line end and invisible character as an escape such as ``\x1b``."""
     return _LINE.sub(_escape, text)
 
 
 def visible_block(text: str) -> str:
-    """A text of several lines: as ``visible``, but its line ends and tabs stay."""
+    """Returns a text of several lines escaped as by ``visible``, with its line ends and tabs."""
     return _BLOCK.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def visible_json(text: str) -> str:
-    r"""JSON with every such character written as ``\uXXXX``; its readers get the same value."""
+    r"""Returns JSON with every such character escaped as ``\uXXXX``; its value is unchanged."""
     return _JSON.sub(_json_escape, text)
 
 
@@ -100,9 +100,9 @@ def _json_escape(found: re.Match[str]) -> str:
 def did_you_mean(
     name: str, known: Iterable[str], most: int = 3, *, cutoff: float = 0.5, show: Callable[[str], str] = str
 ) -> str:
-    """The question whether one of the names that come closest was meant; "" where none is close.
+    """Returns a "did you mean" question with the closest names, or "" if none is close.
 
-    Comparing takes time by the square of the length: callers cut what is too long for a misspelt name.
+    Comparing is quadratic in the length: callers truncate what is too long for a misspelt name.
     """
     near = difflib.get_close_matches(name, list(known), n=most, cutoff=cutoff)
     return f"did you mean {' or '.join(map(show, near))}?" if near else ""

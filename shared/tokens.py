@@ -1,4 +1,4 @@
-"""Token estimates without a network: OpenAI's o200k encoding from a vendored file, times what Claude bills for it."""
+"""Offline token estimates: OpenAI's o200k encoding from a vendored file, times Claude's ratio to it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CHECKSUM = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 """SHA-256 of the unpacked encoding file, the one tiktoken itself checks for ``o200k_base``."""
 
 CLAUDE_RATIO = 1.5
-"""What Claude's tokenizer counts over o200k on English and code; learned anew from every answer's usage."""
+"""Claude's tokens per o200k token on English and code; adjusted by the usage of every reply."""
 
 PIECE = 100_000
-"""Characters that are encoded at once."""
+"""Characters that are encoded per call."""
 _PANIC = "pyo3_runtime"
-"""Where the exception of an encoder that panicked comes from: it is no ``Exception``, and no handler would see it."""
+"""Module of the exception of a panicked encoder: it is not an ``Exception``, so handlers of that would miss it."""
 
 _PATTERN = "|".join(
     [
@@ -36,7 +36,7 @@ _PATTERN = "|".join(
 
 
 def encoding_file() -> bytes:
-    """The vendored encoding, unpacked."""
+    """Returns the vendored encoding, unpacked."""
     return gzip.decompress(files("shared").joinpath("data", "o200k_base.tiktoken.gz").read_bytes())
 
 
@@ -58,10 +58,10 @@ def _loaded() -> tiktoken.Encoding:
 
 
 def count(text: str) -> int:
-    """Tokens of ``text`` in o200k. Text that looks like a special token is counted as plain text.
+    """Returns the tokens of ``text`` in o200k. Text that looks like a special token is counted as plain text.
 
-    Counted in pieces, which adds a token or two for each: the encoder's time and stack grow faster than a text that
-    is one long word or one long gap, and at a million blanks it panics.
+    Counted in pieces, which adds a token or two per piece: the encoder's time and stack grow superlinearly with one
+    long word or gap, and at a million blanks it panics.
     """
     return sum(_tokens(text[start : start + PIECE]) for start in range(0, len(text), PIECE))
 
@@ -72,9 +72,9 @@ def _tokens(piece: str) -> int:
     except BaseException as error:
         if type(error).__module__ != _PANIC:
             raise
-        return len(piece.encode("utf-8", "replace"))  # more it cannot be
+        return len(piece.encode("utf-8", "replace"))  # the upper bound
 
 
 def estimate(text: str, ratio: float = CLAUDE_RATIO) -> int:
-    """About how many tokens Claude will bill for ``text``."""
+    """Returns roughly how many tokens Claude will bill for ``text``."""
     return round(count(text) * ratio)

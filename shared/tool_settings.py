@@ -1,7 +1,7 @@
-"""The ``[tools]`` table of the settings: which tools a worker offers, and what those need that reach further.
+"""The ``[tools]`` table of the settings: the tools that a worker offers, and the settings of some of them.
 
-A switch is true (in every run's kit), false (not offered here at all) or unset: offered to whoever asks for it by
-name, and in the kit only where the default kit has it.
+A switch is true (in every run's kit), false (not offered by this worker) or unset: available by name, and in the kit
+only if it is in the default kit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ToolSettings(BaseModel):
     enable_subagent: Switch = None
     """call_subagent."""
     enable_discovered: Switch = None
-    """What the discovery command announces."""
+    """The tools that the discovery command declares."""
 
     skills_dir: Path | None = None
     """Where skills are; ``skills`` where it is unset and enable_skills is true. A relative path is looked for below
@@ -48,18 +48,18 @@ class ToolSettings(BaseModel):
     mcp_connect_seconds: float = Field(default=15, gt=0)
     """How long a run waits for its MCP servers, all of them together, before it goes on without the late ones."""
     discovery_command: str | None = None
-    """Prints JSON tool declarations; run in the sandbox."""
+    """Command that prints JSON tool declarations; run in the sandbox."""
     call_command: str | None = None
-    """Carries out a discovered tool's call: its name is the last argument, the arguments come as JSON on stdin."""
+    """Command that runs a discovered tool's call: its name is the last argument, its arguments are JSON on stdin."""
     max_depth: int = Field(default=3, ge=0, le=3)
-    """How deep delegations may be nested; 0 switches call_subagent off."""
+    """Maximum nesting depth of delegations; 0 disables call_subagent."""
 
     allowed_hosts: list[str] = []
-    """Hosts or patterns (``*.example.org``) that web_fetch may ask without anybody's approval."""
+    """Hosts or patterns (``*.example.org``) that web_fetch may access without approval."""
     private_hosts: list[str] = []
     """Hosts (``name`` or ``name:port``) that may lie on private addresses, such as a company's own wiki."""
     user_agent: str = "deputize/0.1"
-    """What web_fetch calls itself: name/version."""
+    """The User-Agent of web_fetch: name/version."""
     search_provider: Literal["searxng", "brave"] | None = None
     """Unset: there is no web_search."""
     search_url: str | None = None
@@ -84,7 +84,8 @@ class ToolSettings(BaseModel):
 
 
 def located(path: Path) -> Path:
-    """The path as it is found from here, because workers may run in another directory; one that is not here stays
-    relative, and is looked for in the places that whoever reads it names."""
+    """Returns an absolute path if it exists below the working directory, because workers may run in another one.
+
+    Others stay relative; the reader looks for them in its own directories."""
     path = path.expanduser()
     return path.absolute() if path.exists() else path

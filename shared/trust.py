@@ -1,7 +1,7 @@
-"""Trust: found is never named.
+"""Trust records for configuration files that were only found in a directory.
 
-What merely lies in a directory counts only after somebody has looked at it: its files' bytes are recorded below the
-user's own configuration directory, and count as long as they are the same.
+Such files apply only after the user has reviewed them: their digests are recorded below the user's own configuration
+directory, and they apply as long as their bytes are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONFIG = "deputize.toml"
 SERVERS = ("mcp.json", ".mcp.json")
 SKILLS = "skills"
 MAX_FILE = 1024 * 1024
-"""Bytes of one of the files that are looked for by their names."""
+"""Maximum bytes of one of the files that are looked for by their names."""
 _MAX_FILES = 2000
 _MAX_BYTES = 32 * 1024 * 1024
 _FOLDER = re.compile(r"\$\{(?:env:)?PWD\}|\$\{workspaceFolder\}")
@@ -34,11 +34,11 @@ _NAMED_IN_CONFIG = ("mcp_config", "mcp_config_path", "skills_dir", "policy")
 HOW = "`deputize trust {folder}` shows it and records that it is yours"
 _MAX_RECORDS = 64 * 1024 * 1024
 _MAX_TEXT = 64 * 1024
-"""Bytes of a file that are kept to show what has changed since."""
+"""Maximum bytes of a file whose text is kept, to show later changes."""
 
 
 def regular_bytes(path: Path, most: int = MAX_FILE) -> bytes | None:
-    """The bytes of a regular file, or None where there is none: a pipe or a device is not waited for.
+    """Returns the bytes of a regular file, or None for anything else: a pipe or a device would block.
 
     Raises Misconfigured for a file that cannot be read or is longer than ``most``.
     """
@@ -57,7 +57,7 @@ def regular_bytes(path: Path, most: int = MAX_FILE) -> bytes | None:
 
 
 def toml_of(data: bytes) -> dict[str, Any]:
-    """Raises ValueError for what is not TOML."""
+    """Parses TOML. Raises ValueError if it is not valid."""
     try:
         return tomllib.loads(data.decode())
     except RecursionError:
@@ -65,7 +65,7 @@ def toml_of(data: bytes) -> dict[str, Any]:
 
 
 def covered(folder: Path) -> dict[str, bytes]:
-    """By absolute path, each covered file's bytes, read once. Raises Misconfigured where that is too much."""
+    """Returns each covered file's bytes by absolute path, read once. Raises Misconfigured over the caps."""
     files: dict[str, bytes] = {}
     _add(files, folder / SKILLS)
     for name in (CONFIG, *SERVERS):
@@ -96,7 +96,7 @@ def _below(folder: Path) -> Iterator[Path]:
     seen = set[str]()
     for place, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
-        if (real := os.path.realpath(place)) in seen:  # links may lead round
+        if (real := os.path.realpath(place)) in seen:  # links may form a cycle
             folders.clear()
             continue
         seen.add(real)
@@ -116,7 +116,7 @@ def _named_in_config(data: bytes, folder: Path) -> Iterator[Path]:
 
 
 def _named_in_servers(data: bytes, folder: Path) -> Iterator[Path]:
-    """What a server's program, arguments or directory name: below the folder, and files that lead out of it."""
+    """Yields the files that a server's program, arguments or directory name: below the folder, or linked from it."""
     try:
         said: Any = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -142,7 +142,7 @@ def _named_by(server: Mapping[str, Any], folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was trusted of one directory: digests by path, and the texts as they were."""
+    """One directory's trust record: digests by path, and the texts at that time."""
 
     at: datetime
     digests: Mapping[str, str]
@@ -150,19 +150,19 @@ class Recorded:
 
 
 def configuration_folder(environ: Mapping[str, str]) -> Path:
-    """The user's own: ``$XDG_CONFIG_HOME/deputize``, by default ``~/.config/deputize``."""
+    """Returns the user's configuration folder: ``$XDG_CONFIG_HOME/deputize``, by default ``~/.config/deputize``."""
     base = environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if base.startswith("/") else Path("~/.config").expanduser()) / "deputize"
 
 
 class TrustRecords:
-    """The records of one user, in a file that nobody else may write."""
+    """The trust records of one user, in a file that only this user may write."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "trusted.json"
 
     def of(self, folder: Path) -> Recorded | None:
-        """What was recorded of a directory, or None."""
+        """Returns a directory's record, or None."""
         kept = self._read().get(_key(folder))
         return _recorded(kept) if isinstance(kept, dict) else None
 
@@ -170,9 +170,9 @@ class TrustRecords:
         return sorted(self._read())
 
     def held(self, folder: Path) -> Mapping[str, bytes] | None:
-        """The files of a trusted directory as they are now, by absolute path; None where the trust does not hold.
+        """Returns a trusted directory's files by absolute path, or None if the trust does not hold.
 
-        Use these bytes and do not read the files again: they may be others by then.
+        Use these bytes and do not read the files again: they may have changed by then.
         """
         recorded = self.of(folder)
         if recorded is None:
@@ -188,13 +188,13 @@ class TrustRecords:
         return files
 
     def record(self, folder: Path, files: Mapping[str, bytes]) -> None:
-        """Trusts these bytes, which somebody has looked at."""
+        """Records these bytes as trusted, after the user has reviewed them."""
         texts = {path: text for path, data in files.items() if (text := text_of(data)) is not None}
         kept = {"at": now().isoformat(), "digests": digests(files), "texts": texts}
         self._write({**self._read(), _key(folder): kept})
 
     def revoke(self, folder: Path) -> bool:
-        """Forgets a directory; whether it was trusted."""
+        """Removes a directory's record. Returns whether there was one."""
         kept = self._read()
         was = kept.pop(_key(folder), None) is not None
         if was:
@@ -216,7 +216,7 @@ class TrustRecords:
         return kept if isinstance(kept, dict) else {}
 
     def _write(self, kept: Mapping[str, Any]) -> None:
-        """All of it or nothing."""
+        """Writes the file atomically."""
         new = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def text_of(data: bytes) -> str | None:
-    """A file's text where people can read it; None for other bytes and for long ones."""
+    """Returns a file's text if it is readable; None for binary and for long files."""
     try:
         return data.decode() if len(data) <= _MAX_TEXT and b"\0" not in data else None
     except UnicodeDecodeError:

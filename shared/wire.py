@@ -1,4 +1,4 @@
-"""The base of everything that travels: JSON is camelCase, Python is snake_case, both are read."""
+"""Base classes of all wire models: JSON is camelCase, Python is snake_case, both are accepted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.text import did_you_mean
 
 MAX_MISTAKES = 20
 MAX_EXAMINED = 2000
-"""A document with more mistakes is another one than was meant."""
+"""A document with more mistakes is probably the wrong document."""
 LONGEST_COMPARED = 64
 """Characters of a name that is compared with the known ones."""
 LONGEST_SHOWN = 200
@@ -21,7 +21,7 @@ LONGEST_SHOWN = 200
 
 
 class Wire(BaseModel):
-    """A value on the wire. Readers ignore keys they do not know, so that old readers survive new writers."""
+    """A value on the wire. Readers ignore unknown keys, for forward compatibility."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", use_attribute_docstrings=True
@@ -35,7 +35,7 @@ class Wire(BaseModel):
 
 
 class Request(Wire):
-    """A value a caller writes. An unknown key is refused, because a typo in a limit must not be silent."""
+    """A value that a caller writes. Unknown keys are refused, because a typo in a limit must not be silent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,9 +53,9 @@ def now() -> datetime:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[dict[str, str]]:
-    """What was wrong, one ``{pointer, detail}`` a mistake: an RFC 6901 pointer and a sentence with the closest key.
+    """Returns one ``{pointer, detail}`` per mistake: an RFC 6901 pointer and a sentence with the closest key.
 
-    At most MAX_MISTAKES; nobody reads more, and each costs time.
+    At most MAX_MISTAKES, because each costs time.
     """
     if (count := error.error_count()) > MAX_EXAMINED:
         return [{"pointer": "", "detail": f"{count:,} mistakes, too many to name; is this the right document?"}]
@@ -79,14 +79,14 @@ def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
 
 def _unknown_key(key: str, at: Any) -> str:
     known = [field.alias or name for name, field in at.model_fields.items()] if _is_model(at) else []
-    # Comparing takes time by the square of the length, and what is so long is no misspelt key.
+    # Comparing is quadratic in the length, and a text of that length is not a misspelt key.
     near = did_you_mean(key, known, 1, show=repr) if len(key) <= LONGEST_COMPARED else ""
     hint = near or f"known keys: {', '.join(known)}"
     return f"unknown key {_cut(key)!r}; {hint}"
 
 
 def _step(at: Any, part: int | str) -> tuple[Any, str]:
-    """One step along an error's location: where it leads, and what it adds to the pointer.
+    """Takes one step along an error's location. Returns the new location and the addition to the pointer.
 
     A union's tag is a step of pydantic's, not of the document: it chooses a member and adds nothing.
     """
@@ -102,7 +102,7 @@ def _step(at: Any, part: int | str) -> tuple[Any, str]:
 
 
 def _members(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models inside an annotation, such as a union's members."""
+    """Yields the models inside an annotation, such as a union's members."""
     if _is_model(annotation):
         yield annotation
     for part in get_args(annotation):

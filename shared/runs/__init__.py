@@ -1,1 +1,1 @@
-"""The record of every delegation in Redis: its keys, its Lua scripts, and who reads and writes it."""
+"""The record of every delegation in Redis: keys, Lua scripts, reads and writes."""

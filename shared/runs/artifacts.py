@@ -1,4 +1,4 @@
-"""The artifacts of a run that has ended: one hash, from a name to its latest version, and from both to the content."""
+"""The artifacts of an ended run: one hash that maps a name to its latest version, and name and version to content."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from shared.runs.keys import artifacts_key, record_key
 from shared.runs.record import not_found
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024
-"""Of all versions of all artifacts of one run together; the latest ones come first."""
+"""Cap on all artifact versions of one run together; the latest ones are kept first."""
 
 
 def fields_of(latest: Sequence[Artifact], contents: Mapping[tuple[str, int], str]) -> dict[str, str]:
-    """The hash's fields. No name holds a slash, so that none is taken for another."""
+    """Returns the hash's fields. Names contain no slash, so the fields are unambiguous."""
     versions = {artifact.name: str(artifact.version) for artifact in latest}
     return versions | {_field(name, version): content for (name, version), content in contents.items()}
 
 
 async def kept_artifact(redis: Any, id: str, name: str, version: int | None) -> str:
-    """The content of that version, or of the latest. Raises ``NotFound`` that says what there is instead."""
+    """Returns the content of that version, or of the latest. Raises ``NotFound`` with the names that exist."""
     latest = None if "/" in name else await redis.hget(artifacts_key(id), name)
     if latest is None:
         raise await _unknown(redis, id, name)

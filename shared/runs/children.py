@@ -1,4 +1,4 @@
-"""Nested delegations: which of its children a run handed over itself, and for which of its calls."""
+"""Child delegations: which ones a run created itself, and for which of its calls."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LONGEST_CALL_ID = 180
 
 
 def call_key(parent: str, turn: int, call: str) -> str:
-    """The idempotency key of the delegation that one call is for: whoever repeats the call finds the same one."""
+    """Returns the idempotency key of one call's child delegation, so that a repeated call finds the same one."""
     return f"{parent}:{turn}:{call[:_LONGEST_CALL_ID]}"
 
 
 async def handed_over(store: RunStore, parent: str) -> dict[str, Delegation]:
-    """What the parent's run has handed over itself, by ``call_key``; children that callers gave it are not its own."""
+    """Returns the child delegations that the parent's run created itself, by ``call_key``; not those of callers."""
     children = await store.many(sorted(await store.redis.smembers(children_key(parent))))
     keys = [(child.request.idempotency_key or "", child) for child in children]
     return {key: child for key, child in keys if key.startswith(f"{parent}:")}

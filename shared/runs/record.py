@@ -1,4 +1,4 @@
-"""Between a record's fields in Redis and models: what is accepted, what is listed, and what a claim gets to know."""
+"""Conversion between a record's fields in Redis and models, for acceptance, lists and claims."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shared.events import Envelope, RunQueued
 from shared.wire import now
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
-"""What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stood still."""
+"""What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stalled."""
 LISTED_CHARACTERS = 2000
-"""So much of each text of a request stands in a list; the delegation itself has all of it."""
+"""Characters of each text of a request that a list contains; the delegation itself has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that is ours: what was asked, and how far earlier attempts came."""
+    """A claimed run: its request, and the progress of earlier attempts."""
 
     id: str
     fence: str
@@ -32,30 +32,30 @@ class Claim:
     limits: Limits
     history: list[bytes]
     ledger: dict[str, str]
-    """What earlier attempts wrote of the calls of the turn they left open, by call id."""
+    """Earlier attempts' ledger entries of the turn they left open, by call id."""
     checkpoint: dict[str, Any]
     depth: int = 0
-    """How many delegations this one is nested in."""
+    """The nesting depth: the number of delegations this one is nested in."""
     lost: int = 0
     """How many workers were lost in a row, without a turn completed in between."""
     handed_over: bool = False
-    """Whether the attempt before was given back by a worker that was stopped, and not lost."""
+    """Whether the previous attempt was handed back by a worker that was stopped, and not lost."""
     cancelled: bool = False
-    """Whether its end was asked for while it waited for this attempt."""
+    """Whether its cancellation was requested while it waited for this attempt."""
     tools: str | None = None
-    """What the first attempt kept of its kit (``worker/toolkit/pinned_tools.py``); None where it kept none."""
+    """The kit that the first attempt stored (``worker/toolkit/pinned_tools.py``); None if it stored none."""
 
     stalled: bool = False
-    """Whether the attempt before ended because its worker's event loop stood still (``worker/standby``)."""
+    """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
 
     @property
     def touched_files(self) -> bool:
-        """Whether an earlier attempt answered calls, so that the files it worked on matter."""
+        """Returns whether an earlier attempt answered calls, so that its files are needed."""
         return len(self.history) > 2
 
     @classmethod
     def of(cls, id: str, fields: Mapping[str, Any], kept: KeptRun) -> Claim:
-        """``fields`` are those of the claim script's answer, ``kept`` is what earlier attempts wrote."""
+        """Builds a claim from the claim script's ``fields`` and what earlier attempts ``kept``."""
         history, ledger, tools, stalled = kept
         attempt = int(fields["attempt"])
         return cls(
@@ -82,7 +82,7 @@ def not_found(id: str) -> NotFound:
 
 
 def acceptance(id: str, request: DelegationRequest, limits: Limits) -> dict[str, Any]:
-    """One delegation as the accept script takes it."""
+    """Returns one delegation as the accept script's argument."""
     body = request.to_json()
     event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
     fields = {
@@ -101,7 +101,7 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits) -> dict[str,
 
 
 def resource(id: str, fields: Mapping[str, str]) -> Delegation:
-    """The delegation that a record's fields say."""
+    """Returns the delegation that a record's fields describe."""
     return Delegation.model_validate(
         {
             "id": id,
@@ -128,7 +128,7 @@ def matches(found: Delegation, status: Status | None, session: str | None, label
 
 
 def brief(found: Delegation) -> Delegation:
-    """A delegation as lists show it: a page of whole ones could be a gigabyte."""
+    """Returns a delegation with long texts cut, for lists: a page of complete ones could be a gigabyte."""
     asked = found.request
     short = {name: _cut(getattr(asked, name)) for name in ("task", "context", "expected_outcome")}
     result = found.result and found.result.model_copy(update={"details": _cut(found.result.details)})

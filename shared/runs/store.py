@@ -1,7 +1,7 @@
 """The record of every delegation in Redis: acceptance, claim, lease, history, events and result.
 
 Each change is one Lua script (``shared/runs/lua``) that compares the fence token first, so a worker that lost its lease
-can write nothing. All scripts bear being sent twice. Keys of one delegation share a hash tag.
+can write nothing. All scripts are idempotent. Keys of one delegation share a hash tag.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 PAGE = 200
-"""So many entries of the index are read at a time."""
+"""Entries of the index that are read at a time."""
 LOOKED_THROUGH = 50
-"""So many whole records are."""
+"""Complete records that are read at a time."""
 
 ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED = (
     Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled")
@@ -51,11 +51,11 @@ REUSED = {
     "key_reused": "used before with another body",
     "record_gone": "used before, for a delegation whose record is gone",
 }
-"""What the accept script says of an idempotency key that cannot be used again."""
+"""The accept script's codes for an idempotency key that cannot be used again, as text."""
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
-"""A record's key around its id, for scripts that find ids themselves."""
+"""A record's key before and after its id, for scripts that look up ids themselves."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE)
-"""The scripts of a worker's pipe."""
+"""The scripts that a worker's pipe may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """A delegation whose deadline passed: its worker fell silent (``lapsed``) or nobody took it (``unclaimed``)."""
+    """A delegation whose deadline passed: its lease expired (``lapsed``) or no worker claimed it (``unclaimed``)."""
 
     id: str
     kind: Literal["lapsed", "unclaimed"]
@@ -85,7 +85,7 @@ class RunStore:
     """Reads and writes the records. One instance serves a whole process."""
 
     def __init__(self, redis: Redis, retention_seconds: int) -> None:
-        # redis-py types every command as "answer or awaitable answer", which no checker can follow.
+        # redis-py types every command as a reply or an awaitable of one, which no type checker can narrow.
         self.redis: Any = redis
         self.retention = retention_seconds
 
@@ -94,8 +94,8 @@ class RunStore:
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
-        Raises ``KeyReused`` where an idempotency key already stands for another body, or for what was removed, and
-        ``Fenced`` where ``fence`` is given and not that of the parent's present attempt.
+        Raises ``KeyReused`` if an idempotency key already belongs to another body or a removed delegation, and
+        ``Fenced`` if ``fence`` is given and not that of the parent's current attempt.
         """
         keys = [INDEX, LEASES]
         for id, request, _ in new:
@@ -120,10 +120,10 @@ class RunStore:
     async def claim(
         self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "", pipe: Pipe | None = None
     ) -> Claim | None:
-        """Takes a queued delegation, or gives None where it is held, finished or gone.
+        """Claims a queued delegation. Returns None if it is claimed already, finished or gone.
 
-        ``owner`` names the worker's process, so that its leases can end with it. Through ``pipe`` many claims share
-        a round trip and need no connection each.
+        ``owner`` names the worker's process, so that its leases can end with it. Claims through one ``pipe`` share
+        round trips and a connection.
         """
         arguments = {
             "id": id,
@@ -149,7 +149,7 @@ class RunStore:
         return Claim.of(id, fields, kept)
 
     async def get(self, id: str) -> Delegation:
-        """Raises ``NotFound`` for an id that never was, or whose retention is over."""
+        """Returns the delegation. Raises ``NotFound`` if the id never existed or its retention is over."""
         fields = await self.redis.hgetall(record_key(id))
         if not fields:
             raise not_found(id)
@@ -158,12 +158,12 @@ class RunStore:
     async def list(
         self, *, status: Status | None, session: str | None, labels: Mapping[str, str], limit: int, cursor: str | None
     ) -> Page:
-        """Newest first, long texts cut. The cursor is the last id of the page before."""
+        """Returns a page, newest first, with long texts cut. The cursor is the last id of the previous page."""
         items: list[Delegation] = []
         top = f"({cursor}" if cursor else "+"
         some_match = status is not None or session is not None or bool(labels)
         while len(items) <= limit:
-            # A record may have megabytes: never more of them at a time than are needed, or looked through.
+            # A record may be megabytes in size: no more of them are read at a time than needed.
             count = LOOKED_THROUGH if some_match else min(LOOKED_THROUGH, limit + 1 - len(items))
             ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, count)
             if not ids:
@@ -174,7 +174,7 @@ class RunStore:
         return Page(items[:limit], items[limit - 1].id if more else None)
 
     async def many(self, ids: list[str]) -> list[Delegation]:
-        """Those of ``ids`` whose records stand, in their order."""
+        """Returns those of ``ids`` whose records exist, in their order."""
         async with self.redis.pipeline(transaction=False) as pipeline:
             for id in ids:
                 pipeline.hgetall(record_key(id))
@@ -184,7 +184,7 @@ class RunStore:
         return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
 
     async def ended(self, ids: Sequence[str]) -> dict[str, str]:
-        """Of those ids that are finished or unknown: when they ended (ISO time), or "" where nobody knows any more."""
+        """Returns when each finished delegation ended (ISO time); "" for those without a record."""
         async with self.redis.pipeline(transaction=False) as pipeline:
             for id in ids:
                 pipeline.hmget(record_key(id), ["status", "finished"])
@@ -196,7 +196,7 @@ class RunStore:
         }
 
     async def prune(self, older_than: float) -> int:
-        """Removes the records of what ended that many seconds ago, and asks the workers to remove its files now."""
+        """Removes the records of delegations that ended that many seconds ago; asks workers to remove the files."""
         latest = now().timestamp() - older_than
         removed, top = 0, "+"
         while ids := await self.redis.zrevrangebylex(INDEX, top, "-", 0, PAGE):
@@ -208,7 +208,7 @@ class RunStore:
                     pipeline.delete(*keys_of(id))
                 for id in [*gone, *(id for id, at in ended.items() if not at)]:
                     pipeline.zrem(INDEX, id)
-                # By their records nobody could tell any more how old the files are: so they are named.
+                # Their records are gone, so workers could not look up the age of the files: the ids are published.
                 if gone:
                     pipeline.publish(PRUNE, " ".join([str(older_than), *gone]))
                 await pipeline.execute()
@@ -217,27 +217,27 @@ class RunStore:
         return removed
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        """The kept events with a number above ``after``. Raises ``NotFound``."""
+        """Returns the stored events with a number above ``after``. Raises ``NotFound``."""
         if not await self.redis.exists(record_key(id)):
             raise not_found(id)
         entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
         return [Envelope.from_json(entry["e"]) for _, entry in entries]
 
     async def patch(self, id: str) -> str:
-        """The unified diff of the run so far, as its last write left it. Raises ``NotFound``."""
+        """Returns the unified diff of the run as of its last write. Raises ``NotFound``."""
         exists, patch = await self.redis.hmget(record_key(id), ["request", "patch"])
         if exists is None:
             raise not_found(id)
         return patch or ""
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        """What an ended run made, in its latest version or that one. Raises ``NotFound`` that says what there is."""
+        """Returns an ended run's artifact, by default the latest version. Raises ``NotFound`` with those that exist."""
         return await kept_artifact(self.redis, id, name, version)
 
     async def cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
         """Ends a delegation that never ran, or asks its worker to stop; its children first. Idempotent.
 
-        One that waits for another attempt is ended by the worker that takes it, with what it did so far in the result.
+        One that waits for another attempt is ended by the worker that claims it, with its work so far in the result.
         Raises ``NotFound``.
         """
         for child in await self.redis.smembers(children_key(id)):
@@ -276,10 +276,10 @@ class RunStore:
                 return answer
 
     async def lapse(self, owner: str) -> int:
-        """Ends the leases of a worker process that is gone. Returns how many there were."""
+        """Ends the leases of a worker process that is gone. Returns their number."""
         return await LAPSE.run(self.redis, [LEASES], {"owner": owner, **RECORD_PARTS})
 
     async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
-        """Fences off what lapsed and names what waits for a ticket; see ``reap.lua``."""
+        """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
         arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]

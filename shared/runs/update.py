@@ -1,4 +1,4 @@
-"""One atomic write of a run: what joins its events, history, ledger, fields and artifacts, for ``record.lua``."""
+"""One atomic write of a run: additions to its events, history, ledger, fields and artifacts, for ``record.lua``."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from shared.runs.keys import EVENTS, LEASES, keys_of
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
-    """``before`` is the history's length before ``history`` joins it."""
+    """One write. ``before`` is the history's length before ``history`` is appended."""
 
     events: Sequence[tuple[int, str]] = ()
     before: int = 0
     history: Sequence[str] = ()
     ledger: Sequence[tuple[str, str]] = ()
-    """Calls and what is known of them, in order; the call "" empties the ledger."""
+    """Ledger entries by call id, in order; the call id "" clears the ledger."""
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     artifacts: Mapping[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of artifacts (``shared/runs/artifacts.py``)."""
     retention: int = 0
-    """Seconds every key of the run is kept; above 0 the write ends the run and gives the fence back."""
+    """Seconds every key of the run is kept; above 0 the write ends the run and releases the fence."""
 
     def call(self, id: str, fence: str) -> tuple[list[str], dict[str, Any], list[Any]]:
-        """Keys, named arguments and values for the record script."""
+        """Returns keys, named arguments and values for the record script."""
         arguments = {
             "id": id,
             "fence": fence,
