@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 
 from shared.delegation import DelegationRequest
+from shared.errors import ErrorType, Fenced
 from shared.events import Replied, StepCompleted
-from shared.runs.keys import history_key, record_key
+from shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
 from tests.fake_model import FakeModel, Turn, cut, text, thinking
 from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from worker.models import close_models
+from worker.output import MAX_ERROR_CHARS
 from worker.run import MAX_DETAILS_CHARS
 from worker.task import carry_out
 from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
@@ -32,10 +34,13 @@ HOLD = asked("bash", command="echo begun > a.txt; exec sleep 1000")
 
 
 @asynccontextmanager
-async def talking(redis_url: str, home: Path, *turns: Turn) -> AsyncGenerator[tuple[Bench, FakeModel]]:
+async def talking(
+    redis_url: str, home: Path, *turns: Turn, offered: Sequence[AnyTool] = BUILTIN
+) -> AsyncGenerator[tuple[Bench, FakeModel]]:
     async with FakeModel(list(turns)) as fake:
-        endpoint = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
-        async with open_bench(redis_url, home, model_endpoint=endpoint, model="claude-sonnet-5-5") as bench:
+        own = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
+        model = "claude-sonnet-5-5"
+        async with open_bench(redis_url, home, offered=offered, model_endpoint=own, model=model) as bench:
             yield bench, fake
             await close_models()
 
@@ -145,7 +150,7 @@ async def test_a_step_says_what_was_thought_before_it_or_else_what_was_said(redi
 
 
 class Turnstile(Tool[Params]):
-    """Of two calls the first one ends after the second one did."""
+    """Of two calls the first one ends after the second one did. It takes any arguments, but only from a run."""
 
     name = "turnstile"
     kind = Kind.READ
@@ -155,6 +160,9 @@ class Turnstile(Tool[Params]):
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.second_ended = asyncio.Event()
+
+    async def accept(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> Params:
+        return Params()
 
     async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
         self.begun.append(ctx.call_id)
@@ -168,7 +176,7 @@ class Turnstile(Tool[Params]):
 @pytest.mark.requirement("P-09", "S000-107")
 async def test_calls_side_by_side_are_answered_in_the_order_of_asking(redis_url: str, tmp_path: Path) -> None:
     async with open_bench(redis_url, tmp_path / "home", offered=[Turnstile()]) as bench:
-        model = script(tmp_path, [call("turnstile"), call("turnstile")], [say("done")])
+        model = script(tmp_path, [call("turnstile", any="argument"), call("turnstile", any="argument")], [say("done")])
         result = await bench.run(model=model, tools=["turnstile"])
         ended = [*await steps(bench, result.delegation_id)]
         told = [block["content"] for block in await answers(bench, result.delegation_id)]
@@ -176,32 +184,66 @@ async def test_calls_side_by_side_are_answered_in_the_order_of_asking(redis_url:
     assert told == ["answer to call_1_1", "answer to call_1_2"]
 
 
+class PanicError(BaseException):
+    """What a library in another language raises: no ``Exception``."""
+
+
 class Defective(Tool[Params]):
     """Has an effect and then a bug."""
 
     name = "defective"
     kind = Kind.EDIT
-    effect = Effect.EFFECTFUL
+    effect = Effect.IDEMPOTENT
     params = Params
 
     async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
         ctx.files.write("half.txt", b"half\n")
-        raise KeyError("its own bug")
+        raise PanicError("its own bug" + " again" * MAX_ERROR_CHARS)
 
 
 @pytest.mark.requirement("P-10", "S000-110")
 async def test_a_tools_own_bug_is_an_answer_and_the_run_goes_on_and_tells_its_effect(
-    redis_url: str, tmp_path: Path
+    redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_bench(redis_url, tmp_path / "home", offered=[Defective(), *BUILTIN]) as bench:
-        write = call("write_file", path="a.txt", content="x")
+        write = call("bash", command="echo x > a.txt; echo x >> half.txt")
         model = script(tmp_path, [call("defective"), write], [say("done")])
         result = await bench.run(model=model, tools=["*"])
         told = await answers(bench, result.delegation_id)
     assert (result.termination_reason, result.turn_count) == ("completed", 2)
-    assert "defective failed inside: 'its own bug'" in told[0]["content"]
+    assert told[0]["content"].startswith("Error: defective failed inside: its own bug again")
+    assert len(told[0]["content"]) < MAX_ERROR_CHARS + 100
+    assert "tool defective failed" in caplog.messages
     assert [block.get("is_error", False) for block in told] == [True, False]
     assert result.files_modified == ["half.txt", "a.txt"]  # in the order of their first change
+
+
+class Overtaken(Tool[Params]):
+    """Finds out that the run is another worker's."""
+
+    name = "overtaken"
+    kind = Kind.EDIT
+    effect = Effect.EFFECTFUL
+    params = Params
+
+    async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
+        raise Fenced
+
+
+@pytest.mark.requirement("P-16")
+async def test_a_lease_that_is_lost_in_a_call_is_no_answer_and_the_calls_before_it_keep_theirs(
+    redis_url: str, tmp_path: Path
+) -> None:
+    turns = Turn([asked("defective"), asked("overtaken")]), Turn([text("never")])
+    async with talking(redis_url, tmp_path / "home", *turns, offered=[Defective(), Overtaken()]) as (bench, fake):
+        id = await bench.accept(DelegationRequest(task="do it", tools=["*"]))
+        assert await carry_out(bench.services, id) is None
+        assert len(fake.journal) == 1
+        redis = bench.store.redis
+        kept = {key: json.loads(state) for key, state in (await redis.hgetall(ledger_key(id))).items()}
+        assert (kept["call_1_1"]["state"], kept["call_1_1"]["type"]) == ("finished", ErrorType.EXECUTION_FAILED)
+        assert [*kept] == ["call_1_1", "call_1_2"]
+        await redis.delete(record_key(id), events_key(id), history_key(id), ledger_key(id), LEASES)
 
 
 @pytest.mark.requirement("P-21", "P-07")

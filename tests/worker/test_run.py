@@ -152,6 +152,8 @@ async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: 
     assert "outcome unknown: the run was stopped while this call was under way" in cut["content"]
     assert late["content"] == "Error: not executed: timeoutSeconds 2.0 reached"
     assert 'limit="timeoutSeconds 2.0 reached"' in note["text"]
+    kept = json.loads(await bench.store.redis.hget(ledger_key(result.delegation_id), "call_1_2"))
+    assert kept["state"] == "finished"
 
 
 @pytest.mark.requirement("P-18", "S000-084")
@@ -194,9 +196,10 @@ async def test_a_money_limit_for_a_model_without_a_price_is_refused(bench: Bench
 
 @pytest.mark.requirement("P-20")
 async def test_a_run_in_circles_is_stopped(bench: Bench, tmp_path: Path) -> None:
-    model = script(tmp_path, *[[call("list_directory", path=".")]] * 9, summary="I went in circles.")
+    same = call("list_directory", path=".")
+    model = script(tmp_path, *[[same, same]] * 9, summary="I went in circles.")
     result = await bench.run(model=model, tools=["*"])
-    assert (result.termination_reason, result.tool_call_count) == ("loop_detected", 5)
+    assert (result.termination_reason, result.tool_call_count) == ("loop_detected", 6)
     assert result.summary == "I went in circles."
 
 

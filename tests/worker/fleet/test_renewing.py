@@ -96,8 +96,10 @@ async def test_an_answer_stops_the_run_that_is_lost_or_cancelled_and_no_other(de
         keys, arguments = desk.pipe.asked[0]
         assert keys == [LEASES, *map(record_key, "abc")]
         assert arguments == {"lease_ms": 300, "runs": [{"id": id, "fence": "1:token"} for id in "abc"]}
+        desk.standby.renewed = {(id, "1:token"): time.monotonic() + LONG for id in "abc"}  # so none of them lapses
         desk.pipe.answers[0].set_result(["renewed", "fenced", "cancel"])
-        assert (await lost.wait(), await cancelled.wait()) == (StopReason.FENCED, StopReason.CANCELLED)
+        reasons = await asyncio.wait_for(asyncio.gather(lost.wait(), cancelled.wait()), LONG)
+        assert reasons == [StopReason.FENCED, StopReason.CANCELLED]
         assert held.reason is None
 
 
@@ -112,7 +114,9 @@ async def test_an_answer_that_comes_after_the_run_is_for_nobody(desk: Desk) -> N
         assert leases.count == 0
 
 
-async def test_nothing_is_asked_while_nothing_is_held_or_an_answer_is_on_its_way_or_redis_is_away(desk: Desk) -> None:
+async def test_nothing_is_asked_while_nothing_is_held_or_an_answer_is_on_its_way_or_redis_is_away(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
     async with desk.leases(0.03) as leases:
         await passed(0.1)
         assert desk.pipe.asked == []
@@ -128,6 +132,7 @@ async def test_nothing_is_asked_while_nothing_is_held_or_an_answer_is_on_its_way
             await until(lambda: len(desk.pipe.asked) == 2)
             desk.pipe.answers[1].cancel()
             await until(lambda: len(desk.pipe.asked) == 3)
+            assert caplog.messages == ["the leases were not renewed"]
             desk.pipe.answers[2].set_result(["renewed"])
         await passed(0.1)
         asked = len(desk.pipe.asked)
@@ -148,6 +153,17 @@ async def test_a_run_whose_lease_was_not_renewed_for_its_whole_length_is_stopped
         async with leases.held(claim("a")) as stop:
             assert await asyncio.wait_for(stop.wait(), LONG) is StopReason.FENCED
     assert 0.6 <= time.monotonic() - begun < 6
+
+
+async def test_a_late_answer_counts_from_the_moment_it_was_asked_for(desk: Desk) -> None:
+    async with desk.leases(0.3) as leases, leases.held(claim("a")) as answered_late:
+        await until(lambda: desk.pipe.asked)
+        desk.pipe.away = True
+        async with leases.held(claim("b")) as taken_meanwhile:
+            await passed(0.12)
+            desk.pipe.answers[0].set_result(["renewed"])
+            await asyncio.wait_for(taken_meanwhile.wait(), LONG)
+            assert answered_late.reason is StopReason.FENCED
 
 
 @pytest.mark.requirement("P-14")
