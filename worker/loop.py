@@ -1,4 +1,4 @@
-"""The loop: ask the model, judge each call, execute, answer; until the work is done or something says "enough"."""
+"""The loop: call the model, judge and execute its tool calls, return the results; until done or a limit is reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.ledger import Ledger
 from worker.limits import LimitReached, Meter, Repetition
 from worker.model_call import ModelCall, asked_for_words
 from worker.models.base import Call, Prompt, Reply, ToolSpec
-from worker.policy import PolicyCall, PolicyContext, judgement
+from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.prompt import last_turn, reply_was_cut
 from worker.steps import StepLog, in_doubt, not_executed, said
 from worker.threads import EXIT_EXCEPTIONS
@@ -38,10 +38,10 @@ class Prepared:
 
 @dataclass(slots=True)
 class Loop:
-    """The parts of one run, and the verbs that use them. Nothing in it is shared with another run."""
+    """The tool loop of one run, with its parts. None of them is shared with another run."""
 
     task: str
-    """What the conversation begins with, and a fresh one too."""
+    """First message of the conversation, and of each one after a compaction."""
     model_call: ModelCall
     window: Window
     system: str
@@ -58,14 +58,14 @@ class Loop:
     after_effects: Callable[[], Awaitable[None]]
     """Called after every call that may have changed the workspace."""
     checkpoint: Callable[[], None]
-    """Called when the history and the counts agree: after each reply and after its answers."""
+    """Called when history and counts are consistent: after each reply and after its results."""
     max_output_tokens: int = 16_000
     last_words: str = ""
     answers: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-    """Of the turn under way: a cancellation in its middle loses none."""
+    """Results of the current turn by call key: a cancellation in its middle loses none."""
 
     async def run(self) -> TerminationReason:
-        """Turns until the model stops calling tools. Raises ``LimitReached``, ``ModelUnavailable`` and ``Fenced``."""
+        """Runs turns until the model calls no tools. Raises ``LimitReached``, ``ModelUnavailable`` and ``Fenced``."""
         if left_open := self.history.unanswered(self.meter.turns):
             await self.answer(left_open)
         while True:
@@ -80,31 +80,31 @@ class Loop:
                 return reply.ending
 
     async def summarize(self, limit: LimitReached) -> None:
-        """The last turn, without tools."""
+        """Runs the final turn, without tools."""
         self.settle(str(limit), note=last_turn(limit))
         await self.ask(self.meter.turns + 1, allow_tools=False)
 
     def settle(self, why: str, note: str = "") -> None:
-        """Answers every call that is still open, so that each has exactly one answer."""
+        """Adds a result for every open call, so that each call has exactly one."""
         if calls := self.history.unanswered(self.meter.turns):
             self.history.answer([(call, self.answers.get(call.key) or not_executed(why)) for call in calls], note)
         elif note:
             self.history.ask(note)
 
     async def turn(self) -> Reply:
-        """The next turn. A conversation that is too long for the model goes on from a summary of itself."""
+        """Runs the next turn; compacts a conversation that is too long for the model."""
         self.meter.check_turn()
         if self.window.is_full(self.history):
             await compact(self, "the conversation neared the model's window")
         try:
             return await self.ask(self.meter.begin_turn())
         except ContextFull as full:
-            self.meter.turns -= 1  # nobody answered it
+            self.meter.turns -= 1  # it got no reply
             await compact(self, str(full))
             return await self.ask(self.meter.begin_turn())
 
     async def ask(self, turn: int, *, allow_tools: bool = True) -> Reply:
-        """One model reply: streamed, kept, counted. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
+        """Streams, stores and counts one reply. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
         self.steps.turn = turn
         self.emit.emit(TurnStarted(turn=turn))
         most, key = self.max_output_tokens, self.context.delegation_id
@@ -113,7 +113,7 @@ class Loop:
         return self.keep(turn, reply.keyed(turn) if allow_tools else reply.without_calls())
 
     def keep(self, turn: int, reply: Reply) -> Reply:
-        """Takes a reply into history, counts and events."""
+        """Adds a reply to history, counts and events."""
         usage = self.meter.spend(reply.usage)
         self.last_words = reply.text or self.last_words
         self.steps.thinking = reply.thinking or reply.text
@@ -125,7 +125,7 @@ class Loop:
         return reply
 
     async def answer(self, calls: Sequence[Call]) -> None:
-        """Judges and executes the calls, read-only ones side by side; answers all in the order of asking."""
+        """Judges and executes the calls, read-only ones concurrently; adds the results in call order."""
         self.answers = {}
         await self.ledger.risk(calls)
         judged = [(call, await self.judge(call)) for call in calls]
@@ -146,7 +146,7 @@ class Loop:
             self.repetition.watch(calls)
 
     async def judge(self, call: Call) -> Prepared | ToolResult:
-        """May this call be executed? A "no" is the answer the model reads."""
+        """Returns the call ready for execution, or the result that tells the model why it is not executed."""
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
         try:
@@ -157,11 +157,11 @@ class Loop:
             params = await tool.accept(self.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        refusal = judgement(PolicyCall(tool, tool.touches(params)), self.policy_context)
-        return ToolResult.failed(refusal) if refusal else Prepared(tool, params)
+        denied = denial(decide(PolicyCall(tool, tool.touches(params)), self.policy_context))
+        return ToolResult.failed(denied) if denied else Prepared(tool, params)
 
     async def carry_out(self, call: Call, verdict: Prepared | ToolResult) -> None:
-        """One call to its answer; whatever happens, its step ends."""
+        """Executes one judged call and records its result; its step ends in every case."""
         if isinstance(verdict, ToolResult):
             self.answers[call.key] = verdict
             self.steps.refuse(call, verdict)
@@ -181,7 +181,7 @@ class Loop:
             self.ledger.finish(call.key, result)
 
     async def execute(self, prepared: Prepared, context: ToolContext) -> ToolResult:
-        """Runs the tool, unless an earlier attempt did. An exception that escapes it is our fault, and logged so."""
+        """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
         tool, params = prepared.tool, prepared.params
         try:
             result = await self.ledger.settle(context.call_id, tool, params, context)

@@ -56,7 +56,7 @@ async def test_another_host_is_not_and_the_model_is_told_what_would_allow_it(
     if mode == "readOnly":
         assert "read-only" in step.error
     else:
-        assert step.error.startswith("denied: web_fetch talks to localhost. ")
+        assert step.error.startswith("denied: web_fetch connects to localhost. ")
         assert "DEPUTIZE_TOOLS_ALLOWED_HOSTS" in step.error
         assert "approvalMode auto" in step.error
 

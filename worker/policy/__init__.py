@@ -1,12 +1,13 @@
-"""The policy: what a call may do. One file a rule, one line a rule in RULES, asked in this order."""
+"""The policy: what a tool call may do. One file per rule, one entry per rule in RULES, evaluated in this order."""
 
 from __future__ import annotations
 
-from shared.errors import ToolError
+from collections.abc import Sequence
+
 from worker.policy.allow_reads import allow_reads
 from worker.policy.allow_trusted import allow_trusted
 from worker.policy.ask_before_changes import ask_before_changes
-from worker.policy.base import PolicyCall, PolicyContext, Rule, Verdict, decide, refusal, when_nobody_can_answer
+from worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
 from worker.policy.require_sandbox import require_sandbox
 
 RULES: tuple[Rule, ...] = (
@@ -16,14 +17,12 @@ RULES: tuple[Rule, ...] = (
     ask_before_changes,
 )
 
-__all__ = ["RULES", "PolicyCall", "PolicyContext", "Verdict", "judgement", "verdict_on"]
+__all__ = ["RULES", "PolicyCall", "PolicyContext", "Verdict", "decide", "denial"]
 
 
-def verdict_on(call: PolicyCall, policy_context: PolicyContext) -> Verdict:
-    """Allow, ask or deny."""
-    return decide(RULES, call, policy_context)
-
-
-def judgement(call: PolicyCall, policy_context: PolicyContext) -> ToolError | None:
-    """What the model is told instead of the call's execution, or None where it is executed."""
-    return refusal(when_nobody_can_answer(verdict_on(call, policy_context)))
+def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] = RULES) -> Verdict:
+    """Returns the verdict of the first rule that matches, after the approval mode. Without a match: DENY."""
+    verdict = next((matched for rule in rules if (matched := rule(call, policy_context))), None)
+    if verdict is None:
+        return Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "default")
+    return apply_mode(verdict, call, policy_context)

@@ -1,4 +1,4 @@
-"""Rule: looking at the workspace is free."""
+"""Rule: reading the workspace is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule: what the operator's configuration has granted needs nobody's approval: trusted servers, allowed hosts."""
+"""Rule: what the operator's configuration trusts needs no approval: trusted servers, allowed hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def allow_trusted(call: PolicyCall, policy_context: PolicyContext) -> Verdict | 
         )
     hosts = call.touches.hosts
     if call.tool.kind is Kind.FETCH and hosts and all(_allowed(host, policy_context.allowed_hosts) for host in hosts):
-        return Verdict(Decision.ALLOW, f"{', '.join(hosts)} may be asked freely", "allow_trusted")
+        return Verdict(Decision.ALLOW, f"{', '.join(hosts)} is allowed by configuration", "allow_trusted")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Rule: what changes something, leaves the workspace or wants to be asked about, is asked about."""
+"""Rule: a call that changes something, leaves the workspace or requires approval needs approval."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def ask_before_changes(call: PolicyCall, _: PolicyContext) -> Verdict | None:
 
 
 def _why(call: PolicyCall) -> str | None:
-    """What it is that is asked about, or None where nothing is."""
+    """Returns why the call needs approval, or None."""
     if call.touches.hosts:
-        return f"{call.tool.name} talks to {', '.join(call.touches.hosts)}"
+        return f"{call.tool.name} connects to {', '.join(call.touches.hosts)}"
     if call.tool.kind.mutates or (call.contained and call.tool.kind is Kind.OTHER):
         return f"{call.tool.name} changes something ({call.tool.kind})"
     if call.tool.kind in (Kind.FETCH, Kind.OTHER):
         return f"{call.tool.name} acts outside the workspace"
-    return f"{call.tool.name} wants every call approved" if call.tool.needs_approval else None
+    return f"{call.tool.name} requires approval for every call" if call.tool.needs_approval else None

@@ -1,4 +1,4 @@
-"""What a rule is, and how the rules' opinions become allow, ask or deny for one call."""
+"""The types of the policy, the effect of the approval mode on a verdict, and the error of a denied call."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may happen to a call, why, and which rule said so."""
+    """The decision about a call, its reason, and the rule that made it."""
 
     decision: Decision
     reason: str
     rule: str
     error_type: ErrorType = ErrorType.PERMISSION_DENIED
     remedy: str = "a delegation with approvalMode sandboxed or auto may do it"
-    """Of a question: what makes it unnecessary to ask."""
+    """For ASK: what would allow the call without approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyCall:
-    """A call as the policy sees it: its tool and what it is about to touch."""
+    """The policy's input for one call: its tool and what the call touches."""
 
     tool: AnyTool
     touches: Touches
@@ -48,29 +48,20 @@ class PolicyCall:
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """What a rule may know beside the call. ``broken`` is why the sandbox cannot be used, or None."""
+    """The policy's input about the run. ``broken``: why the sandbox cannot be used, or None."""
 
     mode: ApprovalMode
     broken: str | None = None
     allowed_hosts: Sequence[str] = ()
-    """Hosts, or patterns of them, that need nobody's approval."""
+    """Hosts, or patterns of them, that need no approval."""
 
 
 Rule = Callable[[PolicyCall, PolicyContext], Verdict | None]
-"""An opinion, or None where the rule has none."""
+"""Returns a verdict, or None where the rule does not apply."""
 
 
-def decide(rules: Sequence[Rule], call: PolicyCall, policy_context: PolicyContext) -> Verdict:
-    """Rules in order, the first opinion counts, silence denies; then the mode shifts what would ask."""
-    opinions = (rule(call, policy_context) for rule in rules)
-    verdict = next((opinion for opinion in opinions if opinion), None)
-    if verdict is None:
-        return Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "silence")
-    return shifted(verdict, call, policy_context)
-
-
-def shifted(verdict: Verdict, call: PolicyCall, policy_context: PolicyContext) -> Verdict:
-    """What the approval mode makes of a question. It never touches allow and deny."""
+def apply_mode(verdict: Verdict, call: PolicyCall, policy_context: PolicyContext) -> Verdict:
+    """Resolves an ASK verdict by the approval mode. Never changes ALLOW and DENY."""
     if verdict.decision is not Decision.ASK:
         return verdict
     match policy_context.mode:
@@ -88,20 +79,11 @@ def shifted(verdict: Verdict, call: PolicyCall, policy_context: PolicyContext) -
             assert_never(policy_context.mode)
 
 
-def when_nobody_can_answer(verdict: Verdict) -> Verdict:
-    """The last step as long as there is nobody to ask: a question nobody hears is a no."""
-    if verdict.decision is not Decision.ASK:
-        return verdict
-    return replace(
-        verdict,
-        decision=Decision.DENY,
-        reason=f"{verdict.reason}. This needs a person's approval, and nobody can be asked in this version; "
-        f"{verdict.remedy}",
-    )
-
-
-def refusal(verdict: Verdict) -> ToolError | None:
-    """What the model is told of a denied call, or None where it may go on."""
+def denial(verdict: Verdict) -> ToolError | None:
+    """Returns the error for a call that may not run, or None. ASK is denied: there is no interactive approval yet."""
     if verdict.decision is Decision.ALLOW:
         return None
-    return ToolError(verdict.error_type, f"denied: {verdict.reason}.")
+    reason = verdict.reason
+    if verdict.decision is Decision.ASK:
+        reason += f". This needs a person's approval, and interactive approval is off in this version; {verdict.remedy}"
+    return ToolError(verdict.error_type, f"denied: {reason}.")

@@ -1,4 +1,4 @@
-"""Rule: what needs the sandbox never runs without it, in no mode."""
+"""Rule: a tool that needs the sandbox never runs without it, in any mode."""
 
 from __future__ import annotations
 

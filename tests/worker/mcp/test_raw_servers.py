@@ -20,7 +20,7 @@ from tests.toolbench import Toolbench, bare_desk, desk
 from tests.waiting import until, until_sync
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
-from worker.policy import PolicyCall, PolicyContext, verdict_on
+from worker.policy import PolicyCall, PolicyContext, decide
 from worker.policy.base import Decision
 from worker.sandbox.base import NoSandbox
 from worker.toolkit.registry import Registry
@@ -105,7 +105,7 @@ async def test_what_says_that_it_only_reads_is_free_and_all_else_is_asked_about(
     async with opened(desk, {"raw": raw(), "trusted": raw(trust=["die*"])}) as found:
 
         def verdict(name: str, mode: ApprovalMode) -> Decision:
-            return verdict_on(PolicyCall(found.tools[name], Touches()), PolicyContext(mode)).decision
+            return decide(PolicyCall(found.tools[name], Touches()), PolicyContext(mode)).decision
 
         for mode in (ApprovalMode.ASK, ApprovalMode.SANDBOXED):
             assert verdict("mcp__raw__echo", mode) is Decision.ALLOW

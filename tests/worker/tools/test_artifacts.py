@@ -17,7 +17,7 @@ from shared.settings import Settings
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
-from worker.policy import PolicyCall, PolicyContext, judgement
+from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.task import carry_out
 from worker.toolkit.registry import offered
 from worker.tools.base import AnyTool, Kind
@@ -226,7 +226,7 @@ def test_artifacts_need_nobodys_approval(name: str) -> None:
     for mode in ApprovalMode:
         arguments = {"name": "a", "content": "x", "old_string": "a", "new_string": "b"}
         known = {key: value for key, value in arguments.items() if key in tool.schema["properties"]}
-        assert judgement(PolicyCall(tool, tool.touches(tool.parse(known))), PolicyContext(mode)) is None
+        assert denial(decide(PolicyCall(tool, tool.touches(tool.parse(known))), PolicyContext(mode))) is None
 
 
 @pytest.mark.requirement("S003-022")

@@ -15,7 +15,7 @@ from shared.settings import Settings
 from tests.running import Bench, call, open_bench, say, script
 from tests.skills import write_skill
 from tests.toolbench import Toolbench
-from worker.policy import PolicyCall, PolicyContext, judgement
+from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.skills.loader import SkillLoader
 from worker.toolkit.registry import default_kit, find, offered
 from worker.tools import DEFAULT_KIT
@@ -139,7 +139,7 @@ def test_a_skill_is_looked_at_in_every_mode(skills: Path) -> None:
     view = PolicyCall(tool, tool.touches(tool.parse({"skill_name": "pdf"})))
     assert tool.kind is Kind.READ
     assert view.touches.paths == (".deputize/skills/pdf",)
-    assert all(judgement(view, PolicyContext(mode)) is None for mode in ApprovalMode)
+    assert all(denial(decide(view, PolicyContext(mode))) is None for mode in ApprovalMode)
 
 
 @pytest.mark.requirement("S000-009", "S000-101", "S002-013")

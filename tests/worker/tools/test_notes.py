@@ -16,7 +16,7 @@ from shared.errors import ErrorType, ToolError
 from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.policy import PolicyCall, PolicyContext, judgement
+from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.tools.base import Kind
 from worker.tools.context import Touches
 from worker.workspace.files import Files
@@ -121,14 +121,14 @@ async def test_many_who_write_at_once_lose_no_note(bare_desk: Toolbench) -> None
 
 async def test_who_holds_the_lock_for_too_long_is_not_waited_for(bare_desk: Toolbench, tmp_path: Path) -> None:
     with locked(bare_desk.files, "lock", Event()):
-        with pytest.raises(ToolError) as caught, locked(bare_desk.files, "lock", Event(), retry_policy=0):
+        with pytest.raises(ToolError) as caught, locked(bare_desk.files, "lock", Event(), 0):
             pass
         assert caught.value.type is ErrorType.TIMEOUT
         stop = Event()
         stop.set()
         with pytest.raises(ToolError), locked(bare_desk.files, "lock", stop):
             pass
-    with locked(bare_desk.files, "lock", Event(), retry_policy=0):
+    with locked(bare_desk.files, "lock", Event(), 0):
         pass
     (bare_desk.root / "out").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ToolError), locked(bare_desk.files, "out", Event()):
@@ -178,8 +178,8 @@ def test_notes_are_of_the_kind_other_and_stay_inside() -> None:
     tool = EVERYTHING["record_note"]
     assert (tool.kind, EVERYTHING["recall_notes"].kind) == (Kind.OTHER, Kind.READ)
     view = PolicyCall(tool, Touches(paths=(MEMORY_FILE,)))
-    assert judgement(view, PolicyContext(ApprovalMode.SANDBOXED)) is None
-    assert judgement(view, PolicyContext(ApprovalMode.READ_ONLY)) is not None
+    assert denial(decide(view, PolicyContext(ApprovalMode.SANDBOXED))) is None
+    assert denial(decide(view, PolicyContext(ApprovalMode.READ_ONLY))) is not None
 
 
 @pytest.mark.requirement("S000-012", "S000-095")

@@ -14,7 +14,7 @@ from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from worker.display import TodoItem, TodoList
-from worker.policy import PolicyCall, PolicyContext, judgement
+from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.tools.base import Kind
 
 TODOS = [
@@ -78,7 +78,7 @@ def test_planning_needs_nobodys_approval() -> None:
     tool = EVERYTHING["write_todos"]
     view = PolicyCall(tool, tool.touches(tool.parse({"todos": TODOS})))
     assert tool.kind is Kind.THINK
-    assert all(judgement(view, PolicyContext(mode)) is None for mode in ApprovalMode)
+    assert all(denial(decide(view, PolicyContext(mode))) is None for mode in ApprovalMode)
 
 
 @pytest.mark.requirement("S004-037")
