@@ -21,10 +21,10 @@ from worker.tools.base import AnyTool
 
 
 def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN) -> int:
-    """Runs until it is told to stop; gives the exit code. ``tools`` are those that its runs may have."""
+    """Runs the worker until it is stopped; returns the exit code. ``tools`` are the tools that its runs may use."""
     options = _parse(arguments)
     keep_memory_private()
-    # On SIGABRT, which the standby sends, it writes where each thread is; to the descriptor, whatever sys.stderr is.
+    # On SIGABRT, which the standby sends, all thread stacks are dumped to the descriptor, whatever sys.stderr is.
     faulthandler.enable(2)
     try:
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)

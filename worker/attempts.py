@@ -1,4 +1,4 @@
-"""What a run finds of its earlier attempts: how the last one ended, the steps they made and the files they left."""
+"""The state of a run's earlier attempts: how the last one ended, their steps and their files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from worker.workspace.workspace import Workspace
 
 
 def resumed_because(claim: Claim) -> str:
-    """Why there is another attempt, for ``run_resumed``."""
+    """Returns why there is another attempt, for ``run_resumed``."""
     if claim.handed_over:
         return "the attempt before was handed over: its worker was stopped"
     return "the attempt before lost its worker"
 
 
 def interrupted_because(claim: Claim) -> str:
-    """Why a call of the attempt before has no answer, for the model."""
+    """Returns why a call of the previous attempt has no result, for the model."""
     return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
 
 
 def ledger_of(claim: Claim, emit: Emitter, history: History) -> Ledger:
-    """The ledger as earlier attempts left it, with what is to be held against the calls that they left open."""
+    """Returns the ledger as earlier attempts left it, with the lost and stalled workers of the calls still open."""
     stalled = claim.stalled and bool(history.unanswered(0))
     return Ledger(emit, claim.ledger, interrupted_because(claim), again=claim.lost > 0, stalled=stalled)
 
@@ -39,7 +39,7 @@ def given_up(claim: Claim) -> str:
 
 
 async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:
-    """Notes the started and the ended steps of earlier attempts; gives those that never ended.
+    """Restores the started and the ended steps of earlier attempts; returns those that never ended.
 
     Raises ``Fenced`` while Redis is away: the lease will lapse, and the next attempt begins where this one did.
     """
@@ -55,15 +55,15 @@ async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[St
 
 
 async def settle_steps(steps: StepLog, store: RunStore, claim: Claim) -> None:
-    """For an attempt that ends before it began to work: no step of the earlier ones stays open."""
+    """Ends the open steps of earlier attempts, for an attempt that ends before it begins to work."""
     for step in await recall_steps(steps, store, claim):
         steps.end(step, in_doubt(f"{interrupted_because(claim)} while this call was under way"))
 
 
 async def files_left(services: Services, claim: Claim) -> Workspace | None:
-    """The files that earlier attempts worked on, for an attempt that ends before it opened them itself.
+    """Opens the workspace of the earlier attempts, for an attempt that ends before it opened one itself.
 
-    None where nothing can have changed. Raises ``OSError`` where something may have, and its files are out of reach.
+    Returns None where nothing can have changed. Raises ``OSError`` where files may have changed but are unreachable.
     """
     if claim.attempt == 1:
         return None

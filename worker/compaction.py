@@ -1,7 +1,7 @@
-"""Compaction: a conversation that nears the model's window goes on as a fresh one, from a summary.
+"""Compaction: a conversation close to the model's context window is replaced by a new one that starts from a summary.
 
-Nothing that was sent is edited: provider signatures bind to the exact prefix. The fresh conversation begins with the
-request, the summary and the files that were read, so that they can be read again.
+Nothing that was sent is edited: provider signatures bind to the exact prefix. The new conversation begins with the
+request, the summary and the names of the files that were read, so that they can be read again.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from worker.steps import StepLog
 from worker.tools.context import ToolContext
 
 FULL = 0.8
-"""The part of the window at which there is still room for a summary, and for a reply if there is none."""
+"""Fraction of the window at which it still has room for a summary, or for a reply without one."""
 BYTES_A_TOKEN = 2
-"""Fewer than any text has on average, so that the guess errs on the early side."""
+"""Below the average of any text, so that the estimate errs on the early side."""
 SUMMARY_TOKENS = 8_000
 MAX_LISTED = 50
 MAX_LOG_CHARS = 12_000
 
 
 class Window:
-    """How full the model's window is: what was billed for what is sent, and a guess for what is new since."""
+    """How full the context window is: the tokens billed for what was sent, plus an estimate of what was added since."""
 
     def __init__(self, tokens: int, billed: Sequence[int] = (0, 0)) -> None:
         self._tokens = tokens
         self.billed = tuple(billed)
-        """Tokens billed so far, and the bytes of the history they were billed for; for the next attempt to go on."""
+        """Tokens billed so far, and the bytes of history they were billed for; stored for the next attempt."""
 
     def learn(self, usage: Usage, history: History) -> None:
-        """Takes what a reply was billed for; the history ends with that reply."""
+        """Records the billed tokens of a reply; the history ends with that reply."""
         self.billed = usage.total, history.size
 
     def is_full(self, history: History) -> bool:
@@ -53,7 +53,7 @@ class Window:
 
 
 class RunParts(Protocol):
-    """What compaction needs of a run."""
+    """The parts of a run that compaction uses."""
 
     task: str
     model_call: ModelCall
@@ -70,10 +70,10 @@ class RunParts(Protocol):
 
 
 async def compact(loop: RunParts, why: str) -> None:
-    """Puts the fresh conversation in the place of the old one.
+    """Replaces the conversation by a new one.
 
-    Without the model's summary, because it failed or because the conversation is too long even for that, our own log
-    of the steps has to do: the run goes on. Raises ``ModelUnavailable`` where there is nothing to be left out.
+    If the model cannot write the summary, because the call failed or the conversation is too long even for that, the
+    log of the steps is used instead. Raises ``ModelUnavailable`` where there is nothing to leave out.
     """
     messages = len(loop.history.messages)
     if messages < 2:
@@ -99,13 +99,13 @@ async def _summary(loop: RunParts) -> str:
         why = "the model said nothing"
     except (ModelUnavailable, LimitReached) as error:
         why = "the conversation was too long for it" if isinstance(error, ContextFull) else str(error)
-    log.warning("no summary by the model: %s", why)
+    log.warning("the model wrote no summary: %s", why)
     done = clip(loop.steps.details(), MAX_LOG_CHARS) or "No step was made."
     return f"(A summary could not be had: {why}. This is the log of the steps.)\n{done}\n\n{loop.last_words}".strip()
 
 
 def read_files(steps: list[Step]) -> list[str]:
-    """The files that were read, each once, the last ones at the end."""
+    """Returns the files that were read, each once, the last read at the end."""
     paths = [str(step.arguments.get("path") or step.arguments.get("file_path") or "") for step in steps]
     read = [path for step, path in zip(steps, paths, strict=True) if step.type == "read" and path and not step.error]
     return list(dict.fromkeys(reversed(read)))[:MAX_LISTED][::-1]

@@ -1,6 +1,6 @@
-"""What people are shown of a tool's work: text, a file's change, a terminal's output or a todo list.
+"""What a user interface shows of a tool's result: text, a file diff, terminal output or a todo list.
 
-A tool says what it is; where the step is written it becomes text, because every reader of events understands that.
+A tool returns one of these types; the step stores it as text, because every reader of events can show text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARKS: Mapping[TodoStatus, str] = {"pending": " ", "in_progress": ">", "complet
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
-    r"|\x1b[ -/]*[0-~]?"  # what else begins with an escape
+    r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
 )
 
 
@@ -35,7 +35,7 @@ class FileDiff:
 
 @dataclass(frozen=True, slots=True)
 class AnsiOutput:
-    """What a terminal was sent, with its colours and other control sequences."""
+    """Terminal output with its colours and other control sequences."""
 
     output: str
 
@@ -45,7 +45,7 @@ class AnsiOutput:
 
 @dataclass(frozen=True, slots=True)
 class TodoItem:
-    """One thing to do."""
+    """One item of a todo list."""
 
     description: str
     status: TodoStatus
@@ -53,7 +53,7 @@ class TodoItem:
 
 @dataclass(frozen=True, slots=True)
 class TodoList:
-    """What is done, under way and to be done, in the order of the list."""
+    """The items with their status, in the order of the list."""
 
     items: tuple[TodoItem, ...]
 
@@ -68,5 +68,5 @@ Display = str | FileDiff | AnsiOutput | TodoList
 
 
 def plain(output: str) -> str:
-    """The text without the sequences that only a terminal understands."""
+    """Returns the text without terminal control sequences."""
     return _ESCAPES.sub("", output) if "\x1b" in output else output

@@ -1,6 +1,6 @@
-"""What a run says to the world: events numbered, bounded, masked, and kept together with the history in one write.
+"""Event emission: a run's events are numbered, bounded, masked, and stored together with the history in one write.
 
-Everything said within one tick of the loop goes out as one script; ``settled`` waits until it is kept.
+All writes of one tick of the event loop are sent as one script; ``settled`` waits until they are stored.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from shared.runs.update import RunUpdate
 from shared.wire import now
 
 FRAME_SECONDS = 0.05
-"""Text deltas are gathered into at most one frame in this time."""
+"""Seconds: text deltas are batched into at most one frame per interval."""
 
 
 class Emitter:
-    """The voice of one run. ``on_fenced`` is called when the run turns out to be another worker's."""
+    """The event writer of one run. ``on_fenced`` is called when another worker owns the run."""
 
     def __init__(self, pipe: Pipe, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
         self._pipe = pipe
@@ -45,15 +45,15 @@ class Emitter:
         self._frame: asyncio.TimerHandle | None = None
         self._fenced = False
         self.left = False
-        """Whether the run was handed over: nothing more is said."""
+        """Whether the run was handed over: nothing more is written."""
         self._retention = 0
 
     def hide(self, secrets: Sequence[str]) -> None:
-        """Masks these values from now on as well."""
+        """Adds values to be masked from now on."""
         self._mask.add(secrets)
 
     def emit(self, event: Event) -> None:
-        """Publishes an event; a durable one is kept and numbered."""
+        """Publishes an event; a durable one is stored and numbered."""
         self._send_delta()
         if event.durable:
             self._seq += 1
@@ -63,7 +63,7 @@ class Emitter:
             self._publish(event)
 
     def delta(self, kind: type[TextDelta | ThinkingDelta], turn: int, text: str) -> None:
-        """Adds to the live text; sent in frames, so that a token costs nothing."""
+        """Appends to the live text, which is sent in frames instead of token by token."""
         if self._delta is not None and self._delta[0] is not kind:
             self._send_delta()
         if self._delta is None:
@@ -73,22 +73,22 @@ class Emitter:
             self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._send_frame)
 
     def keep(self, entry: bytes) -> None:
-        """Adds a message to the kept history."""
+        """Appends a message to the stored history."""
         self._entries.append(entry.decode())
         self._schedule()
 
     def mark(self, call: str, state: str) -> None:
-        """Writes what is known of a call into the ledger; the call "" empties it."""
+        """Writes the state of a call to the ledger; the call "" clears the ledger."""
         self._ledger.append((call, state))
         self._schedule()
 
     def set(self, fields: Mapping[str, str]) -> None:
-        """Sets fields of the record together with what else is said in this tick."""
+        """Sets fields of the record, in the same write as the other changes of this tick."""
         self._fields |= fields
         self._schedule()
 
     async def settled(self) -> None:
-        """Returns when all that was said is kept. Raises ``Fenced`` where it is no longer ours to say."""
+        """Returns when all writes are stored. Raises ``Fenced`` where another worker owns the run."""
         self._flush()
         if self._last is not None:
             self._pipe.flush()
@@ -99,7 +99,7 @@ class Emitter:
     async def finish(
         self, event: Event, fields: Mapping[str, str], retention: int, artifacts: Mapping[str, str] | None = None
     ) -> None:
-        """The last word: result, ``run_finished``, artifacts and the release of the lease, in one write."""
+        """Writes the result, ``run_finished`` and the artifacts and releases the lease, in one write."""
         self.emit(event)
         self._fields |= fields
         self._artifacts |= artifacts or {}
@@ -107,10 +107,10 @@ class Emitter:
         await self.settled()
 
     def leave(self) -> None:
-        """Says what there is to say, and nothing more from now on: the run is handed over.
+        """Flushes what is pending and writes nothing more: the run is handed over.
 
-        What its calls say while they are stopped would pass for their answers. So the next attempt finds them as after
-        a crash, and settles them.
+        Output of calls that are being stopped could be taken for their results. So the next attempt finds these calls
+        as after a crash, and settles them.
         """
         self._flush()
         self.left = True
@@ -153,13 +153,13 @@ class Emitter:
             self._on_fenced()
 
     def _send_delta(self) -> None:
-        """Publishes all live text that has come, before something else is said."""
+        """Publishes all pending live text, before another event."""
         if (delta := self._taken_delta()) is not None:
             kind, turn, text = delta
             self._publish(kind(turn=turn, text=text))
 
     def _send_frame(self) -> None:
-        """Publishes live text in between; an end that may be the beginning of a secret waits for what follows."""
+        """Publishes live text; a suffix that may be the beginning of a secret is held back until more text follows."""
         if (delta := self._taken_delta()) is None:
             return
         kind, turn, text = delta
@@ -178,7 +178,7 @@ class Emitter:
         return kind, turn, "".join(texts)
 
     def _publish(self, event: Event) -> None:
-        """A transient frame, after everything durable that was said before it."""
+        """Publishes a transient frame, after all durable events emitted before it."""
         self._flush()
         if not (self._fenced or self.left):
             self._pipe.publish(channel(self._claim.id), self._encode(event, None))

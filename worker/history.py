@@ -1,4 +1,4 @@
-"""The conversation: append-only, each message encoded once, when it joins.
+"""The conversation: append-only; each message is encoded once, when it is added.
 
 Provider signatures bind to the exact prefix, so nothing that was sent is ever edited.
 """
@@ -15,46 +15,46 @@ from worker.models.base import Call, Reply, keyed
 from worker.tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
-"""Kept between two conversations of one run: what stands before it is over."""
+"""Separates two conversations of one run in the store: what precedes it is no longer sent."""
 PROBLEMS = b',"problems":'
-"""The last key of a kept reply: which of its calls could not be read, and why. Endpoints refuse keys of ours."""
+"""The last key of a stored reply: which of its calls could not be parsed, and why. Never sent: endpoints reject it."""
 
 
 class History:
-    """The messages of one run's present conversation. ``on_append`` hears of every new entry, to keep it."""
+    """The messages of one run's current conversation. ``on_append`` is called with every new entry, to store it."""
 
     def __init__(self, kept: Sequence[bytes] = (), on_append: Callable[[bytes], None] = lambda entry: None) -> None:
         over = max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1)
         present = [_told_apart(entry) for entry in kept[over + 1 :]]
         self.messages: list[bytes] = [message for message, _ in present]
         self._problems = present[-1][1] if present else {}
-        """Of the last message's calls, by their ids."""
+        """Parse errors of the last message's calls, by call id."""
         self._on_append = on_append
 
     @property
     def size(self) -> int:
-        """Bytes of all messages together."""
+        """Total size of all messages in bytes."""
         return sum(map(len, self.messages))
 
     def restart(self, text: str) -> None:
-        """Begins a fresh conversation with these words of ours; the one before stays as it was, but is not sent."""
+        """Begins a new conversation with this user message; the previous one stays stored, but is not sent."""
         self._on_append(RESTART)
         self.messages = []
         self.ask(text)
 
     def ask(self, text: str) -> None:
-        """Adds words of ours as the user's."""
+        """Adds a user message."""
         self._append(user_message(text))
 
     def add(self, reply: Reply) -> None:
-        """Adds the model's reply as it came: text, thinking with its signature, and calls."""
+        """Adds the model's reply verbatim: text, thinking with its signature, and calls."""
         self._problems = {call.id: call.problem for call in reply.calls if call.problem}
         message = _encoded({"role": "assistant", "content": reply.content})
         self.messages.append(message)
         self._on_append(message[:-1] + PROBLEMS + to_json(self._problems) + b"}" if self._problems else message)
 
     def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
-        """Adds one answer a call, in the order of asking, in one message; ``note`` follows them in our own words."""
+        """Adds one result per call, in call order, as one message; ``note`` is appended as text."""
         content: list[dict[str, Any]] = []
         for call, result in answers:
             block = {"type": "tool_result", "tool_use_id": call.id, "content": result.for_model}
@@ -64,8 +64,7 @@ class History:
         self._append(_encoded({"role": "user", "content": content}))
 
     def unanswered(self, turn: int) -> list[Call]:
-        """The calls of the last message, that of ``turn``, that nobody has answered yet: what a crash or a limit left
-        open."""
+        """Returns the calls of the last message, that of ``turn``, that a crash or a limit left without a result."""
         last = json.loads(self.messages[-1]) if self.messages else {}
         if last.get("role") != "assistant":
             return []
@@ -81,21 +80,18 @@ class History:
         ]
         return keyed(calls, turn)
 
-    def ends_with_user(self) -> bool:
-        return bool(self.messages) and self.messages[-1].startswith(b'{"role":"user"')
-
     def _append(self, entry: bytes) -> None:
         self.messages.append(entry)
         self._on_append(entry)
 
 
 def user_message(text: str) -> bytes:
-    """A message of ours, encoded."""
+    """Returns a user message, encoded."""
     return _encoded({"role": "user", "content": [{"type": "text", "text": text}]})
 
 
 def _told_apart(kept: bytes) -> tuple[bytes, dict[str, str]]:
-    """A kept entry as the message that was sent, byte by byte, and the problems of its calls."""
+    """Splits a stored entry into the message that was sent, byte for byte, and the problems of its calls."""
     message, found, _ = kept.rpartition(PROBLEMS)
     problems: dict[str, str] = json.loads(kept).get("problems", {}) if found else {}
     return (message + b"}", problems) if problems else (kept, {})

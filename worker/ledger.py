@@ -1,7 +1,7 @@
-"""The ledger: what is known of each call of the turn under way, so that no crash makes an effect happen twice.
+"""The ledger: the state of each call of the current turn, so that no crash makes an effect happen twice.
 
-A call is asked (the history says so), started (written before its effect can begin) and finished (with its answer).
-When its turn is answered the history knows all of it, and the ledger is emptied.
+A call is requested (recorded in the history), started (written before its effect can begin) and finished (with its
+result). When the turn's results are in the history, the ledger is cleared.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from worker.tools.context import ToolContext
 
 
 class Ledger:
-    """One run's ledger; ``kept`` is what earlier attempts wrote of the turn they left open, ``interruption`` why.
+    """One run's ledger. ``kept``: entries of the turn that earlier attempts left open; ``interruption``: the reason.
 
-    ``again``: workers were lost in a row. ``stalled``: the last one's loop stood still, perhaps in an open call.
+    ``again``: workers were lost in a row. ``stalled``: the last worker's loop was blocked, perhaps by an open call.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Ledger:
         self._kept: dict[str, dict[str, Any]] = {call: json.loads(state) for call, state in kept.items()}
 
     async def risk(self, calls: Sequence[Call]) -> None:
-        """Keeps, before any of these calls is looked at, that this is not the first attempt at them or at their turn.
+        """Stores, before any of these calls is judged, that this is not the first attempt at them or at their turn.
 
-        One that takes its worker down would take down the next one, too: so there is no third.
+        A call that crashes its worker would crash the next one, too: there is no third attempt.
         """
         if not self._again:
             return
@@ -54,7 +54,7 @@ class Ledger:
         await self._emit.settled()
 
     def check(self, call: str) -> None:
-        """Raises ``ToolError`` for a call that is not to be judged again: it may be what its worker was lost to.
+        """Raises ``ToolError`` for a call that must not be judged again, because it may have crashed its worker.
 
         One that had started is left to ``settle``.
         """
@@ -63,7 +63,7 @@ class Ledger:
             raise ToolError(ErrorType.CANCELLED, doubt.error or "")
 
     async def start(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> None:
-        """Notes that the call begins, and waits until that is kept where the call may have an effect."""
+        """Records that the call begins; if it may have an effect, waits until that is stored."""
         if tool.effect is Effect.PURE:
             return
         facts = await tool.facts(context, params)
@@ -71,15 +71,15 @@ class Ledger:
         await self._emit.settled()
 
     def finish(self, call: str, result: ToolResult) -> None:
-        """Notes the call's answer together with its step's end."""
+        """Records the call's result together with its step's end."""
         state = {"state": "finished", "content": result.content, "error": result.error, "type": result.error_type}
         self._emit.mark(call, to_json(state).decode())
 
     def clear(self) -> None:
-        """The turn is answered.
+        """Clears the ledger when the turn's results are complete.
 
-        That is progress, so workers lost before it no longer count; but not where an earlier attempt had begun its
-        calls: what kills its worker in every turn would otherwise never be given up.
+        That is progress, so workers lost before it no longer count, except where an earlier attempt had begun its
+        calls: a run that crashes its worker in every turn would otherwise never be given up.
         """
         if not self._kept:
             self._emit.set({"lost": "0"})
@@ -88,7 +88,7 @@ class Ledger:
         self._emit.mark("", "")
 
     def finished(self, call: str) -> ToolResult | None:
-        """The answer that an earlier attempt already had."""
+        """Returns the result that an earlier attempt stored, or None."""
         state = self._kept.get(call, {})
         if state.get("state") != "finished":
             return None
@@ -96,9 +96,9 @@ class Ledger:
         return ToolResult(content=state["content"], error=state["error"], error_type=kind)
 
     async def settle(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
-        """Of a call that was under way when the attempt before ended: its answer, or None where it is to be executed.
+        """Returns the result of a call that was running when the last attempt ended; None where it is to be executed.
 
-        What nobody can know is told to the model as such, and never silently repeated.
+        An unknown outcome is reported to the model as such, and the call is never silently repeated.
         """
         if self._kept.get(call, {}).get("state") != "started" or tool.effect is Effect.PURE:
             return None

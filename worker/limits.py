@@ -1,4 +1,4 @@
-"""The only place that says "enough": turns, tool calls, time, tokens and money, each exactly."""
+"""Limit enforcement, all of it here and exact: turns, tool calls, time, tokens and cost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from worker.threads import run_in_thread
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
-"""The last turn without tools gets this tail of the run's time, so that the whole run keeps its limit."""
+"""The end of the run's time is reserved for the final turn without tools, so that the whole run keeps its limit."""
 SMALLEST_REPLY = 64
-"""Output tokens below which asking the model is of no use."""
+"""Output tokens below which a model call is useless."""
 
 
 class LimitReached(DeputizeError):
-    """A limit ends the run: an ending with a reason, not a crash. ``str`` says which limit and how high it is."""
+    """A limit ends the run: a regular termination, not a failure. ``str`` names the limit and its value."""
 
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
         super().__init__(f"{limit} {value} reached")
@@ -30,7 +30,7 @@ class LimitReached(DeputizeError):
 
 
 def check_price(limits: Limits, model: Model) -> None:
-    """Raises ``Refused`` for a bound on money where the model's price is not known: it could not be held."""
+    """Raises ``Refused`` for a cost limit where the model's price is unknown, so that it could not be enforced."""
     if limits.max_cost_usd is not None and model.price() is None:
         detail = f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
         raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
@@ -38,7 +38,7 @@ def check_price(limits: Limits, model: Model) -> None:
 
 @dataclass(slots=True)
 class Meter:
-    """What a run has used so far, over all its attempts, held against its limits."""
+    """Counts what a run has used over all its attempts, and checks it against the limits."""
 
     limits: Limits
     price: Price | None
@@ -46,38 +46,38 @@ class Meter:
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     wasted: Usage = field(default_factory=Usage)
-    """The part of ``usage`` that bought nothing: turns that were cut and asked again."""
+    """The part of ``usage`` spent on failed tries: replies that were cut and requested again."""
     earlier_seconds: float = 0.0
-    """Time used by earlier attempts."""
+    """Seconds used by earlier attempts."""
     begun: float = field(default_factory=time.monotonic)
     begun_reply: Usage | None = None
-    """What the reply under way costs at least: owed even when its worker is lost before the end."""
+    """Minimum usage of the reply being streamed: billed even when the worker is lost before its end."""
     begun_turn: bool = False
-    """Whether that reply is a turn that was counted."""
+    """Whether that reply counts as a turn."""
     refused_call: bool = False
     lent: dict[str, Limits] = field(default_factory=dict[str, Limits])
-    """The limits of nested delegations under way, by id: their tokens and money are spoken for."""
+    """The limits of running child delegations, by id: their tokens and cost are reserved."""
     booked: list[str] = field(default_factory=list[str])
-    """The nested delegations whose usage is in ``usage``."""
+    """The child delegations whose usage is included in ``usage``."""
 
     @property
     def elapsed(self) -> float:
-        """Seconds of the run's time used, over all attempts."""
+        """Returns the seconds of the run's time used, over all attempts."""
         return self.earlier_seconds + time.monotonic() - self.begun
 
     @property
     def time_left(self) -> float:
-        """Seconds until the work must stop; what is kept back for the summary is not in it."""
+        """Returns the seconds until the work must stop, without the time reserved for the summary."""
         whole = self.limits.timeout_seconds
         return whole - min(SUMMARY_SECONDS, whole * SUMMARY_SHARE) - self.elapsed
 
     @property
     def time_for_summary(self) -> float:
-        """Seconds in which the last turn must be done, so that the run's whole time is not exceeded."""
+        """Returns the seconds left for the final turn, so that the run's total time is not exceeded."""
         return self.limits.timeout_seconds - self.elapsed
 
     def check_turn(self) -> None:
-        """Raises ``LimitReached`` where no turn may begin any more."""
+        """Raises ``LimitReached`` where no further turn may begin."""
         if self.refused_call:
             raise LimitReached(TerminationReason.MAX_TOOL_CALLS, "maxToolCalls", self.limits.max_tool_calls)
         if self.turns >= self.limits.max_turns:
@@ -86,13 +86,13 @@ class Meter:
             raise self.out_of_time()
 
     def begin_turn(self) -> int:
-        """Counts a turn and gives its number, from 1. Raises ``LimitReached``."""
+        """Counts a turn and returns its number, from 1. Raises ``LimitReached``."""
         self.check_turn()
         self.turns += 1
         return self.turns
 
     def take_call(self) -> bool:
-        """Counts a tool call, or says that there are no more."""
+        """Counts a tool call; returns False where none is left."""
         if self.tool_calls >= self.limits.max_tool_calls:
             self.refused_call = True
             return False
@@ -103,11 +103,11 @@ class Meter:
         return LimitReached(TerminationReason.TIMEOUT, "timeoutSeconds", self.limits.timeout_seconds)
 
     def begin_reply(self, usage: Usage, *, counted: bool) -> None:
-        """Notes what is owed from now on; ``counted`` says whether the reply is one of the turns of the limit."""
+        """Records the usage owed from now on; ``counted``: the reply counts as one of the limit's turns."""
         self.begun_reply, self.begun_turn = usage, counted
 
     def spend(self, usage: Usage, *, wasted: bool = False) -> Usage:
-        """Adds what a call has used, priced where the price is known, and gives it back priced."""
+        """Adds the usage of a model call; returns it with its cost, where the price is known."""
         self.begun_reply = None
         cost = self.price.cost(usage) if self.price else usage.cost_usd if usage.cost_usd else None
         if cost is None and not usage.total:
@@ -120,25 +120,24 @@ class Meter:
 
     @property
     def tokens_left(self) -> int | None:
-        """Tokens that neither this run nor a nested one has or may still use; None: there is no limit."""
+        """Returns the tokens neither used nor reserved by this run or its children; None without a limit."""
         if self.limits.max_tokens is None:
             return None
         return self.limits.max_tokens - self.usage.total - sum(each.max_tokens or 0 for each in self.lent.values())
 
     @property
     def money_left(self) -> float | None:
-        """The same in US dollars."""
+        """Returns the same in US dollars."""
         if self.limits.max_cost_usd is None:
             return None
         lent = sum(each.max_cost_usd or 0.0 for each in self.lent.values())
         return self.limits.max_cost_usd - (self.usage.cost_usd or 0.0) - lent
 
     def lend(self, id: str, asked: Limits, sharers: int) -> Limits:
-        """The limits of a nested delegation: what is asked for, as far as this run has it itself.
+        """Returns the limits of a child delegation: those requested, capped by what this run has left.
 
-        Tokens and money that nobody asks for are divided among the ``sharers`` who are to have some, and this run. Of
-        the time a tail is kept back, in which this run can use what came out. Raises ``LimitReached`` where nothing
-        is left.
+        Tokens and cost that are not requested explicitly are divided among the ``sharers`` and this run. The end of the
+        time is reserved, so that this run can use the child's result. Raises ``LimitReached`` where nothing is left.
         """
         given = asked.capped(self.limits).model_dump()
         if self.time_left <= 0:
@@ -156,17 +155,17 @@ class Meter:
         return self.lent[id]
 
     def book(self, id: str, usage: Usage) -> None:
-        """Takes back what was lent to a nested delegation, and adds what it used: once, however often it is told."""
+        """Releases the reservation of a child delegation and adds what it used. Idempotent."""
         self.lent.pop(id, None)
         if id not in self.booked:
             self.booked.append(id)
             self.usage += usage
 
     def output_allowance(self, prompt_tokens: int, wanted: int) -> int:
-        """How many output tokens the next call may have, given an upper bound of its prompt's tokens.
+        """Returns how many output tokens the next call may have, given an upper bound of its prompt's tokens.
 
-        What the call can cost at most is reserved before it is made, so tokens and money hold exactly as far as
-        the bound does. Raises ``LimitReached(BUDGET)`` where not even a short reply fits.
+        The maximum cost of the call is reserved before it is made, so the token and cost limits are as exact as the
+        bound. Raises ``LimitReached(BUDGET)`` where not even a short reply fits.
         """
         allowed = wanted
         if (tokens := self.tokens_left) is not None:
@@ -180,7 +179,7 @@ class Meter:
         return allowed
 
     def checkpoint(self) -> dict[str, object]:
-        """What the next attempt must know, to be encoded on its way; read back by ``restored``."""
+        """Returns the state for the next attempt, to be encoded as JSON; ``restored`` reads it."""
         return {
             "turns": self.turns,
             "toolCalls": self.tool_calls,
@@ -194,7 +193,7 @@ class Meter:
 
     @classmethod
     def restored(cls, limits: Limits, price: Price | None, checkpoint: dict[str, Any]) -> Meter:
-        """A meter that goes on where the checkpoint of an earlier attempt stands; a new one where there is none."""
+        """Returns a meter that continues from an earlier attempt's checkpoint, or a new one where there is none."""
         if not checkpoint:
             return cls(limits, price)
         meter = cls(
@@ -208,24 +207,24 @@ class Meter:
             booked=list(checkpoint.get("booked", ())),
         )
         if checkpoint.get("begun"):
-            # That reply is asked for again: its turn is not counted twice, its cost is.
+            # That reply is requested again: its turn is not counted twice, its cost is.
             meter.turns -= bool(checkpoint.get("begunTurn", True))
             meter.spend(Usage.model_validate(checkpoint["begun"]), wasted=True)
         return meter
 
 
 def _affordable(prompt_tokens: int, money: float, price: Price) -> int:
-    """The output tokens that the money buys beside the prompt."""
+    """Returns the output tokens affordable after the prompt is paid for."""
     rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
     left = money - prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000
     return int(left * 1_000_000 / rate.output) if rate.output else 1 << 30
 
 
 class PromptBound:
-    """An upper bound of a prompt's tokens: what was billed for the part already sent, plus a bound of what is new.
+    """An upper bound of a prompt's tokens: those billed for the part already sent, plus a bound for the new part.
 
-    Claude counts 1.2 to 1.9 times what the local encoding does; the bound takes 2. Where no limit asks for it,
-    nothing is counted. ``as_sent`` gives the prompt its form on the wire, message by message.
+    Claude counts 1.2 to 1.9 times as many tokens as the local encoding; the bound uses 2. Without a token or cost
+    limit nothing is counted. ``as_sent`` converts the prompt to its wire form, message by message.
     """
 
     FACTOR = 2.0
@@ -247,7 +246,7 @@ class PromptBound:
         return self._billed + self.estimate(new)
 
     async def counted(self, prompt: Prompt) -> int:
-        """``of``, off the event loop where there may be much to count."""
+        """Same as ``of``, but runs in a thread where there may be much to count."""
         if not self._asked:
             return 0
         if self._sent and sum(map(len, prompt.messages[self._sent :])) <= self.FEW_BYTES:
@@ -255,39 +254,39 @@ class PromptBound:
         return await run_in_thread(self.of, prompt)
 
     def learn(self, usage: Usage, sent: int) -> None:
-        """Takes what one call was billed: from now on that covers the first ``sent`` messages."""
+        """Records the billed tokens of one call, which cover the first ``sent`` messages."""
         self._billed, self._sent = usage.total, sent
 
     def restart(self) -> None:
-        """Another conversation begins: nothing of it was billed yet."""
+        """Resets the bound for a new conversation, of which nothing was billed yet."""
         self._billed = self._sent = 0
 
     def estimate(self, text: str) -> int:
-        """An upper bound of one text's tokens."""
+        """Returns an upper bound of one text's tokens."""
         return int(tokens.count(text) * self.FACTOR)
 
 
 class Repetition:
-    """Sees a run that goes in circles: one call, or a cycle of up to 5 calls, repeated 5 times in a row."""
+    """Detects a run in a loop: one call, or a cycle of up to 5 calls, repeated 5 times in a row."""
 
     TIMES = 5
     LONGEST = 5
 
     def __init__(self, polled: Collection[str] = ()) -> None:
         self._polled = polled
-        """Names of tools that are asked the same again on purpose."""
+        """Names of tools that are polled with identical calls on purpose."""
         self._seen: list[str] = []
 
     def watch(self, calls: Sequence[Call]) -> None:
-        """Notes the calls of a turn. Raises ``LimitReached`` when the last ones are a cycle that came round 5 times."""
+        """Records the calls of a turn. Raises ``LimitReached`` when the last ones are a cycle repeated 5 times."""
         for call in calls:
             if call.name in self._polled:
                 continue
             spelled = f"{call.name}{json.dumps(call.arguments, sort_keys=True)}"
             self._seen = [*self._seen[-self.TIMES * self.LONGEST + 1 :], spelled]
-            if any(self._circles(length) for length in range(1, self.LONGEST + 1)):
+            if any(self._is_cycle(length) for length in range(1, self.LONGEST + 1)):
                 raise LimitReached(TerminationReason.LOOP_DETECTED, "identical calls repeated", self.TIMES)
 
-    def _circles(self, length: int) -> bool:
+    def _is_cycle(self, length: int) -> bool:
         tail = self._seen[-length * self.TIMES :]
         return len(tail) == length * self.TIMES and tail == tail[:length] * self.TIMES

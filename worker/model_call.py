@@ -1,4 +1,4 @@
-"""One prompt to the model and its reply: what it may cost is reserved, what it costs is counted."""
+"""One model call: its maximum cost is reserved before, its actual cost is counted."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from worker.prompt import nothing_was_said
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """The model as one run asks it."""
+    """The model calls of one run."""
 
     model: Model
     meter: Meter
     bound: PromptBound
     emit: Emitter
     checkpoint: Callable[[], None]
-    """Keeps the meter's counts: what is owed survives this worker."""
+    """Stores the meter's counts, so that the usage owed survives this worker."""
 
     async def reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
-        """Streams one reply; ``prompt.max_output_tokens`` is lowered to what the budget leaves.
+        """Streams one reply; ``prompt.max_output_tokens`` is lowered to what the budget allows.
 
-        ``counted``: the turn is one of the limit's. ``stream``: people see the words as they come. Raises
-        ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``. The caller spends the reply's usage.
+        ``counted``: the reply counts as a turn. ``stream``: text deltas are published as they arrive. Raises
+        ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``. The caller books the reply's usage.
         """
         tokens = await self.bound.counted(prompt)
         while True:
@@ -42,7 +42,7 @@ class ModelCall:
                 return reply
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
-        """None where failed tries have used up so much that the prompt must be asked with a smaller allowance."""
+        """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
@@ -67,9 +67,9 @@ class ModelCall:
 
 
 def asked_for_words(history: History, reply: Reply) -> bool:
-    """Whether the model was asked again, because it ended its work without a word: nobody knows what that means.
+    """Asks the model for a report where its final reply is empty; returns whether it did.
 
-    Raises ``ModelUnavailable`` where the reply to that is as empty.
+    Raises ``ModelUnavailable`` where the reply to that is empty as well.
     """
     if not reply.says_nothing or reply.ending is not TerminationReason.COMPLETED:
         return False

@@ -1,4 +1,4 @@
-"""How a run ends: why, in whose words, and what is left in its workspace."""
+"""The outcome of a run: termination reason, summary, and the outputs in its workspace."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from worker.workspace.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000
 ENDING_SECONDS = 20.0
-"""For the comparison of a run's files with what they were."""
+"""Seconds for the comparison of a run's files with their original state."""
 HURRIED_SECONDS = 5.0
-"""For the same, from when the run is told to stop."""
+"""The same limit, from the time the run is asked to stop."""
 
 _STATUS: Mapping[TerminationReason, FinalStatus] = {
     TerminationReason.COMPLETED: Status.SUCCEEDED,
     TerminationReason.CANCELLED: Status.CANCELLED,
 }
-"""All other reasons are failures: a limit too, whatever was done before it."""
+"""All other reasons are failures, limits included, whatever was done before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Why the run ended, and what to say where the model's own words are missing."""
+    """Why the run ended, and the summary to use where the model wrote none."""
 
     reason: TerminationReason
     words: str = ""
@@ -48,7 +48,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs:
-    """What a run leaves: the facts about its files with their patch, and its artifacts as the record keeps them."""
+    """A run's outputs: its file changes with their patch, and its artifacts as the record stores them."""
 
     facts: Facts | None = None
     artifacts: Sequence[Artifact] = ()
@@ -60,7 +60,7 @@ class RunOutputs:
 
     @property
     def of_files(self) -> dict[str, Any]:
-        """The result's fields about files."""
+        """Returns the result's fields about files."""
         facts = self.facts or Facts()
         return {
             "files_modified": [change.path for change in facts.changes],
@@ -73,9 +73,9 @@ class RunOutputs:
 async def collect_outputs(
     workspace: Workspace | None, stop: StopSignal, seconds: float = ENDING_SECONDS, *, hurried: float = HURRIED_SECONDS
 ) -> RunOutputs:
-    """What is left in the workspace, as far as it can be told in time; nothing where the run never had one.
+    """Collects the outputs from the workspace within the time limit; nothing where the run never had one.
 
-    Who is told to stop meanwhile hurries.
+    A request to stop shortens the limit to HURRIED_SECONDS.
     """
     if workspace is None:
         return RunOutputs()

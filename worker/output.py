@@ -1,6 +1,6 @@
-"""The one truncator: nothing longer than its limit reaches the model or an event, and nothing is cut silently.
+"""Output truncation: nothing longer than its limit reaches the model or an event, and no cut is silent.
 
-The whole text is kept where ``read_file`` and ``grep`` reach it, and the hint that ends a cut text says where.
+The full text is saved where ``read_file`` and ``grep`` can read it, and the hint at the end of a cut text names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_ERROR_CHARS = 4000
 MAX_DISPLAY_CHARS = 32_000
 MAX_TITLE_CHARS = 120
 HEAD_SHARE = 0.2
-"""Of a command's output: what it is about stands at the start, errors stand at the end."""
+"""Share of the limit for the head of a command's output: the head shows the topic, the tail the errors."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Estimate = Callable[[str], int]
@@ -27,7 +27,7 @@ Estimate = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """How much of a tool's output the model sees. Read-like tools keep the head, commands both ends."""
+    """How much of a tool's output the model receives. Read-like tools keep the head, commands both ends."""
 
     max_chars: int = 8000
     keep: Literal["head", "head_tail"] = "head"
@@ -35,17 +35,17 @@ class OutputLimit:
 
 
 def one_line(name: str) -> str:
-    """A file's name without line ends and other control characters, which are legal in it."""
+    """Returns a file name without line breaks and other control characters, which are legal in it."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], valid(name))
 
 
 def few_tokens(text: str, most: int | None) -> bool:
-    """Whether the text is so short that it cannot have more tokens: a byte is two of them at the most."""
+    """Whether the text is too short to exceed ``most`` tokens: a byte is at most two tokens."""
     return most is None or len(text) * 8 <= most or len(text.encode("utf-8", "surrogatepass")) * 2 <= most
 
 
 def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None) -> str:
-    """What the model must learn of a cut: that it was made, how long the text is, what to do next."""
+    """Returns the hint for a cut text: that it was cut, how long it is, what to do next."""
     where = f" full_output={quoteattr(saved)}" if saved else ""
     then = (
         f"The whole output is in {saved}: read it in parts with read_file (offset, limit) or search it with grep."
@@ -56,7 +56,7 @@ def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = No
 
 
 def lines_hint_of(tool: str, actual_lines: int | None, max_lines: int, then: str) -> str:
-    """The same of a page of lines; ``actual_lines`` is None where nobody counted them."""
+    """The same for a page of lines; ``actual_lines`` is None where they were not counted."""
     return _hint(tool, f'actual_lines="{actual_lines or "unknown"}" max_lines="{max_lines}"', then)
 
 
@@ -68,13 +68,13 @@ def _hint(tool: str, sizes: str, then: str) -> str:
 
 
 def shorten(text: str, limit: OutputLimit, estimate: Estimate | None = None) -> str:
-    """The text, or as much of it as the limit lets through."""
+    """Returns the text, cut to the limit."""
     room = limit.max_chars
     kept = _keep(text, room, limit.keep)
     if estimate is None or limit.max_tokens is None:
         return kept
     while room and (tokens := estimate(kept)) > limit.max_tokens:
-        # Tokens are not spread evenly, so the guess is corrected until it holds; 0.95 makes that quick.
+        # Tokens are not spread evenly, so the estimate is corrected until it fits; 0.95 makes that quick.
         room = int(min(room, len(kept)) * limit.max_tokens / tokens * 0.95)
         kept = _keep(text, room, limit.keep)
     return kept

@@ -1,4 +1,4 @@
-"""What the model is told: who it is and where it works, and the piece of work in the caller's own words."""
+"""Prompts: the system prompt, the task in the caller's words, and the hints added during a run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ lists them. When one fits your task, get it before you begin."""
 
 @cache
 def system_prompt(mount: str, *, skills: bool = False) -> str:
-    """What every run is told; with ``skills`` also that there are some. The same object for all runs."""
+    """Returns the system prompt; with ``skills``, it mentions them. The same object for all runs."""
     text = _SYSTEM.format(mount=mount)
     return f"{text}\n\n{_SKILLS}" if skills else text
 
 
 def first_message(request: DelegationRequest) -> str:
-    """Task, context and expected outcome, marked as what they are."""
+    """Returns task, context and expected outcome under their headings."""
     parts = [f"# Task\n\n{request.task.strip()}"]
     if request.context.strip():
         parts.append(f"# Context\n\n{request.context.strip()}")
@@ -45,7 +45,7 @@ def first_message(request: DelegationRequest) -> str:
 
 
 def last_turn(limit: LimitReached) -> str:
-    """Asks for the summary when a limit has ended the work."""
+    """Returns the request for a summary after a limit has ended the work."""
     return (
         f'<system_hint type="limit_reached" limit="{limit}">The work ends here. Tools are no longer available. '
         "Report now in plain words: what was done, what was found, and what is still to do.</system_hint>"
@@ -67,7 +67,7 @@ def reply_was_cut() -> str:
 
 
 def ask_for_summary() -> str:
-    """Asks for what the fresh conversation begins with, when the present one nears the model's window."""
+    """Returns the request for the summary that the next conversation begins with."""
     return (
         '<system_hint type="conversation_full">This conversation is nearly as long as it can be. It goes on as a new '
         "one that knows the task and nothing else but what you write now. Call no tools. Write down, for yourself: "
@@ -78,7 +78,7 @@ def ask_for_summary() -> str:
 
 
 def fresh_start(task: str, summary: str, files: Sequence[str]) -> str:
-    """The first message of the conversation that goes on in the place of one that was too long."""
+    """Returns the first message of the conversation that replaces one that was too long."""
     parts = [task, f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{summary}"]
     if files:
         listed = "\n".join(f"- {path}" for path in files)

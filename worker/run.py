@@ -1,4 +1,4 @@
-"""One run from its parts to its result: builds them, watches over the loop, always cleans up and always reports."""
+"""One run: builds its parts, supervises the loop, and always cleans up and reports a result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class _CancelledError(Exception):
-    """Somebody asked for the end of the delegation."""
+    """The delegation was cancelled on request."""
 
 
 class Run:
@@ -71,7 +71,7 @@ class Run:
         self.loop: Loop | None = None
 
     async def carry_out(self) -> ToolAgentResult | None:
-        """Runs to the end and gives the result, kept and published; None where the run is another worker's now."""
+        """Runs to the end; returns the result, stored and published, or None where another worker owns the run."""
         logs.delegation.set(self.claim.id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
@@ -110,7 +110,7 @@ class Run:
             return RunOutcome(TerminationReason.MODEL_UNAVAILABLE, self._report_error(str(error), "model_unavailable"))
         except (Fenced, *EXIT_EXCEPTIONS):
             raise
-        except BaseException as error:  # whatever it is, the caller gets a result that says so
+        except BaseException as error:  # whatever it is, the caller gets a result with the error
             if self.emit.left:
                 raise asyncio.CancelledError from error  # handed over: a cleanup that fails is no result
             log.exception("the run failed inside")
@@ -118,7 +118,7 @@ class Run:
 
     @asynccontextmanager
     async def _parts(self) -> AsyncGenerator[Loop]:
-        """Everything a run needs, made for this run alone; gone when the block ends."""
+        """Opens the parts of the run, used by this run alone; closed when the block ends."""
         request, services = self.claim.request, self.services
         model = await services.model(request.model)
         self.meter = Meter.restored(self.claim.limits, model.price(), self.claim.checkpoint)
@@ -178,7 +178,7 @@ class Run:
         self.emit.emit(event)
 
     async def _watch(self, loop: Loop) -> RunOutcome:
-        """The loop under its time limit and the signals from outside; a limit gets its last turn without tools."""
+        """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""
         try:
             reason = await self._until_stopped(loop.run(), self.meter.time_left)
             return RunOutcome(reason, loop.last_words)
@@ -201,7 +201,7 @@ class Run:
         return RunOutcome(limit.reason, words)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Awaits the work; stops it when its time is over or a signal comes, and waits until it is gone.
+        """Awaits the work; cancels it at its time limit or on a stop signal, and waits until it has ended.
 
         Raises ``TimeoutError``, ``_CancelledError`` or ``Fenced``, and whatever the work raises.
         """
@@ -226,7 +226,7 @@ class Run:
         raise TimeoutError
 
     async def _outputs(self) -> RunOutputs:
-        """The facts about the files, whatever the reason of the end. Where they cannot be had, the errors say so."""
+        """Collects the outputs, whatever the reason of the end. Where they cannot be read, the errors say why."""
         try:
             self.workspace = self.workspace or await files_left(self.services, self.claim)
             return await collect_outputs(self.workspace, self.stop)
@@ -266,7 +266,7 @@ class Run:
             await asyncio.sleep(self.heartbeat_seconds)
             progress = self._progress()
             self.emit.emit(Heartbeat.model_validate(progress.model_dump()))
-            self.emit.set({"progress": progress.to_json()})  # for those who ask instead of listening
+            self.emit.set({"progress": progress.to_json()})  # for clients that poll
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
         return ToolAgentResult(
@@ -287,7 +287,7 @@ class Run:
         )
 
     async def _finish(self, result: ToolAgentResult, outputs: RunOutputs) -> None:
-        """Result, ``run_finished`` and the lease's release in one write; after it nothing of the run is written."""
+        """Writes the result and ``run_finished`` and releases the lease, in one write, the last one of the run."""
         fields = {
             "status": result.status.value,
             "result": self.emit.masked_json(result.to_json()),

@@ -23,7 +23,6 @@ class StopReason(Enum):
 
     CANCELLED = "cancelled"
     FENCED = "fenced"
-    SHUTDOWN = "shutdown"
 
 
 class StopSignal:

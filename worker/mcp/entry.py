@@ -222,11 +222,6 @@ class Server(BaseModel):
         given = [*self.env.items(), *self.headers.items(), *parse_qsl(urlsplit(self.url).query)]
         return [_SCHEME.sub("", value) for name, value in given if _SECRET_NAME.search(name)]
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it is a program that runs outside of the sandbox."""
-        return self.type == "stdio" and not self.sandbox
-
     def trusts(self, tool: str) -> bool:
         return self.trust if isinstance(self.trust, bool) else matches(tool, self.trust)
 

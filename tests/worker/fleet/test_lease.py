@@ -82,7 +82,6 @@ async def test_an_old_attempt_is_stopped_by_the_next_one_and_takes_no_lease_from
 async def test_the_first_reason_to_stop_stays_unless_the_lease_is_lost() -> None:
     signal = StopSignal()
     signal.set(StopReason.CANCELLED)
-    signal.set(StopReason.SHUTDOWN)
     assert await signal.wait() is StopReason.CANCELLED
     signal.set(StopReason.FENCED)
     assert await signal.wait() is StopReason.FENCED
