@@ -1,4 +1,4 @@
-"""The front: accepts delegations, dispatches them and shows what becomes of them. Never runs a tool."""
+"""Accepts delegations, dispatches them to workers and reports their progress. Never runs a tool."""
 
 from __future__ import annotations
 

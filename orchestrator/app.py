@@ -1,4 +1,4 @@
-"""The HTTP application: routes, lifespan, the document of itself, and what holds for every request."""
+"""The HTTP application: routes, lifespan, OpenAPI document, and the middleware for every request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Api(FastAPI):
 
 
 def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
-    """The application over a service of its own, opened and closed with it. Raises Misconfigured."""
+    """Returns the application; it opens and closes its own service. Raises Misconfigured."""
     check_binding(settings)
 
     @asynccontextmanager
@@ -62,8 +62,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
 
 
 class EveryRequest:
-    """Judges where a request comes from, gives each answer its request id and what browsers must know of it, and turns
-    our own mistakes into a plain 500."""
+    """Middleware: checks the request's origin, adds request id and security headers, reports internal errors as 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -94,21 +93,21 @@ class EveryRequest:
                 return
             await self._app(_as_get(scope), receive, marked)
         except ClientDisconnect:
-            return  # nobody is left to answer
+            return  # the client has disconnected
         except Exception:
             where = f"{scope['method']} {scope['path']}"
             log.exception("unexpected error in %s", where, extra={"request_id": request_id})
             if started:
-                raise  # the server must break the connection: half an answer may not look like a whole one
+                raise  # the server must break the connection: a partial response must not look complete
             await problems.unexpected(request_id)(scope, receive, marked)
 
 
 def _as_get(scope: Scope) -> Scope:
-    """HEAD is answered as GET is; the server leaves the body out. ``head`` says so to answers without an end."""
+    """Returns a HEAD request as GET; the server omits the body. ``head`` tells endless responses to stop."""
     return {**scope, "method": "GET", "head": True} if scope["method"] == "HEAD" else scope
 
 
 def _request_id(scope: Scope) -> str:
-    """The caller's own id where it can stand in a log line and a header, else a new one."""
+    """Returns the caller's request id if it is safe in a log line and a header, else a new one."""
     given = Headers(scope=scope).get("x-request-id", "")
     return given if re.fullmatch(r"[!-~]{1,128}", given) else new_id("req")

@@ -1,4 +1,4 @@
-"""Who may call: holders of the token, or this machine's own programs; and which requests are judged at all."""
+"""Authentication and origin checks: callers need the token, or run on this machine."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZ
 
 
 def host_of(headers: Headers) -> str:
-    """The name that a request's Host header gives, without its port. Raises Refused where it is no host at all."""
+    """Returns the name in a request's Host header, without its port. Raises Refused if it is not a host name."""
     return _judged(headers)[0].lower()
 
 
 def check_origin(method: str, headers: Headers) -> None:
-    """Raises Refused and Forbidden for what no program sends, and no page of the service's own.
+    """Refuses requests that a page of another origin sent. Raises Refused and Forbidden.
 
-    A page of another origin can send requests here with its reader's network, and without reading the answer. What
-    the browser says of their origin is in headers that the page cannot write.
+    Such a page can send requests from its reader's network, although it cannot read the response. The browser states
+    its origin in headers that the page cannot set.
     """
     host, port = _judged(headers)
     if method in _READING:
@@ -67,7 +67,7 @@ def _is_own(origin: str, host: str, port: str | None) -> bool:
 
 
 async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
-    """Raises Unauthorized unless the request carries the token."""
+    """Raises Unauthorized unless the request has the service's token."""
     settings: Settings = request.app.state.settings
     if settings.token is None:
         _same_machine(request)
@@ -80,8 +80,8 @@ async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredent
 
 
 def _same_machine(request: Request) -> None:
-    # A page in a browser of this machine reaches loopback too, through a name of its own that points here.
-    # Its requests carry that name; a program's do not.
+    # A page in a browser of this machine can reach loopback through DNS rebinding. Its requests have that host name;
+    # those of a program do not.
     if not is_loopback(host_of(request.headers)):
         raise Unauthorized(
             "without a token the service answers only to requests for localhost; set DEPUTIZE_TOKEN there and here"

@@ -1,4 +1,4 @@
-"""Reading request bodies: never more than the cap, then JSON, then the model, each with its own refusal."""
+"""Reads request bodies: checks the size cap, then JSON, then the model, each with its own error."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from shared.errors import Invalid, Refused, TooLarge
 from shared.wire import explain
 
 MAX_VALUES = 20_000
-"""Of one request, in all its lists and tables."""
+"""Maximum values of one request, in all its lists and tables."""
 MAX_BATCH_VALUES = 100_000
 SLICE = 10_000
-"""So many tokens are looked at before others get their turn."""
+"""Tokens that are scanned before the event loop gets control."""
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|,', re.DOTALL)
 M = TypeVar("M", bound=BaseModel)
 BYTES_PER_SECOND = 64 * 1024
-"""The slowest pace at which a large body may come."""
+"""The minimum transfer rate of a large body."""
 
 
 async def check_shape(body: bytes, most: int) -> None:
-    """Raises TooLarge for a document of more than ``most`` values; whether it is JSON shows later."""
-    if body.count(b",") < most:  # those in texts included, so most bodies need no second look
+    """Raises TooLarge for a document of more than ``most`` values; whether it is valid JSON is checked later."""
+    if body.count(b",") < most:  # an upper bound, commas in strings included: most bodies need no scan
         return
     commas = 0
     for number, token in enumerate(_TOKEN.finditer(body)):
@@ -42,21 +42,21 @@ async def check_shape(body: bytes, most: int) -> None:
 
 
 class NotJson(Refused):
-    """The body says it is something else. It also keeps pages in browsers out: they may send JSON only when asked."""
+    """The content type is not JSON. This also blocks pages of other origins, which need a preflight to send JSON."""
 
     status = 415
     title = "Unsupported media type"
 
 
 class TooSlow(Refused):
-    """Half a body holds a connection, and what came of it: nobody may do that for long."""
+    """The body did not arrive in time: an incomplete one holds a connection and memory."""
 
     status = 408
     title = "Request timeout"
 
 
 def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that gives the validated body of at most ``cap`` bytes and so many values."""
+    """Returns a dependency that reads and validates a body of at most ``cap`` bytes and ``values`` values."""
 
     async def body(request: Request) -> M:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -70,7 +70,7 @@ def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Req
 
 
 def document(model: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI side of ``body_of``; ``orchestrator.openapi`` adds the schema it refers to."""
+    """Returns the OpenAPI part for ``body_of``; ``orchestrator.openapi`` adds the schema it refers to."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

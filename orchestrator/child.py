@@ -1,4 +1,4 @@
-"""One program that the supervisor keeps alive: restarted when it dies, and gone when the supervisor is."""
+"""A child process of the supervisor: restarted when it exits, and killed when the supervisor ends."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ EXIT_MISCONFIGURED = 3
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 5.0
 HEALTHY_SECONDS = 30.0
-"""Who lived that long starts with the first delay again."""
+"""Seconds of running after which the restart delay is reset."""
 EARLY_ENDS = 3
-"""A program that ends so often before the stack was ready for the first time will not do better."""
+"""Exits before the stack was ready for the first time after which a program is given up."""
 KILLED_SECONDS = 5.0
-"""How long a killed program may take to be gone. The kernel ends it with its parent in any case."""
+"""Seconds to wait for a killed program's exit. The kernel kills it with its parent in any case."""
 
 
 def keep_last_log(log_file: Path) -> None:
-    """A start begins a new file; the one before stays beside it."""
+    """Renames the previous log, so that a start begins a new file."""
     with suppress(FileNotFoundError):
         log_file.replace(log_file.with_suffix(".log.1"))
 
 
 def last_line(log_file: Path) -> str:
-    """What a program said last, for whoever waits for it in vain; "" where it said nothing."""
+    """Returns the last message in a program's log, for error messages; "" if there is none."""
     try:
         with log_file.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -54,7 +54,7 @@ def last_line(log_file: Path) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """What to run. ``stop_seconds`` is its time between SIGTERM and SIGKILL."""
+    """A command to run. ``stop_seconds`` is its time between SIGTERM and SIGKILL."""
 
     name: str
     command: Sequence[str]

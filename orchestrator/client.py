@@ -1,4 +1,4 @@
-"""The service's verbs over HTTP: the same names, the same errors, and streams that mend themselves."""
+"""The service's operations over HTTP: same names, same errors, and streams that reconnect."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ T = TypeVar("T")
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 SILENCE_SECONDS = 45.0
-"""Three keepalives that did not come: the connection is dead, whatever the socket says."""
+"""Seconds without data, three missed keepalives, after which a stream's connection counts as dead."""
 PATIENCE_SECONDS = 60.0
-"""How long a broken stream is mended before the caller hears of it."""
+"""Seconds for which a broken stream is reconnected before the caller gets an error."""
 MAX_WAIT_SECONDS = 60.0
 AT_ONCE = 20
 MENDING = "start one with `deputize up` or set DEPUTIZE_URL"
@@ -61,7 +61,7 @@ class Page:
 
 
 class Client:
-    """One service. Raises the ``Refused`` tree as the service does, and Unavailable where nobody answers."""
+    """A client of one service. Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect."""
 
     def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
         host = _host(url)
@@ -72,7 +72,7 @@ class Client:
             headers={b"Authorization": b"Bearer " + _header(token)} if token else None,
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             limits=httpx2.Limits(max_connections=None),
-            # A proxy of this machine's environment cannot know this machine's own loopback.
+            # A proxy of the environment cannot reach this machine's loopback.
             trust_env=host not in ("127.0.0.1", "localhost", "::1"),
         )
 
@@ -86,13 +86,13 @@ class Client:
         return self._delegation(await self._send("POST", "/v1/delegations", content=request.to_json()))
 
     async def batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
-        """In the order of the requests; all are accepted or none."""
+        """Submits requests. Returns their delegations in order; all are accepted or none."""
         body = ",".join(request.to_json() for request in requests)
         answer = await self._send("POST", "/v1/delegations:batch", content=f'{{"requests":[{body}]}}')
         return self._read(answer, lambda body: _each(Delegation.model_validate, body["items"]))
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
-        """The delegation; with ``wait`` when it is finished or that many seconds are over, at most 60."""
+        """Returns the delegation; with ``wait`` when it is finished or after that many seconds, at most 60."""
         wait = min(wait, MAX_WAIT_SECONDS)
         timeout = httpx2.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
         params = {"wait": wait} if wait > 0 else {}
@@ -107,7 +107,7 @@ class Client:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """Newest first; ``labels`` are ``key:value``."""
+        """Returns a page, newest first; ``labels`` are ``key:value``."""
         given = {"status": status, "session": session, "cursor": cursor}
         params = {"limit": limit, "label": [*labels], **{name: value for name, value in given.items() if value}}
         answer = await self._send("GET", "/v1/delegations", params=params)
@@ -117,7 +117,7 @@ class Client:
         )
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        """Those that are kept."""
+        """Returns the stored events after ``after``."""
         answer = await self._send(
             "GET", f"/v1/delegations/{id}/events", params={"after": after}, headers={"Accept": "application/json"}
         )
@@ -138,7 +138,7 @@ class Client:
         return self._delegation(await self._send("POST", f"/v1/delegations/{id}/cancel"))
 
     async def cancel_all(self, ids: Iterable[str]) -> None:
-        """Asks for the end of each; a few at a time, because a service takes so many connections and no more."""
+        """Cancels each; a few at a time, because a service limits its connections."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def cancel(id: str) -> None:
@@ -148,20 +148,20 @@ class Client:
         await asyncio.gather(*map(cancel, ids))
 
     async def prune(self, older_than: float | None = None) -> int:
-        """The number of delegations whose records were removed; without a time the service's own setting counts."""
+        """Returns the number of removed records; without ``older_than`` the service's setting applies."""
         body = json.dumps({"olderThanSeconds": older_than})
         answer = await self._send("POST", "/v1/delegations:prune", content=body)
         return self._read(answer, lambda body: int(body["removed"]))
 
     async def not_ready(self) -> str | None:
-        """Why what is handed over now would only wait: nobody works, or Redis is away. None when all is well."""
+        """Returns why new work would only be queued (no worker, or no Redis), or None if the service is ready."""
         try:
             await self._send("GET", "/readyz")
         except Unavailable as error:
             return str(error)
         return None
 
-    # Their module brings the Redis client along, which most commands never need.
+    # Imported late: their module imports the Redis client, which most commands do not need.
 
     async def workers(self) -> list[WorkerCard]:
         from shared.catalog import WorkerCard
@@ -176,10 +176,10 @@ class Client:
         return self._read(answer, partial(_each, ToolCard.model_validate))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """Every event after ``after``, then the live ones; ends after ``run_finished``.
+        """Yields every event after ``after``, then the live ones, up to ``run_finished``.
 
-        A broken connection is resumed where it broke, with growing pauses; only after ``patience`` seconds without
-        one does Unavailable come out.
+        A broken stream is resumed where it broke, with exponential back-off. Raises Unavailable after ``patience``
+        seconds without a connection.
         """
         pauses = Pauses(self._patience)
         while True:
@@ -198,7 +198,7 @@ class Client:
             await pauses.next()
 
     async def follow_all(self) -> AsyncGenerator[Envelope]:
-        """What happens from now on, in all delegations. Raises Unavailable when the stream breaks."""
+        """Yields new events of all delegations. Raises Unavailable when the stream breaks."""
         try:
             async with aclosing(self._stream("/v1/events", 0)) as envelopes:
                 async for envelope in envelopes:
@@ -214,7 +214,7 @@ class Client:
                 try:
                     yield Envelope.from_json(frame.data)
                 except ValidationError:
-                    continue  # a newer service knows events that this version does not
+                    continue  # a newer service may have event types that this version lacks
 
     async def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         if "content" in request:
@@ -230,7 +230,7 @@ class Client:
         return self._read(answer, Delegation.model_validate)
 
     def _read(self, answer: httpx2.Response, convert: Callable[[Any], T]) -> T:
-        """The answer's value. Raises Unavailable where it is not what this service says."""
+        """Returns the response's value. Raises Unavailable if it is not a response of this service."""
         try:
             return convert(answer.json())
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

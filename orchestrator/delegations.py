@@ -1,4 +1,4 @@
-"""The service: the only verbs there are, for HTTP, for the command line and for Python."""
+"""The service: all operations on delegations, for HTTP, command line and Python."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``redis`` is null where it answers, else why not; ``workers`` counts those alive."""
+    """``redis`` is None if Redis answers, else the reason; ``workers`` is the number of live ones."""
 
     redis: str | None
     workers: int
 
 
 class Delegations:
-    """The verbs. All raise the ``Refused`` tree, and ``Unavailable`` while Redis is away."""
+    """The operations. All raise the ``Refused`` tree, and ``Unavailable`` while Redis does not answer."""
 
     def __init__(
         self, settings: Settings, store: RunStore, follower: bus.Bus, catalog: Catalog, dispatcher: Dispatcher
@@ -62,12 +62,12 @@ class Delegations:
         self._dispatcher = dispatcher
 
     async def accept(self, request: DelegationRequest) -> Accepted:
-        """Checks, writes the record, then sends the ticket. What was written is never lost."""
+        """Checks the request, writes the record, then sends the ticket. A written record is never lost."""
         delegations, replayed = await self._accept([request])
         return Accepted(delegations[0], replayed[0])
 
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
-        """All are accepted or none; at most 1,000."""
+        """Accepts all requests or none; at most 1,000."""
         if len(requests) > MAX_BATCH:
             raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
         return (await self._accept(requests, batch=True))[0] if requests else []
@@ -77,7 +77,7 @@ class Delegations:
     ) -> tuple[list[Delegation], list[bool]]:
         async with _redis_guard(self._settings):
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
-            # In a thread: a thousand requests, or a directory that hangs, may not hold up everybody else.
+            # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
             await asyncio.to_thread(self._check_all, requests, tools, batch)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(new, self._settings.claim_seconds)
@@ -91,7 +91,7 @@ class Delegations:
             return delegations, [answer.replayed for answer in answers]
 
     def _check_all(self, requests: Sequence[DelegationRequest], tools: Sequence[ToolCard], batch: bool) -> None:
-        """Raises what is wrong with the first; of a batch with as many as are worth reading, each by its place."""
+        """Raises the error of a single request, or one Invalid with the first errors of a batch, by index."""
         mistakes: list[dict[str, str]] = []
         for index, request in enumerate(requests):
             try:
@@ -119,7 +119,7 @@ class Delegations:
             self._check_directory(Path(request.workspace.path))
 
     def _check_directory(self, path: Path) -> None:
-        """What can be known here: with workers on other machines only the path's root."""
+        """Checks a directory as far as possible here: with workers on other machines, only the path's root."""
         problem = None
         sources = self._settings.workspace_sources
         if not path.is_absolute():
@@ -137,7 +137,7 @@ class Delegations:
             raise Invalid(detail, [{"pointer": "/workspace/path", "detail": detail}])
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
-        """The delegation, at once or when it is finished, but after ``wait`` seconds at the latest."""
+        """Returns the delegation when it is finished, or after ``wait`` seconds."""
         async with _redis_guard(self._settings):
             found = await self.store.get(id)
             if found.status.finished or wait <= 0:
@@ -159,20 +159,20 @@ class Delegations:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """Newest first, filtered; ``cursor`` is what the page before named."""
+        """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
         async with _redis_guard(self._settings):
             return await self.store.list(
                 status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor
             )
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """Every event after ``after``, then the live ones; ends after ``run_finished``."""
+        """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
         async with _redis_guard(self._settings), aclosing(bus.follow(self._bus, self.store, id, after)) as events:
             async for envelope in events:
                 yield envelope
 
     async def follow_all(self) -> AsyncGenerator[Envelope]:
-        """The durable events of all delegations, from now on."""
+        """Yields new durable events of all delegations."""
         async with aclosing(bus.follow_all(self._bus)) as events:
             async for envelope in events:
                 yield envelope
@@ -182,28 +182,28 @@ class Delegations:
             return await self.store.events(id, after)
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
-        """The finished steps, in the order in which they ended."""
+        """Returns the finished steps, in the order in which they ended."""
         finished = (envelope.event for envelope in await self.events(id))
         return [ToolAgentStep.of(event.step) for event in finished if isinstance(event, StepCompleted)]
 
     async def patch(self, id: str) -> str:
-        """The unified diff of what the run changed in its workspace."""
+        """Returns the unified diff of the run's workspace."""
         async with _redis_guard(self._settings):
             return await self.store.patch(id)
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        """What the run made to hand over, in its latest version or that one; there once the run has ended."""
+        """Returns an artifact of an ended run, by default its latest version."""
         async with _redis_guard(self._settings):
             return await self.store.artifact(id, name, version)
 
     async def cancel(self, id: str) -> Delegation:
-        """Asks for the end; idempotent. A queued delegation is cancelled when this returns."""
+        """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
         async with _redis_guard(self._settings):
             await self.store.cancel(id)
             return await self.store.get(id)
 
     async def prune(self, older_than: float | None = None) -> int:
-        """Removes what ended that many seconds ago, as a setting says where none are given; gives the number."""
+        """Removes delegations that ended that many seconds ago (default: a setting). Returns their number."""
         async with _redis_guard(self._settings):
             return await self.store.prune(
                 self._settings.workspace_retention_seconds if older_than is None else older_than
@@ -218,7 +218,7 @@ class Delegations:
             return await self._catalog.tools()
 
     async def ready(self) -> Readiness:
-        """Never raises: what is away is part of the answer."""
+        """Returns the service's readiness. Never raises."""
         try:
             return Readiness(None, len(await self.workers()))
         except Unavailable as error:
@@ -227,7 +227,7 @@ class Delegations:
 
 @asynccontextmanager
 async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Delegations]:
-    """A service over one Redis, with its connections; closed with the block."""
+    """Yields a service over one Redis, with its connections; closes them with the block."""
     async with (
         connect(redis_url) as redis,
         connect(redis_url) as listening,
@@ -255,7 +255,7 @@ def _away(error: Exception) -> Unavailable:
 
 
 def _check_version(request: DelegationRequest) -> None:
-    """Refuses what a request may name and this version cannot do: better a clear no than a promise not kept."""
+    """Raises Invalid for valid fields that this version does not support."""
     missing = {
         "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
         "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
@@ -272,8 +272,10 @@ def _check_version(request: DelegationRequest) -> None:
 
 
 def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:
-    """Refuses a name that no announced tool has. Of MCP servers, and before any worker has announced itself, the worker
-    decides."""
+    """Raises Invalid for unknown tool names.
+
+    Names of MCP tools, and all names before a first announcement, are checked by the worker.
+    """
     if not asked or not known:
         return
     names = [name for card in known for name in (card.name, *card.aliases)]
@@ -288,7 +290,7 @@ def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None
 
 
 def _unknown_tool(pattern: str, names: Sequence[str], before: int) -> str:
-    """With the closest names for the first mistakes only: looking for them takes time."""
+    """Returns the error text; with the closest names only for the first mistakes, because comparing takes time."""
     near = ""
     if before < MAX_SUGGESTIONS and len(pattern) <= LONGEST_COMPARED:
         near = did_you_mean(pattern, names)

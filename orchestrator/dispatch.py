@@ -1,4 +1,4 @@
-"""Onto the queue: a ticket carries only the delegation's id; losing one loses no work."""
+"""Puts tickets on the queue. A ticket has only the delegation's id; a lost one is sent again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Dispatcher:
         self._app.close()
 
     async def send(self, tickets: Sequence[Ticket]) -> None:
-        """Sends the tickets. A failure is only logged: the records stand, and a janitor sends the tickets again."""
+        """Sends the tickets. A failure is only logged: the records exist, and a janitor sends the tickets again."""
         if not tickets:
             return
         try:

@@ -1,4 +1,4 @@
-"""Celery's own page beside the stack: what runs, where, for how long."""
+"""Flower, Celery's monitoring page, as a program of the stack."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orchestrator.listening import free_port
 
 
 class Flower:
-    """Read-only, on loopback, and with a password.
+    """Flower, read-only, on loopback and with a password.
 
-    Without one its API has to be opened to everybody, and then it tells browsers that any web page may read it.
+    Without a password its API must be unauthenticated, and then it allows every origin by CORS.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class Flower:
             "tasks-columns": "name,uuid,state,args,result,received,started,runtime,worker",
             "natural-time": "true",
             "purge-offline-workers": 600,
-            # Delegations take minutes: Prometheus' own buckets end at ten seconds.
+            # Delegations take minutes: Prometheus' default buckets end at ten seconds.
             "task-runtime-metric-buckets": "1,5,15,60,300,900,3600,14400",
         }
         command = python("celery", "--app", "shared.queue:app", "flower")
-        # It has no use for the service's token, and its own page shows nothing that a key is needed for.
+        # Flower needs neither the service's token nor a key.
         keyless = {name: text for name, text in environment.items() if not name.startswith("DEPUTIZE_TOKEN")}
         return Program(
             "flower",
             [*command, *(f"--{name}={value}" for name, value in options.items())],
-            keyless | {"FLOWER_BASIC_AUTH": self._user},  # an argument could be read by everybody on this machine
+            keyless | {"FLOWER_BASIC_AUTH": self._user},  # other users of this machine could read an argument
         )

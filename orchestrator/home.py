@@ -22,36 +22,36 @@ USERS_LOCK = "users.lock"
 INFO = "stack.json"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 64 * 1024
-"""With less than this the disk counts as full: what is written next may not fit."""
+"""Free bytes below which the disk counts as full."""
 _FLOCK = "hhqqi0q"
 """Linux: struct flock."""
 
 
 @dataclass(frozen=True)
 class StackInfo:
-    """What a running stack says of itself in ``stack.json``, which only its user can read."""
+    """The description of a running stack in ``stack.json``, which only its user can read."""
 
     pid: int
     url: str
     token: str
-    """Empty where the API asks for none."""
+    """Empty if the API requires none."""
     redis_url: str
     flower_url: str | None
     workers: int
     stays: bool = False
-    """Whether it runs in the foreground, and not only as long as somebody uses it."""
+    """Whether it runs in the foreground, and not only while it has users."""
     model: str = ""
-    """A digest of the settings by which its workers ask a model."""
+    """A digest of the model settings of its workers."""
 
 
 def prepare_home(home: Path) -> None:
-    """Makes the directory, or makes one that was used before private. Raises Misconfigured where it cannot be used."""
+    """Creates the directory, or makes an existing home private. Raises Misconfigured if it cannot be used."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = home.stat()
         if found.st_uid != os.geteuid() or found.st_mode & stat.S_ISVTX or not found.st_mode & 0o077:
             return
-        # Only what is plainly a home of ours: somebody may have named a directory that others need.
+        # Only what is clearly a home of ours: the setting may name a directory that others need.
         names = {entry.name for entry in home.iterdir()}
         if not names or names & {SUPERVISOR_LOCK, USERS_LOCK}:
             home.chmod(0o700)
@@ -60,7 +60,7 @@ def prepare_home(home: Path) -> None:
 
 
 def unusable(home: Path, error: OSError) -> Misconfigured:
-    """What an error of the file system means for whoever wants to use this home."""
+    """Returns a file system error on this home as Misconfigured with a remedy."""
     if error.errno in FULL:
         return Misconfigured(no_space(home))
     what = f"{error.filename}: " if error.filename and str(error.filename) != str(home) else ""
@@ -72,7 +72,7 @@ def no_space(home: Path) -> str:
 
 
 def is_full(home: Path) -> bool:
-    """Whether nothing more can be written here."""
+    """Returns whether the disk is full."""
     try:
         space = os.statvfs(home)
     except OSError:
@@ -82,7 +82,7 @@ def is_full(home: Path) -> bool:
 
 @contextmanager
 def opened(path: Path, mode: str) -> Generator[IO[bytes]]:
-    """A file whose lock is gone with the block. Not inherited by programs that are started meanwhile."""
+    """Opens a file whose lock ends with the block. Child processes do not inherit it."""
     with open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         yield file
 
@@ -96,16 +96,16 @@ def try_lock(file: IO[bytes], how: int) -> bool:
 
 
 def sign(lock_fd: int) -> None:
-    """Makes the kernel name this process as the holder of a lock.
+    """Makes the kernel report this process as the holder of a lock.
 
-    The lock itself cannot tell: it was taken by whoever started this process. A file would need room on the disk.
+    The lock itself does not: the process that started this one took it. A PID file would need space on the disk.
     """
     with suppress(OSError):
         fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def holder(home: Path) -> int | None:
-    """The process that signed the supervisor's lock; None where none did or the system does not tell."""
+    """Returns the id of the process that signed the supervisor's lock, or None if it is not known."""
     if sys.platform != "linux":
         return None
     asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
@@ -118,7 +118,7 @@ def holder(home: Path) -> int | None:
 
 
 def read_info(home: Path) -> StackInfo | None:
-    """What the stack says of itself; None where nothing whole is said. Raises OSError where it cannot be read."""
+    """Returns the stack's description, or None if there is no complete one. Raises OSError if it cannot be read."""
     try:
         return StackInfo(**json.loads((home / INFO).read_text("utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -126,7 +126,7 @@ def read_info(home: Path) -> StackInfo | None:
 
 
 def write_info(home: Path, info: StackInfo) -> None:
-    """All of it or nothing, and never readable for others: it holds the token."""
+    """Writes the description atomically and readable only by its user: it contains the token."""
     new = home / f"{INFO}.new"
     new.unlink(missing_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""Where a service listens: only where that is allowed, and bound before it starts, so that its address is known."""
+"""Listening sockets: checks that an address is allowed, and binds it before the service starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRUSTED = "every user and every program of this machine may use it"
 
 
 def check_binding(settings: Settings) -> None:
-    """Raises Misconfigured where anybody could hand over work."""
+    """Raises Misconfigured if the service would be open to other machines without a token."""
     if settings.token is not None:
         return
     if not settings.no_token:
@@ -35,7 +35,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0 takes a free one. Raises Misconfigured when the address cannot be had."""
+    """Returns a listening TCP socket; port 0 takes a free one. Raises Misconfigured if the address is unavailable."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
@@ -45,13 +45,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """How a program on this machine reaches it."""
+    """Returns the URL for programs on this machine."""
     host, port = listening.getsockname()[:2]
     return _url("127.0.0.1" if ipaddress.ip_address(host).is_unspecified else host, port)
 
 
 def bound_to(listening: socket.socket) -> str:
-    """The address as it was bound, which may be all of this machine's."""
+    """Returns the URL of the bound address, which may be a wildcard."""
     return _url(*listening.getsockname()[:2])
 
 
@@ -60,6 +60,6 @@ def _url(host: str, port: int) -> str:
 
 
 def free_port() -> int:
-    """For programs that cannot be handed a socket."""
+    """Returns a free port, for programs that cannot inherit a socket."""
     with listen("127.0.0.1", 0) as probe:
         return probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, with what it cannot know: bodies we read ourselves, events and problems."""
+"""The OpenAPI document: FastAPI's, with the bodies that we parse ourselves, events and problems added."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_object_default(field: dict[str, Any]) -> None:
-    """Generators of clients cannot give an object as a default, and leave out every operation that has one.
+    """Removes an object as a default value: client generators skip every operation that has one.
 
-    Nothing is lost: what is left out of the object has its own default in the object's schema.
+    Nothing is lost, because the object's properties have their own defaults.
     """
     if isinstance(field.get("default"), dict):
         del field["default"]
@@ -50,7 +50,7 @@ def _add(schemas: dict[str, Any], name: str, type: Any) -> None:
 
 
 def _events() -> Any:
-    """Every event in the flat form in which it travels: the head's fields beside its own."""
+    """Returns the union of all events in their flat wire form: the head's fields and their own."""
     events = get_args(get_args(AnyEvent)[0])
     flat = [create_model(f"{event.__name__}Event", __base__=(event, Head)) for event in events]
-    return Annotated[Union[tuple(flat)], Field(discriminator="type")]  # noqa: UP007 - the members are no literal
+    return Annotated[Union[tuple(flat)], Field(discriminator="type")]  # noqa: UP007 - the members are computed

@@ -1,4 +1,4 @@
-"""The service from Python: delegate, gather, follow.
+"""The Python interface of the service: delegate, gather, follow.
 
 async with Orchestrator() as orchestrator:
     result = await orchestrator.delegate("Count the public classes", workspace="/path/to/project")
@@ -26,13 +26,13 @@ from shared.settings import Settings
 from shared.wire import explain
 
 OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
-"""Hears every event of a delegation, text deltas, progress and errors among them; it may be async."""
+"""Called with every event of a delegation, text deltas, progress and errors included; it may be async."""
 
 
 class Orchestrator:
     """The service of ``DEPUTIZE_URL``, else one in this process over ``DEPUTIZE_REDIS_URL`` or this machine's stack.
 
-    Raises ``Misconfigured`` and ``Unavailable`` on entering; its verbs raise the ``Refused`` tree.
+    Raises ``Misconfigured`` and ``Unavailable`` on entering; its operations raise the ``Refused`` tree.
     """
 
     def __init__(self, settings: Settings | None = None, *, workers: int = 1) -> None:
@@ -59,18 +59,18 @@ class Orchestrator:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._service = None  # what is asked for from now on is refused before any work begins
+        self._service = None  # later calls are refused before any work begins
         await self._exit.aclose()
 
     @property
     def service(self) -> Delegations | Client:
-        """All verbs of the service; with ``DEPUTIZE_URL`` those of its client."""
+        """All operations of the service; with ``DEPUTIZE_URL`` those of its client."""
         if self._service is None:
             raise RuntimeError("it is not open; use it inside `async with Orchestrator() as orchestrator:`")
         return self._service
 
     async def start(self, task: str | DelegationRequest, **fields: Any) -> Delegation:
-        """Hands over a piece of work and returns at once. ``fields`` are those of ``DelegationRequest``."""
+        """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
         service, request = self.service, _request(task, fields)
         return (
             await service.create(request) if isinstance(service, Client) else (await service.accept(request)).delegation
@@ -79,25 +79,25 @@ class Orchestrator:
     async def delegate(
         self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Any
     ) -> ToolAgentResult:
-        """Hands over a piece of work and waits for its result. Cancelling the wait does not cancel the work."""
+        """Submits a task and returns its result. Cancelling the wait does not cancel the delegation."""
         return await self.result((await self.start(task, **fields)).id, on_event)
 
     async def gather(
         self, requests: Sequence[str | DelegationRequest], *, on_event: OnEvent | None = None, **fields: Any
     ) -> list[ToolAgentResult]:
-        """Hands over several pieces of work at once, all or none; gives their results in the order of asking."""
+        """Submits several tasks, all or none. Returns their results in the order of the requests."""
         service, asked = self.service, [_request(request, fields) for request in requests]
         accepted = await (service.batch(asked) if isinstance(service, Client) else service.accept_batch(asked))
         return await asyncio.gather(*(self.result(delegation.id, on_event) for delegation in accepted))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """Every event of a delegation, live; ends after ``run_finished``."""
+        """Yields every event of a delegation, live, up to ``run_finished``."""
         async with aclosing(self.service.follow(id, after)) as events:
             async for envelope in events:
                 yield envelope
 
     async def result(self, id: str, on_event: OnEvent | None = None) -> ToolAgentResult:
-        """Waits for the end of a delegation."""
+        """Waits for a delegation. Returns its result."""
         async with aclosing(self.service.follow(id)) as events:
             async for envelope in events:
                 if on_event and isawaitable(heard := on_event(envelope)):
@@ -109,7 +109,7 @@ class Orchestrator:
         return finished.result
 
     async def cancel(self, id: str) -> Delegation:
-        """Asks for the end; idempotent."""
+        """Requests cancellation; idempotent."""
         return await self.service.cancel(id)
 
 

@@ -1,4 +1,4 @@
-"""How long a client waits before it connects again."""
+"""Back-off between a client's reconnects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from shared.background import Backoff
 from shared.errors import OutOfSpace, Unavailable
 
 FULL_SECONDS = 5.0
-"""A full disk is seldom emptied while somebody waits."""
+"""Seconds for which a full disk is retried: it is seldom freed during a wait."""
 
 
 class Pauses:
-    """How long to wait before the next try, and when to stop trying."""
+    """Delays between reconnects, and the time after which to give up."""
 
     FIRST, LONGEST = 0.1, 5.0
 
@@ -22,7 +22,7 @@ class Pauses:
         self.over()
 
     def over(self) -> None:
-        """Something came: the next trouble is a new one."""
+        """Resets the delays, after data arrived."""
         self._backoff.reset()
         self._since: float | None = None
 

@@ -1,4 +1,4 @@
-"""Errors as answers: every refusal and every failure is a problem document (RFC 9457), whatever raised it."""
+"""Error responses: every error is a problem document (RFC 9457), regardless of its origin."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Respon
 
 
 def name_of(error: type[Exception]) -> str:
-    """An error's ``type`` on the wire: KeyReused is ``urn:deputize:key-reused``."""
+    """Returns an error's ``type`` on the wire: ``urn:deputize:key-reused`` for KeyReused."""
     return "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__).lower()
 
 
@@ -79,7 +79,7 @@ def away(error: Unavailable) -> Response:
 
 
 async def _wrong_parameters(request: Request, error: RequestValidationError) -> Response:
-    """Mistakes in the query, the path or a header; bodies are read and explained in ``orchestrator.body``."""
+    """Handles errors in the query, the path or a header; ``orchestrator.body`` handles bodies."""
     mistakes = [
         {"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": _said(mistake)}
         for mistake in error.errors()[:MAX_MISTAKES]
@@ -94,20 +94,20 @@ def _said(mistake: Mapping[str, Any]) -> str:
 
 
 def summed_up(mistakes: list[dict[str, str]]) -> str:
-    """One sentence for people, who may see nothing but the detail."""
+    """Returns one sentence, for clients that show only the detail."""
     first = ": ".join(part for part in (mistakes[0]["pointer"], mistakes[0]["detail"]) if part)
     return first if len(mistakes) == 1 else f"{len(mistakes)} mistakes, the first is {first}"
 
 
 async def _http(request: Request, error: HTTPException) -> Response:
-    """What the router itself refuses: an unknown path, a method that is not there."""
+    """Handles the router's own errors: an unknown path, a method that is not allowed."""
     status = HTTPStatus(error.status_code)
     headers = {"Allow": ", ".join(_allowed(request))} if status is HTTPStatus.METHOD_NOT_ALLOWED else error.headers
     return answer(Problem(type="about:blank", title=status.phrase, status=status, detail=_next_step(status)), headers)
 
 
 def _allowed(request: Request) -> list[str]:
-    """All methods of the path. The router names only those of the first of its routes."""
+    """Returns all methods of the path. The router reports only those of its first route."""
 
     def known(method: str) -> bool:
         scope = {**request.scope, "method": method}
@@ -125,7 +125,7 @@ def _next_step(status: HTTPStatus) -> str:
 
 
 def unexpected(request_id: str) -> Response:
-    """A mistake of ours. What it was is in the log and nobody else's business."""
+    """Returns the response to an internal error. Its cause is only in the log."""
     return answer(
         Problem(
             type="about:blank",
@@ -162,7 +162,7 @@ MEANING: dict[int | str, str] = {
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """A route's ``responses``: the problems it may answer with, besides those that any route may."""
+    """Returns a route's ``responses``: its own problems besides those of every route."""
     return {code: refusal(code) for code in (*sorted({401, 403, 503, *statuses}), "default")}
 
 

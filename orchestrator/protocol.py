@@ -1,7 +1,7 @@
-"""HTTP/1.1 connections with bounds: a head and a body have a time, and connections a number.
+"""HTTP/1.1 connections with limits: timeouts for head and body, and a maximum number of connections.
 
-uvicorn bounds none of these: half a request would hold its connection, and its descriptor, for ever. h11 bounds the
-size of a head, which the faster parser does not.
+uvicorn has none of these: an incomplete request would hold its connection, and its descriptor, for ever. h11 limits
+the size of a head, which the faster parser does not.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_SECONDS = 10.0
-"""From a connection's first moment, or the first byte of its next request, to the end of that request's head."""
+"""Seconds from the connection, or the first byte of its next request, to the end of that request's head."""
 LINGER_SECONDS = 2.0
-"""How long the rest of an answered request is thrown away, so that its sender gets to read the answer."""
+"""Seconds for which the rest of a refused request is discarded, so that its sender can read the response."""
 SPARE_DESCRIPTORS = 256
-"""Kept for Redis, logs and the like."""
+"""File descriptors reserved for Redis, logs and others."""
 MOST_DESCRIPTORS = 65_536
 
 SAFE_HEADERS = {
@@ -29,11 +29,11 @@ SAFE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
-"""On every answer: nothing of it is ever run, framed or read by a page of somebody else's."""
+"""Sent with every response, so that no page can execute, frame or embed it."""
 
 
 def most_connections() -> int:
-    """How many connections fit into this process's descriptors, after raising their limit as far as it goes."""
+    """Raises this process's descriptor limit to its maximum. Returns the number of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -43,7 +43,7 @@ def most_connections() -> int:
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. ``MOST`` of them may be open at a time; the one that waits longest for a request goes first."""
+    """One of at most ``MOST`` open connections; when they are exceeded, the longest idle one is closed."""
 
     MOST: int = 10_000
     HEAD_SECONDS: float = HEAD_SECONDS
@@ -82,7 +82,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def waiting(self) -> bool:
-        """No request is under way here."""
+        """Whether the connection is idle."""
         return self._cycle is None or self._cycle.response_complete
 
     def _answered_early(self) -> bool:
@@ -90,7 +90,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def _cycle(self) -> RequestResponseCycle | None:
-        return self.cycle  # none before the first request, whatever uvicorn's types say
+        return self.cycle  # None before the first request, contrary to uvicorn's types
 
     def _make_room(self) -> None:
         waiting = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.waiting]
@@ -103,7 +103,7 @@ class BoundedProtocol(H11Protocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the head of a request did not come in time")
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """A problem document, by hand: there is no request that the application could answer."""
+        """Writes a problem document directly: there is no request for the application to handle."""
         problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail, "errors": []}
         body = json.dumps(problem, separators=(",", ":")).encode()
         headers = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), "Connection": "close"}

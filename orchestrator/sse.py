@@ -1,4 +1,4 @@
-"""Server-sent events: frames as they come, a comment while nothing comes, and an end as soon as nobody listens."""
+"""Server-sent events: frames, keepalive comments, and an end as soon as the client disconnects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Places:
-    """Places for event streams and for requests that wait for a delegation's end."""
+    """Limits concurrent event streams and long polls."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -30,7 +30,7 @@ class Places:
 
     @contextmanager
     def one(self) -> Generator[None]:
-        """Raises Unavailable where all are taken."""
+        """Takes a place for the block. Raises Unavailable if all are taken."""
         if self._taken >= self._most:
             raise Unavailable(
                 f"{self._most} callers wait for news already; try again in a moment, or set DEPUTIZE_MAX_STREAMS"
@@ -43,13 +43,13 @@ class Places:
 
 
 def frame(envelope: Envelope, numbered: bool = True) -> bytes:
-    """One event on the wire. Transient ones have no id: there is nothing to resume from."""
+    """Returns one event's frame. Transient ones have no id, because they cannot be resumed from."""
     id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
     return f"{id}event: {envelope.event.type}\ndata: {envelope.to_json()}\n\n".encode()
 
 
 class EventStream(Response):
-    """Sends what a follower gives. Starlette's own streaming response notices a lost caller only when it writes."""
+    """Streams a follower's events. Starlette's own streaming response detects a disconnect only on a write."""
 
     media_type = "text/event-stream"
 
@@ -60,7 +60,7 @@ class EventStream(Response):
         numbered: bool = True,
         keepalive: float = KEEPALIVE_SECONDS,
     ) -> None:
-        # X-Accel-Buffering: a proxy that collects events would turn live into late.
+        # X-Accel-Buffering: a proxy must not buffer events.
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._follower = follower
@@ -83,7 +83,7 @@ class EventStream(Response):
         except ClientDisconnect:
             return
         except asyncio.CancelledError:
-            pass  # the server stops and has waited long enough: callers get an end and come back
+            pass  # the server shuts down: clients get the end of the stream and reconnect
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
@@ -97,7 +97,7 @@ class EventStream(Response):
                 try:
                     await _send(send, frame(coming.result(), self._numbered))
                 except (StopAsyncIteration, Unavailable) as end:
-                    # The headers are gone, so trouble cannot be told: an early end makes every client resume.
+                    # The headers are sent, so the error cannot be reported: an early end makes every client resume.
                     if isinstance(end, Unavailable):
                         log.warning("event stream ended early", extra={"cause": str(end)})
                     break
@@ -118,7 +118,7 @@ async def _close(follower: AsyncGenerator[Envelope], coming: asyncio.Future[Enve
 
 
 async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
-    """The work's result. Raises ClientDisconnect when the caller hangs up first; the work is cancelled then."""
+    """Returns the work's result. If the client disconnects first, cancels the work and raises ClientDisconnect."""
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -138,6 +138,6 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def wants_json(request: Request) -> bool:
-    """Whether the caller asks for a list instead of a stream."""
+    """Returns whether the client requests a list instead of a stream."""
     accepted = request.headers.get("accept", "")
     return "application/json" in accepted and "text/event-stream" not in accepted

@@ -1,8 +1,8 @@
-"""This machine's own stack, from its users' side: find it, start it when there is none, hold it while it is used.
+"""This machine's stack from its users' side: finds it, starts it on demand, and keeps it running while it is used.
 
-Redis, workers and the API are children of one supervisor (orchestrator/supervisor.py). Two locked files say who is
-there, and the kernel lets go of them even when a process is killed: the supervisor holds ``supervisor.lock``, every
-user shares ``users.lock``. The supervisor stops when it can have ``users.lock`` for itself.
+Redis, workers and the API are children of one supervisor (orchestrator/supervisor.py). Two file locks, which the kernel
+releases even when a process is killed, represent its users: the supervisor holds ``supervisor.lock``, every user has a
+shared lock on ``users.lock``. The supervisor stops when it gets ``users.lock`` exclusively.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 
 STALLED_SECONDS = 60.0
-"""A start that gets no further for so long is given up."""
+"""Seconds without progress after which a start is given up."""
 LONGEST = 10
-"""So many times as long it may take in all: what is started again and again writes logs for ever, too."""
+"""Maximum duration of a start as a multiple of that: a program that is restarted in a loop writes logs, too."""
 QUIET_SECONDS = 3.0
-"""A start that takes no longer needs no words."""
+"""Seconds after which a start is reported to the user."""
 OUTDATED_SECONDS = 30.0
-"""A worker may need that long to hand over what it does."""
+"""Seconds that a worker may need to hand over its runs."""
 FULL_SECONDS = 5.0
-"""On a full disk no start succeeds, but somebody may be about to make room."""
+"""Seconds for which a start on a full disk is retried, in case space is freed."""
 ASK_SECONDS = 1.0
 
 Tell = Callable[[str], None]
-"""Hears what a start that takes its time is doing."""
+"""Called with the stage of a start that takes long."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a stack is to be made of. Without workers it can be read; the first user with work to do adds one."""
+    """The parts of a stack. Without workers it is read-only; the first user with work adds one."""
 
     workers: int = 1
     concurrency: int | None = None
@@ -72,7 +72,7 @@ class Wanted:
 
 
 def running(settings: Settings) -> StackInfo | None:
-    """The stack that lives in this home now, started or starting; None when there is none. Raises Misconfigured."""
+    """Returns the running or starting stack of this home, or None. Raises Misconfigured."""
     try:
         with suppress(FileNotFoundError), opened(settings.home / SUPERVISOR_LOCK, "rb") as lock:
             if not try_lock(lock, fcntl.LOCK_SH):
@@ -91,10 +91,10 @@ async def stack_in_use(
     wait: float = STALLED_SECONDS,
     tell: Tell | None = None,
 ) -> AsyncGenerator[StackInfo]:
-    """A stack that is ready for work and stays for the block. What it is made of, its first user says.
+    """Yields a stack that is ready for work and stays for the block. Its first user decides its parts.
 
-    It is waited for as long as its start makes progress. With 0 workers it need not be able to work, only to answer.
-    Raises Misconfigured when it cannot start here, Unavailable when nothing happens for ``wait`` seconds.
+    Waits as long as its start makes progress. With 0 workers only its API must be ready. Raises Misconfigured if it
+    cannot start here, Unavailable after ``wait`` seconds without progress.
     """
     home = settings.home
     prepare_home(home)
@@ -102,7 +102,7 @@ async def stack_in_use(
     async with AsyncExitStack() as held:
         try:
             users = held.enter_context(opened(home / USERS_LOCK, "ab"))
-            # A supervisor on its way out holds this one alone; after it, a new supervisor is to be started.
+            # A supervisor that stops holds this lock exclusively; after it, a new supervisor must be started.
             while not try_lock(users, fcntl.LOCK_SH):
                 await waiting.pause(Stage("waiting for the last stack to stop", "supervisor.log"))
             if workers:
@@ -114,19 +114,19 @@ async def stack_in_use(
 
 
 def model_digest(settings: Settings) -> str:
-    """Tells model settings apart without naming them."""
+    """Returns a digest of the model settings, which does not disclose them."""
     said = json.dumps([settings.model, settings.endpoint_variables()], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def asks_otherwise(settings: Settings, info: StackInfo) -> bool:
-    """Whether the stack's workers ask another model, or ask it otherwise, than was said here."""
+    """Returns whether the stack's workers use other model settings than these."""
     said = settings.has_model_endpoint or "model" in settings.model_fields_set
     return bool(said and info.model and info.model != model_digest(settings))
 
 
 async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _Waiting) -> None:
-    """Waits for a stack to end that nobody else uses and that would ask its model by settings that were mended."""
+    """Waits for the end of a stack that has no other users and runs with outdated model settings."""
     info = running(settings)
     if info is None or info.stays or not asks_otherwise(settings, info):
         return
@@ -146,15 +146,15 @@ async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> Stack
     while True:
         if started is not None and started.ended:
             raise Misconfigured(f"this machine's stack did not start: {started.last_word()}")
-        # Nobody holds the lock: there is no supervisor, or the last one was killed. Several users may see that;
-        # one gets the lock, hands it to the supervisor it starts, and the others find it held.
+        # The lock is free: there is no supervisor, or the last one was killed. Several users may see that;
+        # one gets the lock and passes it to the supervisor it starts, and the others find it held.
         with opened(home / SUPERVISOR_LOCK, "ab") as lock:
             if try_lock(lock, fcntl.LOCK_EX):
                 started = _Started(settings, wanted, lock)
         info = read_info(home)
         stage = await stage_of(info)
         if not wanted.workers and stage == WORKER:
-            stage = None  # whoever only looks needs none
+            stage = None  # read-only users need none
         if info is not None and info.workers == 0 < wanted.workers:
             waiting.ask_for_workers(info)
             stage = Stage("starting the worker", "worker-1.log")
@@ -164,7 +164,7 @@ async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> Stack
 
 
 class _Waiting:
-    """The patience of one user: as long as something happens, and not a word while it goes quickly."""
+    """One user's wait for a start: gives up without progress, and reports the stage if it takes long."""
 
     def __init__(self, home: Path, stalled: float, tell: Tell | None) -> None:
         self._home = home
@@ -176,7 +176,7 @@ class _Waiting:
         self._said = ""
 
     async def pause(self, stage: Stage | None) -> None:
-        """Raises Unavailable that says what is awaited, and of whom."""
+        """Waits a moment. Raises Unavailable with the stage if the start has stalled."""
         waited = time.monotonic() - self._began
         if stage is not None:
             if waited > FULL_SECONDS and is_full(self._home):
@@ -195,7 +195,7 @@ class _Waiting:
         return f"this machine's stack gets no further while {stage.said(self._home)}{who} ({logs})"
 
     def ask_for_workers(self, info: StackInfo) -> None:
-        # Only a process that is known to be the supervisor: the description may be that of one that was killed.
+        # Only a process that is known to be the supervisor: the description may be that of a killed one.
         if time.monotonic() - self._asked > ASK_SECONDS and holder(self._home) == info.pid:
             self._asked = time.monotonic()
             with suppress(ProcessLookupError):
@@ -206,7 +206,7 @@ class _Started:
     """A supervisor that this process has started."""
 
     def __init__(self, settings: Settings, wanted: Wanted, lock: IO[bytes]) -> None:
-        # A pipe for its last word: a full disk takes no line of a log.
+        # A pipe for its final error: a full disk cannot take a log line.
         self._word, word = os.pipe()
         self._log = settings.home / "logs" / "supervisor.log"
         try:
@@ -233,7 +233,7 @@ class _Started:
 
 
 def _start(settings: Settings, wanted: Wanted, lock: IO[bytes], log: Path, word: int) -> subprocess.Popen[bytes]:
-    # The address that was asked for, else a free port: nobody asks for the default one by saying nothing.
+    # The configured port, else a free one: the default port is only used if it is set.
     port = settings.port if "port" in settings.model_fields_set else 0
     arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--word-fd", str(word)]
     with opened(log, "ab") as output:

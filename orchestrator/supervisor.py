@@ -1,4 +1,4 @@
-"""The supervisor: the one parent of this machine's Redis, workers, API and Flower. Nothing of them outlives it.
+"""The supervisor: the parent of this machine's Redis, workers, API and Flower, which never outlive it.
 
 Detached (`python -m orchestrator.supervisor`) it stops when its last user is gone; `deputize up` runs it in the
 foreground.
@@ -52,7 +52,7 @@ from shared.text import visible
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
 CLEANUP_SECONDS = 12.0
-"""What a worker may need for cleaning up when its ``shutdown_seconds`` are over."""
+"""Seconds that a worker may need for cleaning up after its ``shutdown_seconds``."""
 PRIVATE_UMASK = 0o077
 
 Say = Callable[[StackInfo], None]
@@ -60,7 +60,7 @@ Until = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Supervisor:
-    """One stack. Its addresses are known before anything is started, so everything starts at the same time."""
+    """Runs one stack. Its addresses are known before the start, so that all programs start concurrently."""
 
     def __init__(self, settings: Settings, wanted: Wanted, port: int) -> None:
         self._home = home = settings.home
@@ -74,7 +74,7 @@ class Supervisor:
             self._redis = Child(Program("redis", embedded.command, environment={}), home)
         self._listening = listen(settings.host, port)
         flower = Flower() if wanted.flower else None
-        # Whoever uses this stack finds the token in stack.json, which only its user can read.
+        # Users of this stack read the token from stack.json, which only their user can read.
         made = "" if settings.no_token else secrets.token_urlsafe(32)
         self.info = StackInfo(
             pid=os.getpid(),
@@ -94,9 +94,9 @@ class Supervisor:
         self._others = [Child(program, home) for program in programs]
         self._keeping: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
-        """In the order of their ends: the first one that failed is the cause of what the others say."""
+        """In the order of their ends: the first failure is the cause of the others."""
         self.ready = asyncio.Event()
-        """The stack was ready for work once."""
+        """Whether the stack was ready for work once."""
 
     def _environment(self, settings: Settings, wanted: Wanted) -> dict[str, str]:
         said: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None}
@@ -116,7 +116,7 @@ class Supervisor:
             command,
             self._worker_environment,
             self._worker_stop_seconds,
-            # What it writes for a run, that run's commands read as another user; the home keeps everybody else out.
+            # A run's commands read its files as another user; the private home excludes all others.
             umask=0o022,
         )
 
@@ -157,7 +157,7 @@ class Supervisor:
         self.ready.set()
 
     def _add_worker(self, failed: asyncio.Event) -> None:
-        """For a stack that was started to be read only, and now has work to do."""
+        """Adds a worker to a stack that was started read-only and now has work."""
         if self.info.workers:
             return
         self.info = replace(self.info, workers=1)
@@ -171,7 +171,7 @@ class Supervisor:
             failed.set()
 
     async def _stop(self) -> None:
-        """Redis last: whoever stops has something left to write."""
+        """Stops all programs, Redis last: the others write to it while they stop."""
         with suppress(OSError):  # a disk that became read-only must not keep anything alive
             self._home.joinpath(INFO).unlink(missing_ok=True)
         await asyncio.gather(*(child.stop() for child in self._others))
@@ -185,14 +185,14 @@ class Supervisor:
         return sum(child.program.stop_seconds + KILLED_SECONDS for child in children)
 
     def _asked_to_stop(self, asked: asyncio.Event) -> None:
-        if asked.is_set():  # a second time: no more waiting, leases bring the work back
+        if asked.is_set():  # a second signal: kill now, leases recover the work
             for child in self._others:
                 child.kill()
         asked.set()
 
 
 def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
-    """Runs a stack in this process until SIGINT or SIGTERM. Tells where it listens when it is ready."""
+    """Runs a stack in this process until SIGINT or SIGTERM. Calls ``say`` with its description when it is ready."""
 
     async def work() -> None:
         supervisor = Supervisor(settings, wanted, settings.port)
@@ -224,14 +224,14 @@ def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
 
 
 def _explained(home: Path, error: OSError | DeputizeError) -> DeputizeError:
-    """A full disk is behind whatever fails while there is one."""
+    """Returns the error, attributed to the full disk if there is one."""
     if isinstance(error, DeputizeError):
         return Misconfigured(f"{no_space(home)} ({error})") if is_full(home) else error
     return unusable(home, error)
 
 
 async def until_unused(users: IO[bytes]) -> None:
-    """Returns when nobody has used the stack for a moment, and then keeps new users out until this process ends."""
+    """Returns when the stack has had no users for a moment; from then on blocks new users until this process ends."""
     free_since: float | None = None
     while True:
         if not try_lock(users, fcntl.LOCK_EX):
@@ -247,13 +247,13 @@ async def until_unused(users: IO[bytes]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     keep_memory_private()
     options = _parse(arguments)
-    # Not for the children: a worker that hangs must not look like a supervisor.
+    # Not inherited: a hung worker must not hold the supervisor's lock.
     os.set_inheritable(options.lock_fd, False)
     os.set_inheritable(options.word_fd, False)
     os.umask(PRIVATE_UMASK)
     sign(options.lock_fd)
     try:
-        # The model's key comes this way, because an environment can be read before it is made private.
+        # The model's key comes by stdin, because the environment is readable until the process is made private.
         settings = Settings.load(model_endpoint=json.load(sys.stdin))
         set_up(settings.log_level, settings.secrets)
         try:
@@ -261,10 +261,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (OSError, DeputizeError) as error:
             raise _explained(settings.home, error) from None
     except DeputizeError as error:
-        with suppress(OSError):  # nobody waits any more
+        with suppress(OSError):  # the starter has gone
             os.write(options.word_fd, f"{error}"[:4000].encode())
         with suppress(OSError):  # no space left for it
-            print(f"supervisor: {visible(str(error))}", file=sys.stderr, flush=True)  # noqa: T201 - the last word of this process
+            print(f"supervisor: {visible(str(error))}", file=sys.stderr, flush=True)  # noqa: T201 - this process's final error
         return EXIT_MISCONFIGURED
     return 0
 

@@ -1,4 +1,4 @@
-"""What every route is given: the service of its application."""
+"""The dependency of every route: the service of its application."""
 
 from __future__ import annotations
 

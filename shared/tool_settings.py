@@ -86,6 +86,7 @@ class ToolSettings(BaseModel):
 def located(path: Path) -> Path:
     """Returns an absolute path if it exists below the working directory, because workers may run in another one.
 
-    Others stay relative; the reader looks for them in its own directories."""
+    Others stay relative; the reader looks for them in its own directories.
+    """
     path = path.expanduser()
     return path.absolute() if path.exists() else path

@@ -1,4 +1,4 @@
-"""`deputize`: the command line. Here are only the commands' names, so that help loads nothing else."""
+"""`deputize`: the command line. Only the commands' names are here, so that help loads nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMANDS = {
     "token": ("token:token", "Print the token of this machine's stack."),
     "doctor": ("doctor:doctor", "Check this machine and the service, and say what to mend."),
 }
-"""Name: where it is, and its line in the help. A new command is one line here."""
+"""Command name: its module and function, and its line in the help. A new command is one line here."""
 
 
 class Commands(click.Group):
@@ -60,7 +60,7 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Runs one command and exits with its code, whatever happens in it."""
+        """Runs one command and exits with its exit code."""
         sys.exit(reported(partial(self._run, *args, **extra)))
 
     def _run(self, *args: Any, **extra: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`deputize batch`: many requests from a file, their results as they come, and a way to go on after a break."""
+"""`deputize batch`: many requests from a file, results as they finish, and resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 AT_ONCE = 1000
-"""Requests the service takes in one piece."""
+"""Requests per call to the service."""
 
 
 @click.command()
@@ -94,7 +94,7 @@ async def _run(
         for delegation, line in zip(delegations, lines, strict=True):
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation
         each = list({delegation.id: delegation for delegation in delegations}.values())
-        on_screen = sys.stdout.isatty() and not said.as_json  # then the results themselves say how each ended
+        on_screen = sys.stdout.isatty() and not said.as_json  # then the results themselves show each outcome
         with display(tell_ends=not on_screen) as shown:
 
             def on_result(result: ToolAgentResult) -> None:
@@ -112,7 +112,7 @@ async def _run(
 
 
 async def accepted(client: Client, requests: Sequence[DelegationRequest]) -> list[Delegation]:
-    """In their order; in pieces of the size that the service takes, and none where one is refused."""
+    """Submits the requests in chunks. Returns their delegations in order; none is accepted if one is refused."""
     taken: list[Delegation] = []
     for start in range(0, len(requests), AT_ONCE):
         try:
@@ -124,7 +124,7 @@ async def accepted(client: Client, requests: Sequence[DelegationRequest]) -> lis
 
 
 def _shifted(refusal: Refused, start: int) -> Refused:
-    """Places in a later piece as places in the whole."""
+    """Returns the error with indexes into the chunk converted to indexes into the batch."""
     errors: list[dict[str, str]] = []
     for each in refusal.errors:
         head, requests, index, *rest = [*each["pointer"].split("/", 3), "", "", ""][:4]

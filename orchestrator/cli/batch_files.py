@@ -1,4 +1,4 @@
-"""The files of a batch: requests, one a line, and results that a later `--resume` goes on from."""
+"""The files of a batch: requests, one per line, and results from which `--resume` continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Line:
 
 
 def read_lines(file: BinaryIO, name: str) -> list[Line]:
-    """Every request. Raises Invalid that names every line with a mistake."""
+    """Returns every request. Raises Invalid with every line that has a mistake."""
     data = file.read()
     if (encoding := BOMS.get(data[:2])) is not None:
         raise Invalid(f"{name} is {encoding}; save it as UTF-8")
@@ -66,7 +66,7 @@ def _said(mistake: dict[str, str]) -> str:
 
 
 def refusal(mistakes: list[dict[str, str]]) -> Invalid:
-    """One refusal for all lines that are wrong; nothing was handed over."""
+    """Returns one error for all invalid lines; nothing was submitted."""
     if len(mistakes) == 1:
         return Invalid(_said(mistakes[0]), mistakes)
     more = len(mistakes) - SHOWN_MISTAKES
@@ -77,7 +77,7 @@ def refusal(mistakes: list[dict[str, str]]) -> Invalid:
 
 
 def with_lines(error: Refused, lines: list[Line], name: str) -> Refused:
-    """The service's refusal of a batch, with the lines of the file instead of places in the request."""
+    """Returns the service's refusal of a batch with line numbers of the file instead of indexes in the request."""
     mistakes: list[dict[str, str]] = []
     for each in error.errors:
         parts = each["pointer"].split("/", 3)  # "", "requests", the index, the rest
@@ -91,23 +91,23 @@ def with_lines(error: Refused, lines: list[Line], name: str) -> Refused:
 
 @dataclass(slots=True)
 class Results:
-    """The file of results: held by one batch at a time, appended to, never written over."""
+    """The file of results: locked by one batch at a time, append-only."""
 
     path: Path
     file: BinaryIO
     done: dict[int, ToolAgentResult]
     _fresh: bool = False
-    """Nothing was handed over before this command."""
+    """Nothing was submitted before this command."""
 
     @property
     def _state(self) -> Path:
         return self.path.with_name(self.path.name + ".batch")
 
     def keyed(self, lines: list[Line]) -> list[Line]:
-        """The requests with idempotency keys of this batch.
+        """Returns the requests with idempotency keys of this batch.
 
-        A later `--resume` sends the same keys, so that what was accepted before the break is found again, not
-        repeated. It must be the same requests: a result that stands for another line's task would be a lie.
+        A later `--resume` sends the same keys, so that accepted requests are found again, not repeated. The requests
+        must be unchanged: otherwise a result would be attributed to another task.
         """
         self._fresh = not self._state.exists() and not self.done
         name, known = self._read_state()
@@ -137,13 +137,13 @@ class Results:
         self.done[number] = result
 
     def withdraw(self) -> None:
-        """All was refused: what is mended is another batch."""
+        """Deletes the keys after a refusal: the corrected file is a new batch."""
         if self._fresh:
             self._state.unlink(missing_ok=True)
             self.path.unlink(missing_ok=True)
 
     def complete(self) -> None:
-        """All is done: the keys are not needed any more."""
+        """Deletes the keys when all is done."""
         self._state.unlink(missing_ok=True)
 
     def _read_state(self) -> tuple[str, dict[int, str]]:
@@ -171,7 +171,7 @@ def _digest(line: Line) -> str:
 
 @contextmanager
 def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[Results]:
-    """The file of results, before anything is handed over. Raises Invalid, Misconfigured."""
+    """Opens and locks the file of results, before anything is submitted. Raises Invalid, Misconfigured."""
     try:
         file = path.open("a+b")
     except OSError as error:
@@ -197,7 +197,7 @@ def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
 
 
 def _whole_rows(file: BinaryIO) -> list[bytes]:
-    """The rows; one that was being written when the batch broke off is taken away, or the next would be torn by it."""
+    """Returns the complete rows, and truncates a partial last row, to which the next one would be appended."""
     if not file.seekable():
         return []
     file.seek(0)
@@ -227,5 +227,5 @@ def _done(rows: list[bytes]) -> dict[int, ToolAgentResult]:
             row = _row(text)
             done[int(row["line"])] = ToolAgentResult.model_validate(row)
         except (ValueError, KeyError, TypeError):
-            continue  # somebody else's line
+            continue  # not one of our rows
     return done

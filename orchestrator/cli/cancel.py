@@ -30,7 +30,7 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool)
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
     for delegation in asyncio.run(_cancel(load_settings(ctx), ids)):
-        # A running one is asked to stop; its worker says when it has.
+        # A running one is only requested to stop; its worker reports the end.
         said = delegation.status if delegation.status.finished else "stopping"
         if as_json:
             output.json_line(delegation.to_json())

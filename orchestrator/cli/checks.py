@@ -1,4 +1,4 @@
-"""What `deputize doctor` looks at: each check gives rows that say what is so, and how to mend what is not."""
+"""The checks of `deputize doctor`: each returns rows with a state, a finding and a remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOCK_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """✓ is well, ! works for now, ✗ does not work. ``mend`` says what to do."""
+    """One finding: ✓ works, ! works with a limitation, ✗ does not work. ``mend`` is the remedy."""
 
     state: State
     name: str
@@ -43,7 +43,7 @@ class Row:
 
 
 async def checked(settings: Settings) -> AsyncGenerator[Row]:
-    """Every row, as soon as it is known."""
+    """Yields every row as soon as it is known."""
     home = _home(settings)
     for row in (_python(), home, _disk(settings), _token(settings), _model(settings)):
         yield row
@@ -115,7 +115,7 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
             took = time.perf_counter() - began
             info: dict[str, Any] = await redis.info()
             clock, _ = await redis.time()
-            with suppress(ResponseError):  # a provider's server may not tell
+            with suppress(ResponseError):  # a provider's server may not allow CONFIG
                 info |= await redis.config_get("appendfsync")
     except (RedisError, OSError, ValueError) as error:
         yield Row("✗", "redis", f"does not answer: {error}", "start it, or set DEPUTIZE_REDIS_URL right")
@@ -218,7 +218,7 @@ def _worker(worker: WorkerCard) -> Row:
 
 
 def _sandbox() -> Row:
-    """What can be known while no worker has tried it."""
+    """Checks for the sandbox's programs, as long as no worker has run its self-test."""
     if missing := _missing_programs():
         said = f"{' and '.join(missing)} not found, so commands and changes of files would be refused"
         return Row("!", "sandbox", said, _sandbox_mending())

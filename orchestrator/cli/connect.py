@@ -1,4 +1,4 @@
-"""How a command gets to a service: the one that is named, the one on this machine, or one of its own."""
+"""Connects a command to a service: DEPUTIZE_URL's, this machine's, or one that it starts."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ NO_MODEL = (
     "or DEPUTIZE_MODEL=scripted to try everything but the thinking"
 )
 SEARCHED = 5000
-"""A short id is looked for among that many of the newest delegations."""
+"""Number of the newest delegations among which a short id is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     client: Client
     own: bool = False
-    """Started by this command."""
+    """Whether this command started it."""
     stays: bool = True
-    """It goes on when this command, and whoever else uses it, is over."""
+    """Whether it continues after this command and its other users."""
     works: bool = True
-    """It may have workers; one that was started only to look at delegations has none."""
+    """Whether it may have workers; one that was started only to show delegations has none."""
 
 
 def load_settings(ctx: click.Context, **override: Any) -> Settings:
@@ -51,7 +51,7 @@ def load_settings(ctx: click.Context, **override: Any) -> Settings:
 
 
 def stack_here(settings: Settings) -> StackInfo | None:
-    """The stack that runs on this machine. Raises Misconfigured where its home cannot be one."""
+    """Returns the stack that runs on this machine, or None. Raises Misconfigured if its home is unusable."""
     from orchestrator.home import prepare_home
     from orchestrator.stack import running
 
@@ -61,10 +61,10 @@ def stack_here(settings: Settings) -> StackInfo | None:
 
 @asynccontextmanager
 async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
-    """The service; where none runs one is started for the block.
+    """Yields the service; if none runs, starts one for the block.
 
-    Without workers it only answers: to look at what an interrupted command left is no reason to pay for going on with
-    it. ``needs_model`` refuses before anything is started where workers would have no model to ask.
+    Without workers it is read-only: looking at an interrupted command's delegations must not resume and bill them.
+    ``needs_model`` refuses before anything is started if workers would have no model.
     """
     from orchestrator.client import Client
 
@@ -97,7 +97,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
 
 @asynccontextmanager
 async def reach_lasting(settings: Settings) -> AsyncGenerator[Service]:
-    """A service that stays when this command is over. Raises Unavailable where there is none."""
+    """Yields a service that outlives this command. Raises Unavailable if there is none."""
     from orchestrator.client import Client
 
     if settings.url:
@@ -121,7 +121,7 @@ async def _named(settings: Settings) -> AsyncGenerator[Service]:
 
 
 async def full_id(client: Client, given: str) -> str:
-    """The one id that begins or ends with what was given, or the newest for ``@last``. Raises NotFound, Invalid."""
+    """Returns the only id that begins or ends with ``given``, or the newest for ``@last``. Raises NotFound, Invalid."""
     if given == NEWEST:
         newest = (await client.list(limit=1)).items
         if not newest:

@@ -1,4 +1,4 @@
-"""`deputize demo`: three delegations at once, and what must be true of them afterwards."""
+"""`deputize demo`: three concurrent delegations, and assertions on their results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Read this package file by file, again and again, until nobody lets you.
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One delegation, and a sentence that must be true of its result."""
+    """One delegation, and an assertion on its result as a sentence."""
 
     request: DelegationRequest
     truth: str
@@ -74,13 +74,13 @@ def demo(ctx: click.Context) -> Exit:
 
 @contextmanager
 def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The workspaces: this project, and the sample package with the bug."""
+    """Yields the workspaces: this project, and the sample package with the bug."""
     here = Path(__file__).parent
     root = here.parents[1]
     with tempfile.TemporaryDirectory(prefix="deputize-demo-") as folder:
         sample = Path(folder, "sample")
         sample.mkdir()
-        # Kept as text, so that no tool that looks at this project takes the bug for ours.
+        # Kept as text, so that no linter of this project reports the bug.
         for kept in here.joinpath("sample").glob("*.py.txt"):
             shutil.copyfile(kept, sample / kept.name.removesuffix(".txt"))
         if not root.joinpath("pyproject.toml").is_file():
@@ -89,7 +89,7 @@ def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _installed(folder: Path) -> Path:
-    """The installed packages alone: around them lies everybody else's code."""
+    """Copies only this project's installed packages: site-packages has all others, too."""
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin:
@@ -147,7 +147,7 @@ def _who_answers(settings: Settings) -> str:
 
 
 async def _tell(settings: Settings, client: Client, part: Part, result: ToolAgentResult) -> bool:
-    """Prints one delegation's end; gives whether what must be true of it is."""
+    """Prints one delegation's outcome. Returns whether its assertion holds."""
     id = result.delegation_id
     kinds = Counter(envelope.event.type for envelope in await client.events(id))
     output.line("")
@@ -169,6 +169,6 @@ async def _tell(settings: Settings, client: Client, part: Part, result: ToolAgen
 
 
 def _readable(patch: str) -> str:
-    """The diffs of text files: what a command compiled on its way is in the list of changes, and nothing to read."""
+    """Returns the diffs of text files only; compiled files remain in the list of changes."""
     diffs = re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE)
     return "".join(diff for diff in diffs if "\nGIT binary patch\n" not in diff)

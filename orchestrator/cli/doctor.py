@@ -1,4 +1,4 @@
-"""`deputize doctor`: what is well, what is not, and how to mend it."""
+"""`deputize doctor`: checks this machine and the service, with a remedy for each problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands end: exit codes, and every error as one line on stderr."""
+"""Exit codes, and errors as one line on stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("orchestrator", "shared")
 FRAMES = 3
-"""Places of our code that are named where a fault of our own is reported."""
+"""Stack frames of our code that the report of an internal error contains."""
 
 
 class Exit(IntEnum):
@@ -48,7 +48,7 @@ def of_result(result: ToolAgentResult) -> Exit:
 
 
 def of_results(results: Iterable[ToolAgentResult]) -> Exit:
-    """What all that did not succeed have in common; where they differ, that something failed."""
+    """Returns the exit code that all failures have in common, or that of a failure if they differ."""
     codes = {of_result(result) for result in results} - {Exit.SUCCEEDED}
     if len(codes) > 1:
         return Exit.FAILED
@@ -62,7 +62,7 @@ def of_error(error: DeputizeError) -> Exit:
 
 
 def reported(command: Callable[[], Any]) -> int:
-    """Runs the command and says why it failed, if it did."""
+    """Runs the command and prints its error, if any. Returns the exit code."""
     try:
         return int(command() or 0)
     except DeputizeError as error:
@@ -77,7 +77,7 @@ def reported(command: Callable[[], Any]) -> int:
         named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         output.line(f"deputize: {named}{error.strerror or error}", err=True)
         return Exit.UNREACHABLE
-    except Exception as error:  # noqa: BLE001 - a traceback tells a user neither what happened nor what to do
+    except Exception as error:  # noqa: BLE001 - a traceback does not help a user
         output.line(f"deputize: {_fault(error)}", err=True)
         return Exit.UNREACHABLE
 
@@ -93,7 +93,7 @@ def _misuse(error: click.ClickException) -> None:
     shown = io.StringIO()
     error.show(shown)
     message = error.format_message()
-    # The usage before it has lines of its own; the message repeats what was given, less the escapes click took out.
+    # The usage before it has several lines; the message contains user input, which must be escaped.
     said = shown.getvalue().replace(click.unstyle(message), visible(message))
     output.block(said.rstrip("\n"), err=True)
 
@@ -112,9 +112,9 @@ def _fault(error: Exception) -> str:
 
 
 def open_standard_streams() -> None:
-    """Puts /dev/null where a standard stream is closed: else the next file that is opened takes its place.
+    """Opens /dev/null for a closed standard stream: otherwise the next opened file would get its descriptor.
 
-    Raises Misconfigured where results would have nowhere to go.
+    Raises Misconfigured if standard output is closed, because results would be lost.
     """
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:
@@ -130,7 +130,7 @@ def open_standard_streams() -> None:
 
 
 def tolerate_any_character() -> None:
-    """Lets an output that cannot encode a character show an escape instead of failing."""
+    """Makes outputs write characters that they cannot encode as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""`deputize tools` and `deputize workers`: who works, and with what."""
+"""`deputize tools` and `deputize workers`: the fleet's tools and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How things are said to people: durations, costs, outcomes, and one line for each event."""
+"""Formatting for people: durations, costs, outcomes, and one line per event."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def cost(usd: float | None) -> str:
-    """A dash where the price is not known: that is not the same as nothing."""
+    """Formats a cost; a dash if the price is not known, which is not the same as zero."""
     return "–" if usd is None else f"${usd:.4f}"
 
 
@@ -54,12 +54,12 @@ def count(number: int, thing: str) -> str:
 
 
 def number(value: float) -> str:
-    """As a person would write it: no exponent, no `.0`."""
+    """Formats a number without exponent or `.0`."""
     return f"{value:.10f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def command(settings: Settings, *arguments: str) -> str:
-    """A command that works as it is written in the shell from which this one was called."""
+    """Returns a command line that works in the shell from which this one was called."""
     program = "deputize"
     called = Path(sys.argv[0])
     if called.name == program and (found := shutil.which(program)) != str(called.absolute()):
@@ -69,10 +69,10 @@ def command(settings: Settings, *arguments: str) -> str:
 
 
 def taking_over(settings: Settings, result: ToolAgentResult, folder: Path) -> str:
-    """The command that makes a run's changes in the directory of which it had a copy."""
+    """Returns the command that applies a run's patch to the directory that its workspace is a copy of."""
     patch = command(settings, "show", result.delegation_id, "--patch")
     top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
-    # Inside a repository `git apply` counts paths from its top, and passes over others without a word.
+    # Inside a repository `git apply` takes paths from its top, and skips others silently.
     below = [] if top == folder else [f"--directory={folder.relative_to(top)}"]
     return f"{patch} | {shlex.join(['git', '-C', str(top), 'apply', *below])}"
 
@@ -100,12 +100,12 @@ def end_line(result: ToolAgentResult, title: str) -> str:
 
 
 def other_errors(result: ToolAgentResult) -> list[str]:
-    """Returns the errors that the summary does not say already: a failed run's reason is in both."""
+    """Returns the errors that the summary does not contain already: a failed run's reason is in both."""
     return [error for error in result.errors if error.strip() != result.summary.strip()]
 
 
 def is_reason_of_the_end(event: AnyEvent) -> bool:
-    """Whether the event says why the run fails, which its result says again."""
+    """Returns whether the event is the reason of the run's failure, which its result contains as well."""
     from shared.delegation import TerminationReason
 
     return event.type == "error" and event.kind in [*TerminationReason]
@@ -124,7 +124,7 @@ def step_line(step: Step) -> str:
 
 
 def event_line(event: AnyEvent) -> str | None:
-    """What a person wants to read of an event as it happens; None for what is only of use to programs."""
+    """Returns one line for an event, or None for events that are only for programs."""
     match event.type:
         case "run_queued":
             return f"queued: {event.request.title}"

@@ -1,4 +1,4 @@
-"""Watching delegations on stderr: a table that moves where there is a terminal, else a line for every change."""
+"""Live display of delegations on stderr: a table on a terminal, else a line per change."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Display(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def add(self, delegation: Delegation) -> None:
-        """Makes a delegation known; its events come later."""
+        """Adds a delegation; its events follow."""
         ...
 
     def event(self, envelope: Envelope) -> None: ...
     def note(self, text: str) -> None:
-        """Says something that is no event, without tearing a table."""
+        """Prints a line that is not an event, without breaking the table."""
         ...
 
     def aside(self) -> AbstractContextManager[None]:
-        """A block in which the command may print results."""
+        """Clears the table for a block in which the command may print results."""
         ...
 
 
 class Lines:
-    """For files, pipes and plain terminals."""
+    """A line per event, for files, pipes and plain terminals."""
 
     def __init__(self) -> None:
         self._titles: dict[str, str] = {}
@@ -66,9 +66,9 @@ class Lines:
 
 
 class Table:
-    """For people at a terminal: a row for each that is not finished, and their totals.
+    """A live table for terminals: a row per unfinished delegation, and totals.
 
-    Who finishes scrolls away as a line above, so that what runs is always in sight. Needs a running event loop.
+    A finished delegation becomes a line above the table, which scrolls away. Needs a running event loop.
     """
 
     def __init__(self, *, tell_ends: bool = True) -> None:
@@ -131,9 +131,9 @@ class Table:
 
 
 def display(*, tell_ends: bool = True) -> Display:
-    """The table where stderr is a terminal that can move its cursor, else lines.
+    """Returns the table if stderr is a terminal that can move its cursor, else lines.
 
-    Without ``tell_ends`` the table leaves it to the command to say how each delegation ended.
+    Without ``tell_ends`` the command itself prints how each delegation ended.
     """
     if not sys.stderr.isatty():
         return Lines()

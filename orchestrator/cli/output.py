@@ -1,4 +1,4 @@
-"""Everything the command line says goes out here, so that nothing from outside reaches a terminal as it is."""
+"""All output of the command line, so that text from outside is always escaped on a terminal."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from shared.text import visible, visible_block, visible_json
 
 
 def line(text: str, *, err: bool = False) -> None:
-    """One line; line ends inside it are shown, not printed."""
+    """Writes one line; line ends inside it are escaped."""
     _write(visible(text) + "\n", err)
 
 
 def block(text: str, *, err: bool = False) -> None:
-    """Text of several lines, such as a summary."""
+    """Writes text of several lines, such as a summary."""
     _write(visible_block(text) + "\n", err)
 
 
 def json_line(text: str) -> None:
-    """One JSON value on a line of its own, for programs that may be terminals after all."""
+    """Writes one JSON value per line, escaped in case the output is a terminal."""
     _write(visible_json(text) + "\n", err=False)
 
 
 def content(text: str) -> None:
-    """A patch or an artifact: byte for byte where a file or program takes it, made visible on a terminal."""
+    """Writes a patch or an artifact: byte for byte to a file or pipe, escaped on a terminal."""
     _write(visible_block(text) if sys.stdout.isatty() else text.encode(), err=False)
 
 
@@ -36,7 +36,7 @@ def confirmed(question: str) -> bool:
 
 
 def _write(text: str | bytes, err: bool) -> None:
-    # Not by click.echo, which takes out what it holds for colours: a patch that has some must arrive whole.
+    # Not by click.echo, which strips colour codes: a patch that contains some must be written as it is.
     stream = sys.stderr if err else sys.stdout
     try:
         if isinstance(text, bytes):
@@ -46,6 +46,6 @@ def _write(text: str | bytes, err: bool) -> None:
             stream.write(text)
         stream.flush()
     except OSError as error:
-        # Progress that nobody can read is no reason to lose the result; a result that nobody can read is.
+        # A failed write of progress must not lose the result; a failed write of the result is an error.
         if not err:
             raise Misconfigured(f"the output cannot be written: {error.strerror}") from None

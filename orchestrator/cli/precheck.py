@@ -1,4 +1,4 @@
-"""What is said and refused before work is handed over, so that nobody pays for a surprise."""
+"""Notes and warnings before work is submitted, because work costs money."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SHOWN = 3
 
 
 def asks_a_model(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
-    """Whether any of them needs more than a script."""
+    """Returns whether any of them needs a model instead of a script."""
     return any(not (request.model or settings.model).startswith("scripted") for request in requests)
 
 
 async def note_before_work(
     service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None]
 ) -> None:
-    """Says what goes on besides, and which of the default tools are missing."""
-    with suppress(DeputizeError):  # handing the work over says what is wrong, and of what
+    """Notes unfinished delegations that will continue, and default tools that are unavailable."""
+    with suppress(DeputizeError):  # submitting the work reports the error
         if service.own:
             await _note_resumed(service, note)
         if any(request.tools is None for request in requests):

@@ -1,4 +1,4 @@
-"""`deputize prune`: remove what is finished and nobody needs any more."""
+"""`deputize prune`: remove finished delegations."""
 
 from __future__ import annotations
 

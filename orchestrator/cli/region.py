@@ -1,4 +1,4 @@
-"""Lines at the bottom of a terminal that are drawn again in place; what is printed scrolls away above them."""
+"""Lines at the bottom of a terminal that are redrawn in place; printed lines scroll above them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
 class Region:
-    """The cursor rests on an empty line below, so that what a key echoes there goes away with the next drawing.
+    """A redrawn region. The cursor stays on an empty line below it, so that key echoes vanish on the next redraw.
 
-    It is never hidden: a command that is stopped or killed has nothing to restore.
+    The cursor is never hidden, so that a stopped or killed command has nothing to restore.
     """
 
     def __init__(self, stream: TextIO, lines: Callable[[], Sequence[str]]) -> None:
@@ -25,18 +25,18 @@ class Region:
     def draw(self) -> None:
         lines = [*self._lines()]
         if lines != self._drawn:
-            # Terminals and we may disagree on how wide a character is; a line that wraps would be counted as one.
+            # The terminal may compute another character width; a wrapped line would break the line count.
             self._write(self._erasing() + NO_WRAP + "".join(f"{line}\n" for line in lines) + WRAP)
             self._drawn = lines
 
     def redraw(self) -> None:
-        """Draws anew where the cursor is: what was drawn before is no longer above it, as after Ctrl-Z and `fg`."""
+        """Draws at the cursor without erasing: the old lines are not above it any more, as after Ctrl-Z and `fg`."""
         self._drawn = []
         self.draw()
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """The lines are gone for the block, in which others may print to this terminal."""
+        """Erases the lines for the block, in which others may print to this terminal."""
         self.erase()
         try:
             yield
@@ -55,4 +55,4 @@ class Region:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            pass  # the terminal is gone; the work and its result are not
+            pass  # the terminal is gone; the work continues

@@ -1,4 +1,4 @@
-"""What a terminal's table shows: where each delegation stands, and what became of all of them."""
+"""The data of the live table: the state of each delegation, and totals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Row:
-    """Where one delegation stands, as its events told."""
+    """The state of one delegation, from its events."""
 
     id: str
     title: str
@@ -24,11 +24,11 @@ class Row:
     turn: int = 0
     cost: float | None = 0.0
     started: float | None = None
-    """Of the monotonic clock: the service's clock may differ from ours."""
+    """Start on the monotonic clock: the service's clock may differ from ours."""
 
     @classmethod
     def of(cls, delegation: Delegation) -> Row:
-        """As the record says: whoever joins late starts from there."""
+        """Builds a row from the record, for delegations that started before the command."""
         from shared.wire import now
 
         progress = delegation.progress
@@ -77,7 +77,7 @@ class Row:
 
 
 class Totals:
-    """What became of all that were seen."""
+    """The outcomes of all delegations that were shown."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -91,7 +91,7 @@ class Totals:
         return len(self._seen)
 
     def new(self, id: str) -> bool:
-        """Counts a delegation; whether it was not known before."""
+        """Counts a delegation. Returns whether it is new."""
         known = id in self._seen
         self._seen.add(id)
         return not known

@@ -1,4 +1,4 @@
-"""`deputize run`: one task, from its words to its result."""
+"""`deputize run`: submits one task and waits for its result."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(ctx: click.Context, wait: float | None, detach: bool, as_json: bool, **g
 
 
 def _request(given: dict[str, Any]) -> DelegationRequest:
-    """The request, from what was given; what was not keeps its default. Raises Invalid, ``click.UsageError``."""
+    """Returns the request from the options given; others keep their defaults. Raises Invalid, ``click.UsageError``."""
     from pydantic import ValidationError
 
     from shared.delegation import DelegationRequest
@@ -90,7 +90,7 @@ def _request(given: dict[str, Any]) -> DelegationRequest:
         "tools": tools and [name.strip() for name in tools.split(",") if name.strip()],
         "approval_mode": given["approval"],
         "model": given["model"],
-        # The worker's folder is another than ours.
+        # The worker runs in another working directory.
         "workspace": workspace and {"kind": "directory", "path": str(workspace.absolute())},
     }
     try:

@@ -1,4 +1,4 @@
-"""`deputize show` and `deputize list`: what is known of delegations."""
+"""`deputize show` and `deputize list`: the state of delegations."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
 
 
 def _print(delegation: Delegation, as_json: bool) -> None:
-    """Facts first, the summary last: it may be long."""
+    """Prints the facts first and the summary last, because it may be long."""
     if as_json:
         output.json_line(delegation.to_json())
         return

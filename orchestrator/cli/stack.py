@@ -40,7 +40,7 @@ def up(
     Commands on this machine find it by themselves; others send the token that `deputize token` prints.
     """
     settings = load_settings(ctx, port=port, no_token=no_token or None)
-    stack_here(settings)  # for its refusal of a home that cannot be one
+    stack_here(settings)  # raises if the home is unusable
     from orchestrator.stack import Wanted
     from orchestrator.supervisor import run_foreground
     from shared.log import set_up
@@ -68,7 +68,7 @@ def up(
 def _flower(info: StackInfo, settings: Settings) -> str:
     if info.flower_url is None:
         return "off; --flower runs it"
-    # A terminal is its user's; what goes into a file or a pipe is read by others, too.
+    # A terminal is private to its user; a file or a pipe may have other readers.
     if sys.stdout.isatty():
         return info.flower_url
     return f"{without_password(info.flower_url)} (name and password: flower_url in {settings.home / 'stack.json'})"
@@ -81,7 +81,7 @@ def _token(info: StackInfo, settings: Settings) -> str:
 
 
 def without_password(url: str) -> str:
-    """A URL as others may read it."""
+    """Returns the URL without its password."""
     parts = urlsplit(url)
     if "@" not in parts.netloc:
         return url
@@ -95,7 +95,7 @@ def _model(settings: Settings) -> str:
 
 
 def _check_redis(settings: Settings) -> None:
-    """Refuses to start over a Redis that is not there: whoever waits for it would wait in silence."""
+    """Raises Misconfigured or Unavailable if the external Redis cannot be used, instead of waiting silently."""
     if settings.redis_url is not None:
         from orchestrator.redis_server import check_redis
 
@@ -103,13 +103,13 @@ def _check_redis(settings: Settings) -> None:
 
 
 def _let_stop(settings: Settings) -> None:
-    """Waits for a stack that nobody uses any more: `up` right after an interrupted `run` shall not trip over it."""
+    """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
     from orchestrator.home import SUPERVISOR_LOCK, opened, read_info, try_lock
 
     began = time.monotonic()
     with opened(settings.home / SUPERVISOR_LOCK, "ab") as lock:
         while not try_lock(lock, fcntl.LOCK_EX):
-            # Its description goes first, then its processes; while it stands, the stack may be here to stay.
+            # A stopping stack removes its description first; while that exists, the stack may be a lasting one.
             patience = UNUSED_SECONDS if read_info(settings.home) else STOPPING_SECONDS
             if time.monotonic() - began > patience:
                 return
@@ -144,6 +144,6 @@ def worker(ctx: click.Context, **given: Any) -> None:
     if settings.redis_url is None and (stack := stack_here(settings)) is not None:
         settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    # The front never imports the worker: this process becomes one.
+    # The orchestrator never imports the worker, so this process executes it.
     command = [sys.executable, "-P", "-m", "worker", *options]
     os.execve(sys.executable, command, settings.child_environment() | settings.endpoint_variables())  # noqa: S606 - no shell is wanted

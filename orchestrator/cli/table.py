@@ -1,4 +1,4 @@
-"""The table of those that are not finished, in as many lines as the terminal has room for."""
+"""The table of unfinished delegations, limited to the terminal's height."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ STATUS_STYLES = {
     "cancelled": "magenta",
 }
 OTHER_LINES = 6
-"""The header, the totals, the cursor's line, and some of what was said above."""
+"""Lines for the header, the totals, the cursor, and some of the output above."""
 SHORT_ID = 6
-"""Characters of an id's end; commands take it for the whole."""
+"""Characters of an id's end that are shown; commands accept them as the id."""
 
 
 def drawn(console: Console, rows: Sequence[Row], totals: Totals) -> list[str]:
-    """What is to stand at the bottom of the terminal."""
+    """Returns the lines for the bottom of the terminal."""
     room = max(1, console.height - OTHER_LINES)
-    # Those that run first: they change, and who waits is only of interest after them.
+    # Running ones first, then waiting ones.
     first = sorted(rows, key=lambda row: row.status == "queued")[:room]
     with console.capture() as captured:
         if first:

@@ -1,4 +1,4 @@
-"""`deputize token`: what other programs of this user send to this machine's stack."""
+"""`deputize token`: prints the token for other programs that call this machine's stack."""
 
 from __future__ import annotations
 

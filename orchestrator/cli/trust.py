@@ -1,4 +1,4 @@
-"""`deputize trust`: look at what a directory asks to be obeyed, and record that it is yours."""
+"""`deputize trust`: review the configuration files in a directory, and record that they are trusted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
 
 
 def _shown(files: Mapping[str, bytes], before: Recorded | None) -> Iterator[str]:
-    """Each file that is new or has changed, as a difference from what was trusted."""
+    """Yields each new or changed file as a diff from the trusted version."""
     from shared.trust import digests, text_of
 
     known = before.digests if before else {}

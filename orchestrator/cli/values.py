@@ -1,4 +1,4 @@
-"""Kinds of values on the command line, and the names under which people gave them."""
+"""Parameter types of the command line, and option names for JSON pointers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ OPTIONS = {
     "limits/maxCostUsd": "--max-cost",
     "model": "--model",
 }
-"""Pointers into a request, and what they are called on the command line."""
+"""Pointers into a request, and their options on the command line."""
 
 
 class Text(click.ParamType[str]):
-    """TEXT itself, @FILE for what is in a file, - for what comes from stdin; @@ is a text that begins with @."""
+    """TEXT itself, @FILE for a file's content, - for stdin; @@ begins a text with @."""
 
     name = "text"
 
@@ -49,7 +49,7 @@ class Text(click.ParamType[str]):
 
 
 class Finite(click.FloatRange):
-    """A number, and neither ``nan`` nor ``inf``, which pass every comparison or none."""
+    """A finite number: ``nan`` and ``inf`` would pass every range check or none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)
@@ -59,7 +59,7 @@ class Finite(click.FloatRange):
 
 
 class Directory(click.ParamType[Path]):
-    """A path; an empty one, as an unset variable gives it, is not the current directory."""
+    """A path; an empty one, as from an unset variable, is refused, not the current directory."""
 
     name = "directory"
 
@@ -81,7 +81,7 @@ class Label(click.ParamType[str]):
 
 
 def stdin_text(ctx: click.Context) -> str:
-    """What a pipe or file brings on stdin; empty where a person sits there. Raises ``click.UsageError``."""
+    """Returns the text of a pipe or file on stdin; "" for a terminal. Raises ``click.UsageError``."""
     if sys.stdin.isatty():
         return ""
     try:
@@ -91,7 +91,7 @@ def stdin_text(ctx: click.Context) -> str:
 
 
 def read_text(file: BinaryIO) -> str:
-    """UTF-8, with or without a byte order mark. Raises ValueError that says what it is instead."""
+    """Reads UTF-8, with or without a byte order mark. Raises ValueError with the actual encoding."""
     from shared.delegation import MAX_TEXT_BYTES
 
     data = file.read(MAX_TEXT_BYTES + 4)  # a device has no end
@@ -112,7 +112,7 @@ def _stdin_once(ctx: click.Context | None) -> BinaryIO:
 
 
 def in_options(error: Refused) -> Refused:
-    """The refusal of a request with the names of options instead of pointers."""
+    """Returns the refusal with the names of options instead of pointers."""
     errors = [{**each, "pointer": _option(each["pointer"])} for each in error.errors]
     detail = error.detail
     for before, after in zip(error.errors, errors, strict=True):

@@ -1,4 +1,4 @@
-"""`deputize watch`: come back to delegations, or look on at all of them."""
+"""`deputize watch`: follow some delegations, or all of them."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> E
 
 
 async def _look_on(client: Client, shown: Display) -> None:
-    """Those that are not finished, then whatever happens to anybody."""
+    """Shows unfinished delegations, then all new events."""
     known: set[str] = set()
-    # Streams first, then the list: what begins in between is seen twice, not missed.
+    # The stream is opened before the list is read: a delegation that starts in between is seen twice, not missed.
     async with aclosing(client.follow_all()) as events:
         listening = asyncio.ensure_future(anext(events))
         try:
@@ -100,7 +100,7 @@ async def _look_on(client: Client, shown: Display) -> None:
 
 
 async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
-    """Every delegation that has no result yet."""
+    """Yields every delegation that has no result yet."""
     from shared.delegation import Status
 
     for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
@@ -114,7 +114,7 @@ async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
 
 
 class JsonLines:
-    """Events for programs: on stdout, as they came."""
+    """Events as JSON lines on stdout, for programs."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Following delegations to their ends, however that comes: finished, waited long enough, or interrupted."""
+"""Follows delegations until they are finished, the wait is over, or the command is interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shared.delegation import Delegation, ToolAgentResult
 
 AT_ONCE = 100
-"""Streams open at the same time; the ends of the others are still found, only later."""
+"""Maximum concurrent streams; the ends of other delegations are found later."""
 SECOND_PRESS_SECONDS = 2.0
 CANCELLED_SECONDS = 30.0
 SHOWN_CHANGES = 50
@@ -28,7 +28,7 @@ SHOWN_CHANGES = 50
 
 @dataclass(slots=True)
 class WatchResult:
-    """What was seen: a result for each that finished, and why watching ended before all had."""
+    """A result per finished delegation, and why watching ended before all were finished."""
 
     results: dict[str, ToolAgentResult] = field(default_factory=dict[str, "ToolAgentResult"])
     cut: Exit | None = None
@@ -40,16 +40,16 @@ class WatchResult:
 
 @dataclass(slots=True)
 class Watcher:
-    """One command's watch over its delegations."""
+    """Watches one command's delegations."""
 
     service: Service
     display: Display
     wait: float | None = None
-    """Seconds until the watch ends; the delegations go on."""
+    """Seconds until the watch ends; the delegations continue."""
     may_cancel: bool = True
     on_result: Callable[[ToolAgentResult], None] = lambda result: None
     tells_results: bool = False
-    """The command prints the results itself, so the reason of a failure need not be told as an event as well."""
+    """Whether the command prints the results itself, so that failure reasons are not repeated as events."""
     seen: WatchResult = field(default_factory=WatchResult)
     _said_scripted: bool = False
 
@@ -94,7 +94,7 @@ class Watcher:
                     self.display.event(envelope)
                 if envelope.event.type == "run_started":
                     self._note_a_script(envelope.event.model)
-        result = (await client.get(id)).result  # an event is cut at its cap, the record is not
+        result = (await client.get(id)).result  # an event is truncated at its cap, the record is not
         assert result is not None
         self.seen.results[id] = result
         self.on_result(result)
@@ -119,7 +119,7 @@ class Watcher:
         if not self.may_cancel:
             return
         self.display.note(f"detached; {self._still(open)}. {self._way_back(open)}")
-        if number == signal.SIGTERM:  # nobody is there to press again
+        if number == signal.SIGTERM:  # a second press is not possible
             return
         self.display.note(
             f"Ctrl-C again within {SECOND_PRESS_SECONDS:.0f} s cancels {'it' if len(open) == 1 else 'them'}."
@@ -153,7 +153,7 @@ class Watcher:
 
 @asynccontextmanager
 async def interrupts() -> AsyncGenerator[asyncio.Queue[signal.Signals]]:
-    """One entry for each Ctrl-C or SIGTERM, which do nothing else meanwhile."""
+    """Yields a queue with one entry per Ctrl-C or SIGTERM, which have no other effect in the block."""
     presses: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -171,7 +171,7 @@ async def note_if_it_waits(client: Client, note: Callable[[str], None]) -> None:
 
 
 def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> None:
-    """A limit that the server lowered must not be a surprise at the end."""
+    """Notes each limit that the server lowered to its cap."""
     asked, held = delegation.request.limits, delegation.effective_limits
     for name, field_ in type(asked).model_fields.items():
         wanted, given = getattr(asked, name), getattr(held, name)
@@ -180,7 +180,7 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
 
 
 def print_result(result: ToolAgentResult, *, json: bool) -> None:
-    """The result to stdout; what it changed, and what went wrong, to stderr."""
+    """Prints the result to stdout; file changes and errors to stderr."""
     if json:
         output.json_line(result.to_json())
         return
@@ -190,5 +190,5 @@ def print_result(result: ToolAgentResult, *, json: bool) -> None:
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.line(f"  and {more} more: deputize show {result.delegation_id}", err=True)
     for error in result.errors:
-        if error not in result.summary:  # said once is enough
+        if error not in result.summary:  # not twice
             output.line(f"  error: {error}", err=True)

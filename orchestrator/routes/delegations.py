@@ -112,7 +112,7 @@ async def create(
     response: Response,
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
 ) -> Delegation:
-    """Hands over one piece of work. The same Idempotency-Key with the same body gives the first delegation again."""
+    """Submits a task. The same Idempotency-Key with the same body returns the first delegation again."""
     accepted = await service.accept(_with_key(request, idempotency_key))
     response.headers["Location"] = f"/v1/delegations/{accepted.delegation.id}"
     if accepted.replayed:
@@ -143,7 +143,7 @@ async def create_batch(
     batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES, MAX_BATCH_VALUES))],
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", include_in_schema=False)] = None,
 ) -> Items:
-    """Hands over up to 1,000 pieces of work; all are accepted or none."""
+    """Submits up to 1,000 tasks; all are accepted or none."""
     if idempotency_key is not None:
         raise Invalid("a batch has no Idempotency-Key; give each request in it its own idempotencyKey")
     requests = batch.each()
@@ -161,7 +161,7 @@ async def prune(service: Service, wanted: Annotated[Prune, Depends(body_of(Prune
 
 @router.get("/delegations", responses=refusals(422))
 async def list_delegations(service: Service, wanted: Annotated[Filter, Query()]) -> PageOf:
-    """Newest first, long texts cut. ``nextCursor`` leads to the next page; it is null on the last."""
+    """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last."""
     page = await service.list(
         status=wanted.status,
         session=wanted.session,
@@ -179,7 +179,7 @@ async def get(
     http: HttpRequest,
     wait: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0,
 ) -> Delegation:
-    """The delegation; with ``wait`` as soon as it is finished, or after so many seconds (at most 60)."""
+    """Returns the delegation; with ``wait`` as soon as it is finished, or after that many seconds (at most 60)."""
     if not wait:
         return await service.get(id)
     with http.app.state.places.one():
@@ -188,13 +188,13 @@ async def get(
 
 @router.post("/delegations/{id}/cancel", status_code=202, responses=refusals(404))
 async def cancel(service: Service, id: str) -> Delegation:
-    """Stops it, whether it waits or runs. Cancelling twice, or what is finished, changes nothing."""
+    """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
     return await service.cancel(id)
 
 
 @router.get("/delegations/{id}/steps", responses=refusals(404))
 async def steps(service: Service, id: str) -> list[ToolAgentStep]:
-    """The finished tool calls, in order."""
+    """Returns the finished tool calls, in order."""
     return await service.steps(id)
 
 
@@ -204,7 +204,7 @@ class Diff(Response):
 
 @router.get("/delegations/{id}/patch", response_class=Diff, responses=refusals(404))
 async def patch(service: Service, id: str) -> Diff:
-    """What changed in the workspace, as a unified diff in git's format."""
+    """Returns the changes in the workspace as a unified diff in git's format."""
     return Diff(await service.patch(id))
 
 
@@ -212,5 +212,5 @@ async def patch(service: Service, id: str) -> Diff:
 async def artifact(
     service: Service, id: str, name: str, version: Annotated[int | None, Query(ge=1)] = None
 ) -> PlainTextResponse:
-    """What the run made to hand over: the latest version, or the one that is asked for."""
+    """Returns an artifact of the run, by default its latest version."""
     return PlainTextResponse(await service.artifact(id, name, version))

@@ -16,7 +16,7 @@ from shared.errors import Invalid
 router = APIRouter(prefix="/v1", tags=["events"])
 
 MAX_SEQ = 2**53 - 1
-"""The largest number that every JSON reader keeps exact."""
+"""The largest integer that every JSON reader represents exactly."""
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`event:` is the type, `data:` one line of JSON; `id:` the seq, where one can resume from it",
@@ -30,7 +30,7 @@ async def _position(
     after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
 ) -> int:
-    """Where to go on. A browser that reconnects repeats the old query, so the header counts."""
+    """Returns the position to resume from. A browser that reconnects repeats the old query, so the header wins."""
     if not last_event_id:
         return after
     if not (last_event_id.isdecimal() and len(last_event_id) < len(str(MAX_SEQ))):
@@ -47,18 +47,18 @@ async def _position(
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
 async def events(service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)]) -> Response:
-    """All events after ``after`` or Last-Event-ID, then live ones until ``run_finished``.
+    """Streams all events after ``after`` or Last-Event-ID, then live ones until ``run_finished``.
 
-    With ``Accept: application/json`` the stored events as a list.
+    With ``Accept: application/json`` it returns the stored events as a list.
     """
     if wants_json(request):
         stored = await service.events(id, after)
         return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
-    await service.get(id)  # says NotFound while there still is a status line to say it in
+    await service.get(id)  # raises NotFound before the status line is sent
     return EventStream(service.follow(id, after), request.app.state.places)
 
 
 @router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **refusals()})
 async def all_events(service: Service, request: Request) -> Response:
-    """What happens from now on, in all delegations. Without ids: there is nothing to resume from."""
+    """Streams new events of all delegations, without ids: the stream cannot be resumed."""
     return EventStream(service.follow_all(), request.app.state.places, numbered=False)

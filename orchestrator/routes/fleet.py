@@ -1,4 +1,4 @@
-"""The fleet: who works, and with which tools."""
+"""The fleet: workers and their tools."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 @router.get("/tools", responses=refusals())
 async def tools(service: Service) -> list[ToolCard]:
-    """Every tool that workers have announced."""
+    """Returns every tool that workers have announced."""
     return await service.tools()
 
 
 @router.get("/workers", responses=refusals())
 async def workers(service: Service) -> list[WorkerCard]:
-    """The workers that are alive."""
+    """Returns the workers that are alive."""
     return await service.workers()

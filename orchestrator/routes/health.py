@@ -1,4 +1,4 @@
-"""Health: whether the process is alive, and whether work that is handed over now would be done."""
+"""Health: liveness of the process, and readiness for new work."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Ready(Wire):
 
 @router.get("/livez")
 async def livez() -> Alive:
-    """Asks nobody else, so that a probe never restarts a healthy process because Redis is away."""
+    """Does not check Redis, so that a probe never restarts a healthy process because Redis is away."""
     return Alive()
 
 
 @router.get("/readyz", responses={503: refusal(503)})
 async def readyz(service: Service) -> Ready:
-    """Redis answers and at least one worker is alive."""
+    """Checks that Redis answers and at least one worker is alive."""
     ready = await service.ready()
     if ready.redis is not None:
         raise Unavailable(ready.redis)
