@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,18 +30,21 @@ LABEL = "(This text comes from a script, not from a language model.)"
 
 def search(pattern: str, text: str, *, lines: bool = False) -> bool:
     """Whether there is a match; with ``lines``, ^ and $ are those of each line. Raises ModelUnavailable."""
-    return next(finditer(pattern, text, lines=lines), None) is not None
+    return bool(matches(pattern, text, lines=lines, most=1))
 
 
-def finditer(pattern: str, text: str, *, lines: bool = True) -> Iterator[regex.Match[str]]:
-    """All matches. Raises ModelUnavailable where looking for them takes too long."""
-    try:
-        yield from regex.finditer(pattern, text, regex.MULTILINE if lines else 0, timeout=SECONDS)
-    except TimeoutError:
-        raise ModelUnavailable(
-            f"a regular expression of the script takes more than {SECONDS} s on this text; write it without nested "
-            "repetitions"
-        ) from None
+def matches(pattern: str, text: str, *, lines: bool = True, most: int | None = None) -> list[regex.Match[str]]:
+    """The first matches. Raises ModelUnavailable where looking for them takes too long."""
+    begun, seconds = time.thread_time(), SECONDS
+    while time.thread_time() - begun < SECONDS:
+        try:
+            return list(islice(regex.finditer(pattern, text, regex.MULTILINE if lines else 0, timeout=seconds), most))
+        except TimeoutError:  # the library counts what all threads compute: this may have been the work of others
+            seconds *= 2
+    raise ModelUnavailable(
+        f"a regular expression of the script takes more than {SECONDS} s on this text; write it without nested "
+        "repetitions"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def _words(place: re.Match[str], past: Past) -> str:
 
 def _matches(regex: str, text: str) -> list[str]:
     """The different matches, in order of their first one."""
-    found = finditer(regex.replace("\\/", "/"), text)
+    found = matches(regex.replace("\\/", "/"), text)
     return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
 
 
