@@ -1,0 +1,54 @@
+"""Thirty runs that are made to harm their worker, and one that is not: it hardly notices."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from tests.fleet import Fleet, open_fleet
+from tests.running import call, say, script
+from tests.system.hostile_requests import hostile, servers
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240), pytest.mark.requirement("P-03")]
+HOSTILE = 30
+PACE = 0.5
+"""Seconds that the model takes for each turn of the honest run."""
+
+
+async def honest(fleet: Fleet, folder: Path) -> float:
+    """Seconds that an ordinary piece of work takes. Its tools are named, so that it starts no MCP server."""
+    steps = [
+        call("write_file", path="a.py", content="print('one')\n"),
+        call("bash", command="python3 a.py"),
+        call("edit_file", path="a.py", old_string="one", new_string="two"),
+        call("grep", pattern="two"),
+        call("read_file", path="a.py"),
+    ]
+    model = script(folder, *({"blocks": [step], "delay": PACE} for step in steps), [say("done")])
+    begun = time.monotonic()
+    id = await fleet.hand_over(model=model, tools=[step["call"] for step in steps])
+    result = await fleet.result(id, 60)
+    taken = time.monotonic() - begun
+    assert (result.termination_reason, result.attempts, result.errors) == ("completed", 1, [])
+    return taken
+
+
+async def test_thirty_hostile_runs_hardly_slow_an_honest_one_down(redis_url: str, tmp_path: Path) -> None:
+    async with open_fleet(redis_url, tmp_path / "home", mcp_config=servers(tmp_path), lease_seconds=15) as fleet:
+        worker = await fleet.start()
+        alone = statistics.median([await honest(fleet, tmp_path) for _ in range(2)])
+        requests = islice(cycle(hostile(tmp_path)), HOSTILE)
+        ids = await asyncio.gather(*(fleet.hand_over(**request) for request in requests))
+        beside = [await honest(fleet, tmp_path) for _ in range(3)]
+        assert statistics.median(beside) <= 2 * alone + 1, (alone, beside)
+        views = [await fleet.service.get(id) for id in ids]
+        assert sum(each.status == "running" for each in views) > HOSTILE / 2
+        await asyncio.gather(*(fleet.service.cancel(id) for id in ids))
+        ended = [await fleet.result(id, 60) for id in ids]
+        assert {each.attempts for each in ended} == {1}
+        assert worker.poll() is None
