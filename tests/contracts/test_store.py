@@ -157,6 +157,7 @@ async def test_nobody_claims_what_is_gone_or_held_whether_it_works_or_waits(stor
         await store.redis.hset(record_key(held.id), "status", status)
         assert await store.claim(held.id, "another", "worker-2", LEASE) is None
         assert (await store.get(held.id)).attempt == 1
+    assert await store.claim(held.id, "token", "worker-1", LEASE) is None  # its own, but it has long begun
 
 
 @pytest.mark.requirement("P-13")
@@ -230,8 +231,12 @@ async def test_renewing_tells_held_lost_cancelled_and_finished_apart(store: RunS
     before = time.time()
     keys = ["deputize:leases", *(record_key(claim.id) for claim in claims)]
     runs = [{"id": claim.id, "fence": claim.fence} for claim in claims]
-    answers = await pipe.script(RENEW, keys, {"lease_ms": 10_000, "runs": runs})
-    assert answers == ["renewed", "fenced", "cancel", "renewed"]
+    gone = new_id()
+    strange = [{"id": finished.id, "fence": "9:other"}, {"id": gone, "fence": "1:token"}]
+    keys += [record_key(each["id"]) for each in strange]
+    answers = await pipe.script(RENEW, keys, {"lease_ms": 10_000, "runs": runs + strange})
+    assert answers == ["renewed", "fenced", "cancel", "renewed", "fenced", "fenced"]
+    assert await store.redis.zscore(LEASES, gone) is None
     assert await store.redis.zscore(LEASES, finished.id) is None
     assert await store.redis.zscore(LEASES, lost.id) == 1
     for renewed in (held, cancelled):
