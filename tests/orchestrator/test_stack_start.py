@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from orchestrator.home import StackInfo, holder, prepare_home, write_info
 from orchestrator.readiness import API, SUPERVISOR, WORKER, Progress, Stage, stage_of
-from orchestrator.stack import running, stack_in_use
+from orchestrator.stack import LONGEST, running, stack_in_use
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -111,12 +112,17 @@ def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
     still = progress.look(stage)
     assert still > first
     (tmp_path / "logs" / "redis.log").write_text("Loading the data\n")
-    assert progress.look(stage) < still
+    written = progress.look(stage)
+    assert written < still
+    later = progress.look(stage)
+    assert written < later
+    assert progress.look(API) < later
     assert stage.said(tmp_path) == "starting Redis (redis.log: Loading the data)"
 
 
 async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
+    began = time.monotonic()
     with held(tmp_path), (tmp_path / "logs" / "supervisor.log").open("a", buffering=1) as log:
         waiting = asyncio.create_task(_use(settings(tmp_path), [], wait=0.2))
 
@@ -127,6 +133,7 @@ async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: 
         await until(again)
         with pytest.raises(Unavailable, match="gets no further"):
             await waiting
+    assert time.monotonic() - began > LONGEST * 0.2  # between two looks something was logged, however slow all is
 
 
 async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ async def test_a_match_far_along_a_line_is_shown(either: Toolbench, filler: str,
 async def test_a_match_at_the_end_of_a_long_line_is_shown_to_its_end(either: Toolbench) -> None:
     either.write("min.js", f"{'x' * 1000}needle\n")
     assert (await either.call("grep", pattern="needle$")).content.endswith("xneedle")
+    assert (await either.call("grep", pattern="Needle$", ignore_case=True)).content.endswith("xneedle")
 
 
 async def test_files_and_directories_can_be_left_out(either: Toolbench) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -21,8 +20,6 @@ from worker.outcome import collect_outputs
 from worker.workspace.allowance import UNBOUNDED, Allowance
 from worker.workspace.comparison import MAX_CHANGES, Facts
 from worker.workspace.file_entries import TEMPORARY, temporary_name
-from worker.workspace.manifest import scan
-from worker.workspace.treecopy import TreeCopy
 from worker.workspace.workspace import Workspace, delete
 
 MIB = 1 << 20
@@ -148,37 +145,6 @@ async def test_special_files_that_are_left_out_are_told_of(
         result = await bench.run(model=model, workspace={"kind": "directory", "path": str(source)})
     assert sorted(result.left_out) == ["pipe is a FIFO and was not copied", "socket is a socket and was not copied"]
     assert not result.truncated
-
-
-def test_a_directory_that_became_a_link_shows_no_other_folder(tmp_path: Path) -> None:
-    (tmp_path / "files/inner").mkdir(parents=True)
-    (tmp_path / "files/real").mkdir()
-    (tmp_path / "files/real/secret").write_text("x")
-    (tmp_path / "files/link").symlink_to("real")
-    (tmp_path / "copy").mkdir()
-    source, target = (os.open(tmp_path / name, os.O_RDONLY) for name in ("files", "copy"))
-    try:
-        with pytest.raises(OSError, match="symbolic links") as caught:
-            beneath(source, "link/secret", os.O_RDONLY, links=False)
-        assert caught.value.errno == errno.ELOOP
-        assert [*scan(source)] == ["link", "real/secret"]
-        TreeCopy(source, target).run()
-        assert (tmp_path / "copy/link").is_symlink()
-    finally:
-        os.close(source)
-        os.close(target)
-
-
-def test_magic_links_are_never_followed() -> None:
-    """By the flag for them: that they lead out as well is no wall, because kernels may come to judge it otherwise."""
-    process = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for path in ("cwd", "root", "exe", f"fd/{process}"):
-            with pytest.raises(OSError, match="symbolic links") as caught:
-                beneath(process, path, os.O_PATH)
-            assert caught.value.errno == errno.ELOOP
-    finally:
-        os.close(process)
 
 
 # --- facts -------------------------------------------------------------------------------------
