@@ -1,4 +1,4 @@
-"""What all runs of one worker process share: connections, leases and models. Nothing of any run is in here."""
+"""Services shared by all runs of one worker process: connections, leases and models. Holds no state of any run."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from worker.workspace.workspace import Workspace
 
 @dataclass(slots=True)
 class Services:
-    """One worker process. ``sandbox_problem`` is why commands cannot run here, or None."""
+    """The services of one worker process. ``sandbox_problem``: why commands cannot run here, or None."""
 
     settings: Settings
     name: str
     owner: str
-    """This process among all that ever had this name."""
+    """Identifies this process among all that ever had this name."""
     concurrency: int
     store: RunStore
     pipe: Pipe
@@ -62,16 +62,16 @@ class Services:
     validators: ValidatorPool
     sandbox_problem: str | None
     tools: Sequence[AnyTool]
-    """What this worker offers to every run."""
+    """The tools that this worker offers to every run."""
     sources: Sequence[Source]
-    """Where runs get further tools from."""
+    """Sources of the further tools of a run."""
     default_kit: Sequence[str]
     send: Callable[[Sequence[Ticket]], None]
-    """Puts tickets on their queues; blocks. Raises ``Unavailable``."""
+    """Sends tickets to their queues; blocking. Raises ``Unavailable``."""
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Gives a run's slot to another one for as long as it waits."""
+    """Frees a run's slot for another run while it waits."""
     announced: list[ToolCard] = field(default_factory=list[ToolCard])
-    """What the sources offered when this worker looked at them."""
+    """The tools that the sources offered at this worker's start."""
     started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
@@ -80,14 +80,14 @@ class Services:
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe)
 
     def release(self, claim: Claim) -> asyncio.Future[str]:
-        """Hands a run back: queued again, and due at once."""
+        """Returns a run to the queue, due immediately."""
         arguments = {"id": claim.id, "fence": claim.fence, "claim_ms": 0}
         return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], arguments)
 
     async def model(self, name: str | None) -> Model:
-        """The model of that name; opened once a process, in a thread, because importing an SDK takes seconds.
+        """Returns the model of that name; opened once per process, in a thread: importing an SDK takes seconds.
 
-        Raises Misconfigured for a script that is not the operator's.
+        Raises ``Misconfigured`` for a script that the operator did not configure.
         """
         wanted = name or self.settings.model
         if reason := foreign_script(wanted, self.settings):
@@ -102,9 +102,9 @@ class Services:
             raise
 
     async def workspace(self, claim: Claim) -> Workspace:
-        """The run's own files; for a later attempt a copy of what the one before left.
+        """Opens the run's own files; for a later attempt a copy of the previous attempt's.
 
-        Raises ``WorkspaceLost`` where calls were answered and their files are on another machine.
+        Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
         """
         if claim.touched_files and not (self.settings.workspaces / claim.id).exists():
             raise WorkspaceLost(
@@ -121,7 +121,7 @@ class Services:
         return await Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt, most)
 
     def _check_copied(self, claim: Claim, spec: DirectoryWorkspace) -> None:
-        """A copy of the parent's files was made by the parent's worker; another machine may not see it."""
+        """Raises ``WorkspaceLost`` where the copy of the parent's files, made by its worker, is on another machine."""
         of_parent = Path(spec.path).parent.name == claim.request.parent_id
         if of_parent and not (self.settings.workspaces / claim.id).exists():
             raise WorkspaceLost(
@@ -131,7 +131,7 @@ class Services:
 
     @contextmanager
     def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> Generator[Sandbox]:
-        """Where this run's commands run; ``read_only`` keeps them from changing its files."""
+        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files."""
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
@@ -151,7 +151,7 @@ class Services:
         )
 
     async def announce_forever(self) -> None:
-        """Says every few seconds that this worker is here, with what, and how busy it is."""
+        """Announces this worker, its tools and its load every few seconds."""
         while True:
             await self.announce()
             await asyncio.sleep(ANNOUNCE_SECONDS)
@@ -162,9 +162,9 @@ class Services:
             await run_in_thread(_touch, self._sign_of_life)
 
     async def announce_sources(self) -> None:
-        """Looks once at what the sources of tools offer, and announces that, too.
+        """Lists once what the tool sources offer, and announces that, too.
 
-        Whatever fails is a warning in the log, and no run's matter.
+        A failure is logged as a warning and does not affect runs.
         """
         try:
             self.announced += await announce(self.settings, self.sources, self.sandbox_problem, self.validators)
@@ -174,7 +174,7 @@ class Services:
         log.info("workspaces lie below %s", self.settings.workspaces)
 
     async def leave(self) -> None:
-        """Takes this worker out of the catalog, and its sign of life away."""
+        """Removes this worker from the catalog, and its liveness file."""
         with suppress(OSError):
             self._sign_of_life.unlink(missing_ok=True)
         with suppress(*REDIS_ERRORS):
@@ -187,12 +187,12 @@ class Services:
 
 @lru_cache(maxsize=8)
 def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
-    """Kept: they never change, and their schemas take tens of milliseconds of the event loop."""
+    """Cached: cards never change, and their schemas block the event loop for tens of milliseconds."""
     return cards(tools)
 
 
 def _touch(path: Path) -> None:
-    """A sign of life for health checks that cost nothing: this loop turns, and Redis answers."""
+    """Touches the liveness file for cheap health checks: the event loop is running, and Redis responds."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
@@ -211,7 +211,7 @@ async def open_services(
     tools: Sequence[AnyTool] = BUILTIN,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncGenerator[Services]:
-    """Opens the process's services with their background tasks; closed, and gone from the catalog, with the block."""
+    """Opens the process's services with their background tasks; closes them and leaves the catalog with the block."""
     async with (
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
@@ -242,7 +242,7 @@ async def open_services(
 
 @asynccontextmanager
 async def _kept_up(services: Services, janitor: Janitor) -> AsyncGenerator[None]:
-    """The background work of a worker process. One piece that fails ends the block, and with it the worker."""
+    """Runs the background tasks of a worker process. One that fails ends the block, and with it the worker."""
     async with asyncio.TaskGroup() as background:
         tasks = [
             background.create_task(work, name=work.__qualname__)

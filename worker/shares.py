@@ -1,8 +1,8 @@
-"""How runs share the interpreter: whoever has worked little goes before whoever has worked much.
+"""Fair scheduling of CPU work in threads: the run that has computed least recently goes first.
 
-Threads cannot be stopped, and each that computes takes its part of the interpreter from the event loop. Short work
-goes on at once. What a run computes beyond its allowance is done in one of a few places, a slice at a time, and
-each free place goes to the run that has computed least.
+Threads cannot be stopped, and each that computes takes interpreter time from the event loop. Short work starts
+immediately. What a run computes beyond its allowance needs one of a few compute slots, a time slice each, and a
+free slot goes to the waiting run that has computed least.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import time
 from collections.abc import Callable
 from threading import Event
 
-PLACES = 2
-"""Long pieces of work that go on at a time."""
+SLOTS = 2
+"""How many long computations run at a time."""
 ALLOWANCE = 0.05
-"""Seconds of computing that a run may do without a place."""
+"""Seconds of computing that a run may do without a slot."""
 REFILLED = 0.01
-"""Seconds of it that it gets back each second. Little, as all runs together get it: thirty a third of the time."""
+"""Seconds of allowance refilled per second. Small, because every run gets it: thirty runs get a third of the time."""
 SLICE = 0.01
 MAX_WAIT = 2.0
-"""Seconds after which work under way goes on for a slice without a place: it may hold what others wait for."""
+"""Seconds after which waiting work proceeds for a slice without a slot: it may hold a resource others wait for."""
 _LOOK = 0.25
 
 
 class Share:
-    """What one run has computed lately."""
+    """The recent computing time of one run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class Share:
 
     @property
     def spent(self) -> float:
-        """Seconds, less what it got back since."""
+        """Seconds computed, less what was refilled since."""
         return max(0.0, self._spent - (self._clock() - self._seen) * REFILLED)
 
     @property
@@ -47,10 +47,10 @@ class Share:
         self._spent, self._seen = self.spent + seconds, self._clock()
 
 
-class Places:
-    """The places of a process. Called from threads, which wait in ``take``."""
+class ComputeSlots:
+    """The compute slots of a process. Called from threads, which block in ``take``."""
 
-    def __init__(self, count: int = PLACES) -> None:
+    def __init__(self, count: int = SLOTS) -> None:
         self._free = count
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -58,11 +58,11 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait for a place."""
+        """How many threads wait for a slot."""
         return len(self._waiting)
 
     def take(self, share: Share, stopped: Event, seconds: float | None = None) -> bool:
-        """Waits for a place; false where the work is stopped, or ``seconds`` are over, before there is one."""
+        """Waits for a slot; returns False where the work is stopped, or ``seconds`` pass, before one is free."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -83,12 +83,12 @@ class Places:
                 self._free += 1
 
     def is_wanted(self, share: Share) -> bool:
-        """Whether a run waits that has computed less than this one."""
+        """Whether a run that has computed less than this one is waiting."""
         with self._lock:
             return bool(self._waiting) and self._waiting[0][0] < share.spent
 
     def _leave(self, mine: tuple[float, int, Event]) -> bool:
-        """Stops waiting; true where the place came in the same moment."""
+        """Stops waiting; returns True where a slot was assigned at the same moment."""
         with self._lock:
             if mine[2].is_set():
                 return True
@@ -98,33 +98,33 @@ class Places:
 
 
 class Work:
-    """One piece of work of a run, in the thread that does it."""
+    """One computation of a run, in its thread."""
 
-    def __init__(self, share: Share, places: Places, stopped: Event) -> None:
-        self._share, self._places, self._stopped = share, places, stopped
-        self._has_place = False
+    def __init__(self, share: Share, slots: ComputeSlots, stopped: Event) -> None:
+        self._share, self._slots, self._stopped = share, slots, stopped
+        self._has_slot = False
         self._counted = time.thread_time()
 
     def begin(self) -> None:
         if self._share.is_used_up:
-            self._has_place = self._places.take(self._share, self._stopped)
+            self._has_slot = self._slots.take(self._share, self._stopped)
 
     def give_way(self) -> None:
-        """Lets other runs go first when this one's slice is over."""
+        """Yields to other runs when the time slice is over."""
         if time.thread_time() - self._counted < SLICE:
             return
         self._charge()
-        if self._has_place and self._places.is_wanted(self._share):
+        if self._has_slot and self._slots.is_wanted(self._share):
             self.leave()
-        if not self._has_place and self._share.is_used_up and not self._stopped.is_set():
-            self._has_place = self._places.take(self._share, self._stopped, MAX_WAIT)
+        if not self._has_slot and self._share.is_used_up and not self._stopped.is_set():
+            self._has_slot = self._slots.take(self._share, self._stopped, MAX_WAIT)
 
     def leave(self) -> None:
-        """Gives the place to others: at the end, and before it waits for something else."""
+        """Releases the slot: at the end, and before blocking on something else."""
         self._charge()
-        if self._has_place:
-            self._has_place = False
-            self._places.give_back()
+        if self._has_slot:
+            self._has_slot = False
+            self._slots.give_back()
 
     def _charge(self) -> None:
         now = time.thread_time()

@@ -1,4 +1,4 @@
-"""Steps: one tool call's life as the world sees it, and the log that a result's details are made of."""
+"""Steps: the published state of each tool call, and the log that a result's details are made of."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from worker.tools.base import AnyTool, ToolResult
 
 @dataclass(slots=True)
 class StepLog:
-    """Starts and ends steps, and remembers the ended ones in the order of their ends."""
+    """Starts and ends steps, and keeps the ended ones in the order of their ends."""
 
     emit: Emitter
     say: Callable[[str], None] = lambda text: None
-    """Hears one short line at the start of every step, for people who watch."""
+    """Called with one short line at the start of every step, for monitoring."""
     turn: int = 0
     thinking: str = ""
-    """What the model said before the calls of this turn."""
+    """The model's thinking or text before the calls of this turn."""
     ended: list[Step] = field(default_factory=list[Step])
     announced: set[str] = field(default_factory=set[str])
-    """The ids of all steps that were ever started, by earlier attempts too: none is started twice."""
+    """The ids of all started steps, those of earlier attempts included: none is started twice."""
 
     def start(self, call: Call, tool: AnyTool | None, title: str) -> Step:
-        """A step that runs from now on; the id is the call's key. An earlier attempt may have announced it."""
+        """Starts and returns a step; its id is the call's key. An earlier attempt may have announced it."""
         step = Step(
             id=call.key,
             type=tool.step_type if tool else "tool_call",
@@ -49,7 +49,7 @@ class StepLog:
         return step
 
     def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:
-        """Where a tool sends live news of this step; they are not kept."""
+        """Returns the callback for a tool's live updates of this step; they are not stored."""
 
         def update(title: str | None, fields: Mapping[str, Any]) -> None:
             self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
@@ -57,7 +57,7 @@ class StepLog:
         return update
 
     def end(self, step: Step, result: ToolResult) -> None:
-        """The step's end: what came out, or why nothing did."""
+        """Ends the step with its result or error."""
         done = step.model_copy(
             update={
                 "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
@@ -71,27 +71,27 @@ class StepLog:
         self.emit.emit(StepCompleted(step=done))
 
     def refuse(self, call: Call, result: ToolResult) -> None:
-        """A call that was not executed has a step too: it starts and ends at once, in one attempt only."""
+        """Records a step for a call that was not executed: started and ended at once, in one attempt only."""
         if not any(step.id == call.key for step in self.ended):
             self.end(self.start(call, None, call.name), result)
 
     @property
     def last_tool(self) -> str | None:
-        """The tool of the step that ended last; a name that the model made up may hold a secret."""
+        """The tool of the step that ended last, masked: a name invented by the model may hold a secret."""
         return self.emit.masked(self.ended[-1].tool_name or "") or None if self.ended else None
 
     def details(self) -> str:
-        """The execution log: one line a step."""
+        """Returns the execution log: one line per step."""
         return "\n".join(_line(number, step) for number, step in enumerate(self.ended, 1))
 
     def errors(self, at_most: int = 50) -> list[str]:
-        """The failed steps' errors, first lines only."""
+        """Returns the failed steps' errors, first lines only."""
         failed = [f"{step.title}: {step.error.splitlines()[0]}" for step in self.ended if step.error]
         return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
 
 
 def in_short(result: ToolAgentResult) -> dict[str, Any]:
-    """What a step says of the delegation that it stood for; camelCase, as on the wire."""
+    """Returns the summary of a child delegation for its step; camelCase, as on the wire."""
     short: dict[str, Any] = {
         "success": result.success,
         "summary": result.summary,
@@ -102,7 +102,7 @@ def in_short(result: ToolAgentResult) -> dict[str, Any]:
 
 
 def said(turn: int, reply: Reply, usage: Usage) -> Replied:
-    """The event of a reply."""
+    """Returns the event of a reply."""
     return Replied(
         turn=turn,
         text=reply.text,
@@ -114,12 +114,12 @@ def said(turn: int, reply: Reply, usage: Usage) -> Replied:
 
 
 def not_executed(why: str) -> ToolResult:
-    """The answer to a call that nobody carried out."""
+    """Returns the result of a call that was not executed."""
     return ToolResult(error=f"not executed: {why}", error_type=ErrorType.LIMIT_REACHED)
 
 
 def in_doubt(why: str) -> ToolResult:
-    """The answer to a call of which nobody knows how far it came."""
+    """Returns the result of a call whose outcome is unknown."""
     advice = "It may have happened, wholly or in part: look at the workspace before you repeat it"
     return ToolResult(error=f"outcome unknown: {why}. {advice}.", error_type=ErrorType.CANCELLED)
 

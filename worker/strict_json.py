@@ -1,4 +1,4 @@
-"""JSON from a model, read so that everything which writes it down again can."""
+"""Strict parsing of JSON from a model, so that every encoder can write the value again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 from shared.text import valid
 
 MAX_DEPTH = 64
-"""No tool's arguments need so much, and encoders have a depth that they refuse."""
+"""More than any tool's arguments need; encoders have a depth limit of their own."""
 
 
 def loads(text: str) -> Any:
-    """The value, with halves of surrogate pairs as U+FFFD.
+    """Returns the value, with lone surrogates replaced by U+FFFD.
 
-    Raises ValueError for what is no JSON (NaN, too), for numbers that are no finite float, and for deep nesting.
+    Raises ValueError for text that is not valid JSON (NaN included), non-finite numbers, and deep nesting.
     """
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -25,7 +25,7 @@ def loads(text: str) -> Any:
 
 
 def check_depth(value: Any) -> Any:
-    """The value itself. Raises ValueError where it is nested more than MAX_DEPTH deep."""
+    """Returns the value unchanged. Raises ValueError where it is nested more than MAX_DEPTH deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         inner = [part for part in level if isinstance(part, list | dict)]
@@ -36,9 +36,9 @@ def check_depth(value: Any) -> Any:
 
 
 def replace_lone_surrogates(value: Any, text: str) -> Any:
-    """What was read from ``text``, with halves of surrogate pairs, which no JSON of ours could carry on, as U+FFFD.
+    """Returns the value read from ``text`` with lone surrogates, which cannot be encoded, replaced by U+FFFD.
 
-    Raises RecursionError where it is too deep to be gone through.
+    Raises RecursionError where it is nested too deeply to traverse.
     """
     return _mended(value) if "\\ud" in text or "\\uD" in text else value
 
@@ -60,7 +60,7 @@ def _too_deep() -> ValueError:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _finite(digits: str) -> float:

@@ -1,4 +1,4 @@
-"""The one Celery task: an id in, a result out. The record says everything else."""
+"""The only Celery task: takes an id, stores a result. The record holds everything else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from worker.workspace.workspace import check_writable
 
 
 def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] = BUILTIN) -> None:
-    """Makes ``deputize.run`` known to the app, and has the pool open what its runs share."""
+    """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
 
     @asynccontextmanager
@@ -71,11 +71,11 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
 
 
 class Unsuccessful(Exception):
-    """How Celery and Flower are told that a delegation failed or was cancelled, and why."""
+    """Reports to Celery and Flower that a delegation failed or was cancelled, and why."""
 
 
 class DelegationTask(AsyncTask):
-    """The base of our task: an unsuccessful delegation is no error in this code, so it shows no traceback."""
+    """The base of the task: an unsuccessful delegation is not an error of this code, so it logs no traceback."""
 
     abstract = True
 
@@ -85,17 +85,17 @@ class DelegationTask(AsyncTask):
 
 
 async def _sandbox_problem(settings: Settings) -> str | None:
-    """Why commands cannot run here. Raises ``Misconfigured`` where they must."""
+    """Returns why commands cannot run here, or None. Raises ``Misconfigured`` where the sandbox is required."""
     problem = await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
     if problem and settings.sandbox == "required":
         raise Misconfigured(f"DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: {problem}")
     if problem:
-        log.warning("tools that need the sandbox are refused here: %s", problem)
+        log.warning("tools that need the sandbox are denied here: %s", problem)
     return problem
 
 
 def _cancel(services: Services, loop: asyncio.AbstractEventLoop, ids: Sequence[str]) -> None:
-    """Cancels from Celery's thread."""
+    """Cancels delegations from Celery's thread."""
     asyncio.run_coroutine_threadsafe(_cancel_all(services.store, ids), loop)
 
 
@@ -108,17 +108,17 @@ async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
 
 
 def _warm_up(settings: Settings) -> None:
-    """Imports the model's client and reads the token table, which takes seconds, before the first run waits for it."""
+    """Imports the model's client and loads the token table, which takes seconds, before the first run needs them."""
     tokens.count("")
-    with suppress(Exception):  # what cannot be opened is said by the run that needs it
+    with suppress(Exception):  # the run that needs it reports the error
         open_model(settings.model, settings)
 
 
 @cache
 def freeze_gc() -> None:
-    """Once a process, after its first run, when all that is loaded late is loaded and stays.
+    """Freezes the garbage collector's objects, once per process, after the first run has loaded all lazy imports.
 
-    Looking through it again and again, and through a thousand young runs, would stop the loop for up to a second.
+    Scanning them again with every collection, and a thousand young runs, would block the loop for up to a second.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -127,7 +127,7 @@ def freeze_gc() -> None:
 async def carry_out(services: Services, id: str) -> str | None:
     """Claims a delegation and runs it; a ticket for one that is held, finished or gone is dropped.
 
-    Gives the termination reason, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
+    Returns the termination reason, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
     """
     claim = await services.claim(id)

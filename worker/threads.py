@@ -1,6 +1,6 @@
-"""Blocking work off the loop: files, diffs, matching.
+"""Blocking work in threads: files, diffs, matching.
 
-Each run has its share of threads, of the interpreter (``worker/shares.py``), and of memory for files.
+Each run has a share of the threads, of interpreter time (``worker/shares.py``), and of the memory for files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from shared.errors import ErrorType, ToolError
 from shared.log import delegation
-from worker.shares import Places, Share, Work
+from worker.shares import ComputeSlots, Share, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,40 +30,39 @@ EXIT_EXCEPTIONS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """Raised to end a task or a process on purpose. Any other ``BaseException`` is a failure of an extension module, which
 ``except Exception`` does not catch."""
 SWITCH_SECONDS = 0.0001
-"""How long a thread may keep the interpreter while another one wants it. Python's 5 ms would pass at every answer that
-Celery's thread gets from Redis while the loop is busy, and at every file that is read: a full worker would take a
-fifth longer.
+"""Interpreter switch interval. With Python's 5 ms, a thread would wait that long at every Redis reply and every file
+read while the loop is busy: a full worker would take a fifth longer.
 """
 THREADS = 256
-"""For files and diffs. Most of them only wait: few compute at a time."""
+"""For files and diffs. Most threads wait for I/O; few compute at a time."""
 LONG = 32
-"""Threads of them, at most, in which runs work that have used up what they may compute without waiting."""
+"""How many of them, at most, serve runs that have used up their computing allowance."""
 NICENESS = 5
-"""So much nicer are these threads than the event loop's, which has little to do and many to do it for."""
+"""Added niceness of these threads: the event loop's short work for all runs takes precedence."""
 A_RUN = 2
-"""Threads that one run works in at a time: it may queue behind itself, and nobody else behind it."""
+"""Threads per run at a time: a run queues behind its own work, other runs do not."""
 _RUNS = 2000
-"""Of which is known what they computed lately."""
+"""Runs whose recent computing time is kept."""
 MAX_BYTES = 128 * 1024 * 1024
-"""Of files, in the memory of all such work of a process. Their texts, lines and copies take several times that."""
+"""File bytes held in memory by all threads of a process. Their texts, lines and copies take several times that."""
 FEW_BYTES = 256 * 1024
-"""Not counted: even a hundred of them are no matter."""
+"""Smaller files are not counted: even a hundred of them are negligible."""
 MAX_WAIT = 10.0
 _LOOK = 0.05
 
 
 class _Work(threading.local):
-    """What the work of this thread holds."""
+    """The resources held by this thread's work."""
 
     ends: bool = False
-    """Whether the end of this work gives back what it holds."""
+    """Whether the end of this work releases what it holds."""
     bytes: int = 0
     stopped: Event | None = None
     of_run: Work | None = None
 
 
 class _Turn:
-    """What one run may do at a time, and what it has done."""
+    """The concurrency limit and the computing share of one run."""
 
     def __init__(self) -> None:
         self.threads = Semaphore(A_RUN)
@@ -71,7 +70,7 @@ class _Turn:
 
 
 class _Turns:
-    """Those of the runs on one event loop."""
+    """The turns of the runs on one event loop."""
 
     def __init__(self) -> None:
         self.long = Semaphore(LONG)
@@ -86,7 +85,7 @@ class _Turns:
 
 
 class _Memory:
-    """What all work of the process holds."""
+    """The file memory held by all threads of the process."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -95,12 +94,12 @@ class _Memory:
 
 _work = _Work()
 _memory = _Memory()
-_places = Places()
+_slots = ComputeSlots()
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
 
 
 def share_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Gives the loop the threads that its runs share."""
+    """Sets the loop's default executor, which its runs share."""
     sys.setswitchinterval(SWITCH_SECONDS)
     loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="files", initializer=_go_after_the_loop))
 
@@ -111,10 +110,10 @@ def _go_after_the_loop() -> None:
 
 
 async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """``asyncio.to_thread``, except that a cancelled caller waits until the work is over.
+    """Like ``asyncio.to_thread``, but a cancelled caller waits until the work has ended.
 
-    A thread cannot be stopped, and nothing of a run may go on after the run was told to end. Long work is given
-    an Event among its arguments, which is set then, and looks at it.
+    A thread cannot be stopped, and no work of a run may continue after the run has ended. Long work takes an Event
+    as an argument, which is set on cancellation, and checks it.
     """
     stopped = Event()
     async with AsyncExitStack() as turns:
@@ -130,18 +129,18 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
 
 def take_memory(size: int) -> None:
-    """Called before so many bytes of a file are read; they are given back when the work of this thread is over.
+    """Reserves memory before ``size`` bytes of a file are read; released when this thread's work ends.
 
-    Waits while other work has too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. What is read outside
-    of such work is not counted: nothing would ever give it back.
+    Waits while other work holds too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. Reads outside of
+    such work are not counted: nothing would ever release them.
     """
     if size <= FEW_BYTES or not _work.ends:
         return
     deadline = time.monotonic() + MAX_WAIT
     if _work.of_run and _memory.held + size > MAX_BYTES:
-        _work.of_run.leave()  # others need the place to get done and give their memory back
+        _work.of_run.leave()  # others need the slot to finish and release their memory
     with _memory.freed:
-        # Who has some already is not made to wait: two that wait for each other would wait for ever.
+        # A thread that holds memory already does not wait: two waiting for each other would deadlock.
         while not _work.bytes and _memory.held and _memory.held + size > MAX_BYTES:
             if time.monotonic() > deadline or (_work.stopped and _work.stopped.is_set()):
                 raise ToolError(ErrorType.TIMEOUT, "many large files are being read here right now. Try again later.")
@@ -151,19 +150,19 @@ def take_memory(size: int) -> None:
 
 
 def memory_held() -> int:
-    """Bytes of files that work under way has taken."""
+    """Returns the file bytes that running work has reserved."""
     return _memory.held
 
 
 def give_way() -> None:
-    """Called again and again by long work in a thread: runs that have computed less go first."""
+    """Yields to runs that have computed less; long work in a thread calls it repeatedly."""
     if _work.of_run:
         _work.of_run.give_way()
 
 
 def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     _work.ends, _work.stopped = True, stopped
-    _work.of_run = of_run = Work(share, _places, stopped) if share else None
+    _work.of_run = of_run = Work(share, _slots, stopped) if share else None
     try:
         if of_run:
             of_run.begin()
@@ -180,7 +179,7 @@ def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *ar
 
 
 async def _share(turns: AsyncExitStack) -> Share | None:
-    """Waits for the run's turn, which ends with ``turns``. What works for no run, such as the janitor, needs none."""
+    """Waits for the run's turn, which ends with ``turns``. Work for no run, such as the janitor's, needs none."""
     run = delegation.get()
     if not run:
         return None

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 from shared.log import delegation
 from tests.waiting import until
-from worker.shares import ALLOWANCE, REFILLED, Places, Share
+from worker.shares import ALLOWANCE, REFILLED, ComputeSlots, Share
 from worker.threads import A_RUN, give_way, run_in_thread, share_threads
 
 
@@ -46,35 +46,35 @@ def test_a_run_gets_back_what_it_may_compute() -> None:
 
 
 async def test_a_free_place_goes_to_the_run_that_has_computed_least() -> None:
-    places, order = Places(1), list[int]()
+    slots, order = ComputeSlots(1), list[int]()
     shares = [Share(lambda: 0.0) for _ in range(4)]
     for spent, share in enumerate(shares):
         share.charge(spent)
-    assert places.take(shares[0], Event())
+    assert slots.take(shares[0], Event())
 
     def take(number: int) -> None:
-        assert places.take(shares[number], Event())
+        assert slots.take(shares[number], Event())
         order.append(number)
-        places.give_back()
+        slots.give_back()
 
     threads = list[Thread]()
     for number in (3, 1, 2):
         threads.append(Thread(target=take, args=[number]))
         threads[-1].start()
-        await until(lambda: places.waiting == len(threads))
-    assert places.is_wanted(shares[3])
-    assert not places.is_wanted(shares[0])
-    places.give_back()
+        await until(lambda: slots.waiting == len(threads))
+    assert slots.is_wanted(shares[3])
+    assert not slots.is_wanted(shares[0])
+    slots.give_back()
     for thread in threads:
         await asyncio.to_thread(thread.join, 10)
     assert order == [1, 2, 3]
 
 
 def test_who_is_stopped_or_has_waited_long_enough_waits_no_more() -> None:
-    places, share, stopped = Places(1), Share(), Event()
-    assert places.take(share, Event())
-    assert not places.take(share, Event(), 0)
+    slots, share, stopped = ComputeSlots(1), Share(), Event()
+    assert slots.take(share, Event())
+    assert not slots.take(share, Event(), 0)
     stopped.set()
-    assert not places.take(share, stopped)
-    places.give_back()
-    assert places.take(share, Event())
+    assert not slots.take(share, stopped)
+    slots.give_back()
+    assert slots.take(share, Event())

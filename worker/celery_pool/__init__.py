@@ -1,1 +1,1 @@
-"""Everything that is Celery's business: the pool on the event loop, its jobs, and the worker process around them."""
+"""The Celery integration: the pool on the event loop, its jobs, and the worker process around them."""

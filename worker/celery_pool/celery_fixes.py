@@ -1,4 +1,4 @@
-"""What Celery 5.7.0 lacks for jobs that are coroutines.
+"""Fixes of Celery 5.7.0 for jobs that are coroutines.
 
 ``tests/worker/celery_pool/test_celery_fixes.py`` fails as soon as a fix is not needed any more.
 """
@@ -16,8 +16,8 @@ from worker.celery_pool.job import current_job
 def share_request_stacks(app: Celery) -> None:
     """Makes ``self.request`` and ``self.retry`` work inside coroutines.
 
-    Celery keeps the running request in stacks per greenlet or thread. The tracer pushes in its greenlet, the coroutine
-    asks in the loop's: here they find the same stack by the job they both belong to.
+    Celery keeps the running request in stacks per greenlet or thread. The tracer pushes in its own greenlet, the
+    coroutine reads in the loop's: with this fix both use the stack of their job.
     """
 
     def identity() -> Any:

@@ -1,7 +1,7 @@
 """One job of the pool: Celery's own tracer in a greenlet, driven by an asyncio task.
 
-When the task's coroutine has to wait, the greenlet hands what it waits for to the asyncio task and sleeps. So the
-coroutine runs inside a plain asyncio task, and around it runs Celery's code as if it were synchronous.
+When the task's coroutine has to wait, the greenlet passes the awaitable to the asyncio task and suspends. So the
+coroutine runs inside a plain asyncio task, and Celery's synchronous code runs around it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ current_job: ContextVar[Job | None] = ContextVar("job", default=None)
 
 
 def await_(awaitable: Awaitable[Any]) -> Any:
-    """Waits for ``awaitable`` from plain code inside a job; the loop goes on meanwhile."""
+    """Waits for ``awaitable`` from synchronous code inside a job, without blocking the loop."""
     tracer = getcurrent()
     if not isinstance(tracer, _Tracer) or tracer.parent is None:
         raise RuntimeError("await_ works only inside a job of worker.celery_pool.pool")
@@ -34,13 +34,13 @@ def await_(awaitable: Awaitable[Any]) -> Any:
 
 
 class AsyncTask(Task):
-    """The base class for tasks written as ``async def``. Called outside the pool it runs in a loop of its own."""
+    """Base class of tasks written as ``async def``. Called outside the pool, it runs in an event loop of its own."""
 
     abstract = True
 
     @property
     def job(self) -> Job:
-        """The running job; its ``pool`` gives ``waiting()``."""
+        """The running job; its ``pool`` provides ``waiting()``."""
         job = current_job.get()
         if job is None:
             raise RuntimeError("no job of worker.celery_pool.pool is running here")
@@ -57,13 +57,13 @@ class AsyncTask(Task):
             if job.soft_limit_hit:
                 raise SoftTimeLimitExceeded(job.limits[0]) from None
             if not job.cancelled:
-                # Celery would take it for a lost worker; it is an error of the task like any other.
-                raise RuntimeError("the task ended in a cancellation that nobody asked for") from None
+                # Celery would take it for a lost worker; it is an ordinary error of the task.
+                raise RuntimeError("the task ended in a cancellation that was not requested") from None
             raise
 
 
 class Pool(Protocol):
-    """The pool as its jobs know it."""
+    """The part of the pool that its jobs use."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -75,11 +75,11 @@ class Pool(Protocol):
 
 
 class _Tracer(greenlet):
-    """Celery's tracer of one job. A class of its own, so that ``await_`` can tell whether it may switch."""
+    """Celery's tracer of one job. A class of its own, so that ``await_`` can detect whether it may switch."""
 
 
 class Job:
-    """One task message being worked on. Lives on the loop's thread; only ``report`` runs on Celery's."""
+    """One task message being processed. Runs on the loop's thread; only ``report`` runs on Celery's."""
 
     def __init__(self, pool: Pool, number: int, trace: Callable[[], Any], options: dict[str, Any]) -> None:
         self.pool = pool
@@ -106,7 +106,7 @@ class Job:
     async def _drive(self) -> None:
         current_job.set(self)
         tracer = _Tracer(self._trace)
-        # One context for tracer and coroutine: what either sets, the other sees.
+        # One context for tracer and coroutine: context variables set by one are visible to the other.
         tracer.gr_context = getcurrent().gr_context
         step = tracer.switch
         try:
@@ -138,13 +138,13 @@ class Job:
         self.pool.tell(self.report)
 
     def report(self) -> None:
-        """On Celery's thread: says how the job ended, unless Celery has announced it already."""
+        """On Celery's thread: reports how the job ended, unless Celery has announced it already."""
         self.pool.forget(self)
         if self._outcome is not None and not self._announced:
             self._outcome()
 
     def announce_and_cancel(self) -> None:
-        """For revokes and shutdown: Celery says itself what becomes of the task, so its outcome is not reported."""
+        """For revokes and shutdown: Celery announces the task's state itself, so its outcome is not reported."""
         self._announced = True
         if not self.cancelled:
             self._insist()

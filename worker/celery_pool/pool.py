@@ -1,11 +1,11 @@
-"""The Celery pool whose jobs are asyncio tasks: every delegation of this process lives on one event loop.
+"""The Celery pool whose jobs are asyncio tasks: every delegation of this process runs on one event loop.
 
 Two threads matter. *Celery's* is the main thread: messages, revokes, events, bookkeeping. The *loop's* runs the
 jobs. A job is Celery's own tracer, unchanged, in a greenlet on the loop's thread; when the task's coroutine has to
-wait, the greenlet hands it to the asyncio task that drives it. So results, retries, time limits, revokes, signals and
-Flower are Celery's code, and no job needs a thread.
+wait, the greenlet passes the awaitable to the asyncio task that drives it. So results, retries, time limits, revokes,
+signals and Flower are Celery's code, and no job needs a thread.
 
-Nothing of Celery's bookkeeping runs on the loop's thread: jobs `tell` it what to call, and its hub calls it.
+Celery's bookkeeping never runs on the loop's thread: jobs queue calls for it, and its hub makes them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _services: WeakKeyDictionary[Celery, list[Service]] = WeakKeyDictionary()
 
 
 def add_service(app: Celery, service: Service) -> None:
-    """Opens ``service(pool)`` on the loop before the first job and closes it after the last, last one first.
+    """Opens ``service(pool)`` on the loop before the first job; closes it after the last, in reverse order.
 
     All of them are opened and closed by one asyncio task, so a service may hold a TaskGroup with background tasks.
-    When a service ends by itself, the worker stops: whatever it kept up (leases, for one) is no longer kept up.
+    When a service ends by itself, the worker stops: what it maintained (leases, for example) is no longer maintained.
     """
     _services.setdefault(app, []).append(service)
 
@@ -87,7 +87,7 @@ class AsyncPool(BasePool):
                 wait([self._opened], timeout=0.2)
                 state.maybe_shutdown()  # asked to stop while a service is still opening
             self._opened.result()
-        except DeputizeError as error:  # its message says it all; Celery would add three tracebacks
+        except DeputizeError as error:  # its message is complete; Celery would add three tracebacks
             logger.critical("%s", error)
             raise SystemExit from error
         self._watchdog = Watchdog(self.loop, self._thread)
@@ -100,8 +100,8 @@ class AsyncPool(BasePool):
         job = Job(self, next(self._numbers), partial(target, *args, **kwargs), options)
         self._jobs[job.number] = job
         self._peak = max(self._peak, len(self._jobs))
-        # Accepted, and with it acknowledged, before it starts. The number stands where Celery keeps a process id,
-        # so that terminate_job finds exactly this job again.
+        # Accepted, and so acknowledged, before it starts. The number takes the place of a process id in Celery,
+        # so that terminate_job finds exactly this job.
         options["accept_callback"](job.number, time.monotonic())
         self.loop.call_soon_threadsafe(job.start)
         return job
@@ -114,7 +114,7 @@ class AsyncPool(BasePool):
         self._jobs.pop(job.number, None)
 
     def hear(self, seconds: float = 0) -> None:
-        """Calls what the loop's thread told; waits up to ``seconds`` for the first."""
+        """Makes the calls queued by the loop's thread; waits up to ``seconds`` for the first."""
         while True:
             try:
                 call = self._told.get(timeout=seconds) if seconds else self._told.get_nowait()
@@ -134,7 +134,7 @@ class AsyncPool(BasePool):
         return not self._jobs
 
     def on_stop(self) -> None:
-        # However long they take: whoever wants a bound cancels them, and only cancelled jobs have one.
+        # However long they take: only cancelled jobs have a time limit.
         while not all(job.cancelled for job in self._jobs.values()):
             self.hear(0.1)
         self.on_terminate()
@@ -145,7 +145,7 @@ class AsyncPool(BasePool):
 
     def on_terminate(self) -> None:
         self.cancel_all()
-        # Twice: whoever swallowed the first cancellation gets a second one.
+        # Twice: code that swallowed the first cancellation gets a second one.
         if not self.drain(2 * CLEANUP_SECONDS):
             logger.error("%d jobs did not end when cancelled", len(self._jobs))
         self._close()
@@ -167,12 +167,12 @@ class AsyncPool(BasePool):
 
     @property
     def num_processes(self) -> int:
-        """What Celery compares with the number of reserved tasks before it takes another message."""
+        """Compared by Celery with the number of reserved tasks before it takes another message."""
         return self.limit + self._waiting
 
     @property
     def running(self) -> int:
-        """Jobs that have not ended, also while Celery cannot hear of their end because Redis is away."""
+        """Jobs that have not ended, even while Celery cannot record their end because Redis is unavailable."""
         return sum(not job.ended for job in list(self._jobs.values()))
 
     def _get_info(self) -> dict[str, Any]:
@@ -187,14 +187,14 @@ class AsyncPool(BasePool):
     # --- the loop's thread -------------------------------------------------------------------------
 
     def tell(self, call: Callable[[], Any]) -> None:
-        """Has ``call`` called on Celery's thread, in the order of telling."""
+        """Queues ``call`` for Celery's thread; calls are made in order."""
         self._told.put(call)
         if self._hub is not None:
             self._hub.call_soon(self.hear)
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Gives this job's place to another one while it waits for a person or for a child delegation."""
+        """Frees this job's slot for another one while it waits for a child delegation."""
         self._waiting += 1
         self.tell(lambda: None)  # wakes Celery's hub, which may now take another message
         try:
@@ -226,4 +226,4 @@ class AsyncPool(BasePool):
                 return
             logger.critical("a service of this worker ended, so the worker stops", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
-            await self._closing.wait()  # the jobs have their time to hand over
+            await self._closing.wait()  # the jobs get their time to hand over

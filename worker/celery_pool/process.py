@@ -1,9 +1,9 @@
-"""The worker process: Celery's worker with one way to stop, which gives running delegations their time.
+"""The worker process: Celery's worker with a graceful shutdown that grants running delegations time to finish.
 
 The first SIGTERM, SIGINT or SIGQUIT stops taking work, lets jobs go on for ``worker_soft_shutdown_timeout``, cancels
-what is left and waits for its cleanup; the next one cuts the time short. Celery does the same inside its signal
-handler, where its main loop stands still and may hold the very lock that the end of a job needs. Here a thread waits
-and the main loop goes on: acknowledgements, events, heartbeats and revokes work to the last moment.
+the remaining jobs and waits for their cleanup; a second signal ends the waiting. Celery does the same inside its signal
+handler, where its main loop is blocked and may hold the very lock that the end of a job needs. Here a thread waits
+and the main loop continues: acknowledgements, events, heartbeats and revokes work until the end.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ logger = logging.getLogger(__name__)
 
 
 def full_name(name: str) -> str:
-    """``worker-<name>@<host>``: the same after every restart, so that Flower's and Prometheus' series go on."""
+    """Returns ``worker-<name>@<host>``, stable across restarts, so that Flower's and Prometheus' series continue."""
     return host_format(default_nodename(f"worker-{name}@%h"))
 
 
 def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log_level: str) -> int:
-    """Works until it is told to stop. Returns the process's exit code."""
-    # Celery warns whoever is root of pickled messages, which this app does not accept, and of a default of Celery 6
-    # that shared/queue.py sets.
+    """Runs the worker until it is stopped. Returns the process's exit code."""
+    # As root, Celery warns of pickled messages, which this app does not accept, and of a default of Celery 6 that
+    # shared/queue.py sets.
     warnings.simplefilter("ignore", SecurityWarning)
     warnings.simplefilter("ignore", CPendingDeprecationWarning)
-    # Logging is ours: a receiver of this signal keeps Celery from setting up its own.
+    # Logging is set up already: a receiver of this signal keeps Celery from setting up its own.
     signals.setup_logging.connect(_leave_logging_alone)
     worker = WorkerProcess(
         app=app,
@@ -58,7 +58,7 @@ def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log
         queues=list(queues),
         loglevel=log_level,
         quiet=True,
-        # Workers meet in Redis, through leases. Gossip and mingle would only make the start slower.
+        # Workers coordinate through leases in Redis. Gossip and mingle would only slow the start down.
         without_gossip=True,
         without_mingle=True,
     )
@@ -77,13 +77,13 @@ def _leave_logging_alone(**_: Any) -> None:
 
 
 class WorkerProcess(Worker):
-    """Celery's worker with our way to stop."""
+    """Celery's worker with the graceful shutdown of this module."""
 
     pool: AsyncPool
     consumer: Any
 
     class Blueprint(Worker.Blueprint):
-        """Celery's own; a Redis that refuses the queue is one line and the exit code of a wrong setting."""
+        """Celery's blueprint; a Redis that denies access to the queue is one log line and EXIT_MISCONFIGURED."""
 
         def start(self, parent: Any) -> None:
             try:
@@ -100,7 +100,7 @@ class WorkerProcess(Worker):
 
 
 class Stopper(threading.Thread):
-    """Waits for a signal to stop, and then for the jobs."""
+    """Waits for a stop signal, then for the jobs."""
 
     def __init__(self, worker: WorkerProcess, soft_seconds: float) -> None:
         super().__init__(name="stopper", daemon=True)
@@ -119,7 +119,7 @@ class Stopper(threading.Thread):
             pass
         logger.info("asked to stop; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
         if not self._jobs_end_within(self._soft_seconds):
-            # Celery announces what becomes of them; it hears of this only while it is connected to Redis.
+            # Celery announces their state; it can do so only while it is connected to Redis.
             self._pool.tell(self._worker.consumer.cancel_active_requests)
             self._pool.cancel_all()
             self._jobs_end_within(2 * CLEANUP_SECONDS)
@@ -134,14 +134,14 @@ class Stopper(threading.Thread):
     def _jobs_end_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while self._pool.running and time.monotonic() < deadline:
-            # Again and again: after a lost connection Celery would take up consuming with the new one.
+            # Repeatedly: after a lost connection Celery would resume consuming with the new one.
             self._pool.tell(self._take_no_more)
             if self._asked_again(0.1):
                 return False
         return not self._pool.running
 
     def _take_no_more(self) -> None:
-        # Celery's places stay open, so that a message that Redis is just handing over is read, and put back.
+        # Celery's slots stay open, so that a message that Redis is just delivering is read and requeued.
         consumer = self._worker.consumer
         if consumer.task_consumer:
             ignore_errors(consumer, consumer.task_consumer.cancel)

@@ -1,4 +1,4 @@
-"""What Flower shows of a running delegation: its present step, as Celery events, at most one a second each."""
+"""Progress in Flower: a running delegation's current step as Celery events, at most one per second each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 1.0
 
 
 class ProgressEvents:
-    """Gathers the latest word of every run and sends it from a thread, because Celery's events block."""
+    """Collects the latest progress message of every run and sends it from a thread, because Celery's events block."""
 
     def __init__(self, app: Celery, hostname: str) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class ProgressEvents:
         self._latest[id] = text
 
     def drop(self, id: str) -> None:
-        """A run that ends must not be overwritten in Flower by an older word."""
+        """Drops a run that ends, so that an older message does not overwrite its final state in Flower."""
         self._latest.pop(id, None)
 
     async def send_forever(self) -> None:

@@ -1,4 +1,4 @@
-"""Celery's revoke means cancel here: a remembered revoke would drop every later ticket, and strand the delegation."""
+"""Celery's revoke means cancel: a stored revoke would drop every later ticket and strand the delegation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNATURE = "[id1 [id2 [... [idN]]]]"
 
 
 def revoke_means_cancel(cancel: Callable[[Sequence[str]], None]) -> None:
-    """Puts ``cancel`` in the place of Celery's own ``revoke`` and ``terminate``, for ``celery control`` and Flower."""
+    """Replaces Celery's ``revoke`` and ``terminate`` by ``cancel``, for ``celery control`` and Flower."""
 
     def cancelled(task_id: Any) -> Any:
         ids = [str(id) for id in maybe_list(task_id) or []]

@@ -1,4 +1,4 @@
-"""Reports what blocks the event loop, while it does: a stall there stops every delegation of this process."""
+"""Reports the stack that blocks the event loop while it does: a stall stops every delegation of this process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import FrameType
 STALL_SECONDS = 0.1
 PERIOD_SECONDS = 0.05
 QUIET_SECONDS = 10
-"""At most one report in this time: a machine that is too busy would fill the log with one cause."""
+"""At most one report per interval: an overloaded machine would fill the log with one cause."""
 
 logger = logging.getLogger(__name__)
 
 
 class Watchdog(threading.Thread):
-    """Asks the loop for a sign of life, again and again, from a thread of its own."""
+    """Checks periodically, from a thread of its own, that the loop responds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         super().__init__(name="watchdog", daemon=True)
@@ -45,22 +45,22 @@ class Watchdog(threading.Thread):
                 self._stalled(alive, asked)
 
     def _stalled(self, alive: threading.Event, asked: float) -> None:
-        place = self._place()
+        stack = self._blocked_stack()
         while not alive.wait(1):
             if self._stopped.is_set():
                 return
-            place = self._place() or place
-        if place is None:  # the loop has nothing to do: this machine gave us no time
+            stack = self._blocked_stack() or stack
+        if stack is None:  # the loop has nothing to do: this machine gave us no time
             return
         lasted = time.monotonic() - asked
         self.stalls += 1
         self.longest = max(self.longest, lasted)
         if time.monotonic() >= self._quiet_until:
             self._quiet_until = time.monotonic() + QUIET_SECONDS
-            logger.warning("the event loop stood still for %.0f ms in:\n%s", lasted * 1000, place)
+            logger.warning("the event loop was blocked for %.0f ms in:\n%s", lasted * 1000, stack)
 
-    def _place(self) -> str | None:
-        """Where the loop's thread is in Python code; None when it is in none."""
+    def _blocked_stack(self) -> str | None:
+        """Returns the stack of the loop's thread; None where it runs no Python code."""
         frame: FrameType | None = sys._current_frames().get(self._watched.ident or 0)  # pyright: ignore[reportPrivateUsage]
         if frame is None or frame.f_code.co_filename == asyncio.runners.__file__:
             return None

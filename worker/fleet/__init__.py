@@ -1,1 +1,1 @@
-"""What a worker does among others: leases, the janitor, presence, and the announcement of its tools."""
+"""Coordination of workers: leases, the janitor, presence, and the announcement of tools."""

@@ -1,4 +1,4 @@
-"""One look, at a worker's start, at what its sources of tools offer, so that the fleet can announce it."""
+"""Lists, at a worker's start, the tools that its sources offer, so that they can be announced."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from worker.workspace.files import Files
 async def announce(
     settings: Settings, sources: Sequence[Source], sandbox_problem: str | None, validators: ValidatorPool
 ) -> list[ToolCard]:
-    """Opens every source over an empty workspace, and closes it again; gives what they offered."""
+    """Opens every source over an empty workspace and closes it again; returns the tools they offered."""
     found: list[AnyTool] = []
     async with AsyncExitStack() as opened:
-        # Among the workspaces, where the janitor finds it if this worker is killed meanwhile.
+        # Below the workspaces, where the janitor removes it if this worker is killed meanwhile.
         workspaces = settings.workspaces
         workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="survey-", dir=workspaces)))

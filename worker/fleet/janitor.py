@@ -1,4 +1,4 @@
-"""The janitor: finds delegations whose worker fell silent or that nobody took, and files that nobody needs any more."""
+"""The janitor: requeues delegations whose worker is lost or that were never claimed, and deletes unused files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from worker.workspace.workspace import delete
 TICK_SECONDS = 0.5
 SWEEP_SECONDS = 300.0
 UNKNOWN_SECONDS = 3600.0
-"""Files whose delegation nobody knows are kept this long: their record may be on its way, or its Redis another one."""
+"""Seconds to keep files without a record: it may not be written yet, or be in another Redis."""
 
 
 class Janitor:
-    """One in every worker process; each sees what any worker left behind."""
+    """One per worker process; each handles the leftovers of any worker."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Janitor:
                 trouble.failed(error)
 
     async def requeue(self) -> int:
-        """Fences off what lapsed and sends tickets for what waits; gives their number."""
+        """Fences off lapsed runs and sends tickets for waiting ones; returns the number of tickets."""
         for owner in await self._presence.lapse_absent():
-            log.warning("worker %s is gone; its runs are handed on", owner)
+            log.warning("worker %s is gone; its runs are requeued", owner)
         found = await self._store.reap(self._settings.claim_seconds)
         for one in found:
             log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)
@@ -66,7 +66,7 @@ class Janitor:
         return len(found)
 
     async def sweep_forever(self) -> None:
-        """Sweeps every few minutes, and whenever somebody asks for it."""
+        """Sweeps every few minutes, and on request."""
         async with self._bus.listen(PRUNE) as asked:
             while True:
                 older_than, gone = float(self._settings.workspace_retention_seconds), list[str]()
@@ -82,10 +82,10 @@ class Janitor:
                 try:
                     await shielded(self.sweep(older_than, gone))
                 except REDIS_ERRORS as error:
-                    log.warning("files that nobody needs stay for now: %s", error)
+                    log.warning("unused files could not be deleted: %s", error)
 
     async def sweep(self, older_than: float, pruned: Collection[str] = ()) -> int:
-        """Deletes the files of what ended more than ``older_than`` seconds ago or was pruned; gives their number."""
+        """Deletes workspaces of delegations pruned or ended over ``older_than`` seconds ago; returns the number."""
         folders = await asyncio.to_thread(_folders, self._settings.workspaces)
         ended = await self._store.ended(list({id for id, _ in folders})) if folders else {}
         due = {id for id in pruned if ended.get(id) == ""}
@@ -98,14 +98,14 @@ class Janitor:
 
 
 def _folders(root: Path) -> list[tuple[str, Path]]:
-    """Workspaces with the ids they are for; and what a worker that died left half-made, when it is old."""
+    """Returns workspaces with their delegation ids, and old unfinished ones of crashed workers."""
     found = [(path.name, path) for path in root.glob("dlg_*") if "." not in path.name]
     halves = [*root.glob("dlg_*.*"), *root.glob("selftest-*"), *root.glob("survey-*")]
     return found + [(path.name, path) for path in halves if _age("", path) > 0]
 
 
 def _age(ended: str, folder: Path) -> float:
-    """Seconds since the delegation ended; where nobody knows, since its files were made, less a time of grace."""
+    """Returns the seconds since the delegation ended; where unknown, since its files were made, less a grace period."""
     if ended:
         return time.time() - datetime.fromisoformat(ended).timestamp()
     try:

@@ -1,4 +1,4 @@
-"""Leases: a worker's right to its runs, renewed in one round trip; a run whose lease is lost stops at once."""
+"""Leases: a worker's ownership of its runs, renewed in one round trip; a run whose lease is lost stops at once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from worker.standby.process import Standby
 
 
 class StopReason(Enum):
-    """Why a run is told to stop from outside."""
+    """Why a run is stopped from outside."""
 
     CANCELLED = "cancelled"
     FENCED = "fenced"
 
 
 class StopSignal:
-    """Raised once for a run; the first reason stays, except that losing the lease beats everything."""
+    """Stops one run; the first reason is kept, except that losing the lease overrides it."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -45,7 +45,7 @@ class StopSignal:
 
 @asynccontextmanager
 async def open_leases(redis_url: str, bus: Bus, lease_seconds: float) -> AsyncGenerator[Leases]:
-    """The leases of this process: with a connection of their own, and a standby for when the loop does not turn."""
+    """Opens the leases of this process, with a connection of their own and a standby for a blocked event loop."""
     async with (
         connect(redis_url, timeout=None) as renewing,
         Pipe(renewing, [RENEW]) as pipe,
@@ -55,10 +55,10 @@ async def open_leases(redis_url: str, bus: Bus, lease_seconds: float) -> AsyncGe
 
 
 class Leases:
-    """All leases of one worker process, and the ear for requests to cancel.
+    """All leases of one worker process, and the listener for cancel requests.
 
-    ``standby`` renews in our place while the event loop stands still (``worker/standby``).
-    ``pipe`` carries nothing else: a renewal must not wait behind what a thousand runs have to say.
+    ``standby`` renews the leases while the event loop is blocked (``worker/standby``).
+    ``pipe`` carries nothing else: a renewal must not queue behind the writes of a thousand runs.
     """
 
     def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float, standby: Standby | None = None) -> None:
@@ -76,9 +76,9 @@ class Leases:
 
     @asynccontextmanager
     async def held(self, claim: Claim) -> AsyncGenerator[StopSignal]:
-        """Keeps the lease of a claimed run while the block runs."""
+        """Renews the lease of a claimed run while the block runs."""
         signal = StopSignal()
-        if claim.id in self._held:  # an attempt of ours that lost its lease and does not know it yet
+        if claim.id in self._held:  # an attempt of this worker that lost its lease and has not noticed yet
             self._held[claim.id][1].set(StopReason.FENCED)
         self._held[claim.id] = (claim.fence, signal)
         self._renewed[claim.id] = time.monotonic()
@@ -93,19 +93,19 @@ class Leases:
                     self._standby.drop(claim.id)
 
     async def renew_forever(self) -> None:
-        """Renews at a third of the lease; a run that could not be renewed for a whole lease is stopped."""
+        """Renews every third of the lease duration; a run that was not renewed for a whole lease is stopped."""
         while True:
             await asyncio.sleep(self._seconds / 3)
             self._catch_up()
             for id, (_, signal) in self._held.items():
                 if time.monotonic() - self._renewed[id] > self._seconds:
                     signal.set(StopReason.FENCED)
-            # On a busy loop an answer takes its time. It counts all the same, and asking twice would not hasten it.
+            # On a busy loop a reply is late. It still counts, and a second request would not be faster.
             if self._held and not self._pipe.away and (self._asked is None or self._asked.done()):
                 self._asked = self._renew()
 
     def _catch_up(self) -> None:
-        """Counts what was renewed in our place while we stood still."""
+        """Records the renewals that the standby made while the loop was blocked."""
         for (id, fence), sent in (self._standby.renewals() if self._standby else {}).items():
             if id in self._held and self._held[id][0] == fence:
                 self._renewed[id] = max(self._renewed[id], sent)
@@ -132,7 +132,7 @@ class Leases:
                 continue  # the run ended meanwhile
             signal = lease[1]
             if answer == "fenced":
-                log.warning("lease of %s is another's now", id)
+                log.warning("the lease of %s was taken by another worker", id)
                 signal.set(StopReason.FENCED)
                 continue
             self._renewed[id] = sent
@@ -140,7 +140,7 @@ class Leases:
                 signal.set(StopReason.CANCELLED)
 
     async def hear_cancels(self) -> None:
-        """Listens for requests to cancel. One that is missed is seen at the next renewal."""
+        """Listens for cancel requests. A missed one is found at the next renewal."""
         async with self.bus.listen(CANCEL) as inbox:
             while True:
                 id = await inbox.get()

@@ -1,8 +1,8 @@
-"""Presence: a worker that is killed is missed within seconds, long before its leases lapse.
+"""Presence: a killed worker is detected within seconds, long before its leases lapse.
 
 Every worker process holds a subscription of its own; the kernel ends it with the process. A janitor that sees no
-subscriber for a while lets the leases of that process lapse. A frozen worker keeps its subscription, and one whose
-connection is cut may be alive: leases and fences decide for them, this only hastens.
+subscriber for ABSENT_SECONDS lets the leases of that process lapse. A frozen worker keeps its subscription, and one
+whose connection is cut may be alive: leases and fences guarantee correctness, presence only speeds up detection.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from shared.runs.keys import PRESENCE, presence_channel
 from shared.runs.store import RunStore
 
 ABSENT_SECONDS = 2.0
-"""A subscription that is mended within this time, after a restart of Redis for one, was never gone."""
+"""A subscription restored within this time, for example after a restart of Redis, does not count as absent."""
 
 
 class Presence:
-    """One worker process's sign of life, and its eye on those of others. ``owner`` is no other process's name."""
+    """One worker process's presence, and its view of the others'. ``owner`` is unique to the process."""
 
     def __init__(self, store: RunStore, bus: Bus, name: str) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Presence:
 
     @asynccontextmanager
     async def shown(self) -> AsyncGenerator[None]:
-        """Shows the process as long as the block runs."""
+        """Shows the process as present while the block runs."""
         async with self._bus.listen(presence_channel(self.owner)):
             await self._store.redis.zadd(PRESENCE, {self.owner: time.time()})
             yield
@@ -40,7 +40,7 @@ class Presence:
             await self._store.redis.zrem(PRESENCE, self.owner)
 
     async def lapse_absent(self) -> list[str]:
-        """Lets the leases of processes that are gone lapse; gives the processes."""
+        """Lets the leases of absent processes lapse; returns those processes."""
         owners: list[str] = await self._store.redis.zrange(PRESENCE, 0, -1)
         counts = await self._store.redis.pubsub_numsub(*map(presence_channel, owners)) if owners else []
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The worker's side of its standby: beats, what is held, and the renewals that were made in its place."""
+"""The worker's side of its standby: heartbeats, the held leases, and the renewals made by the standby."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from worker.linux.program import Stdin
 from worker.standby import program
 
 MIN_BOUND = 3.0
-"""Seconds by which a silence is at least longer than a lease before the process is ended."""
+"""Minimum seconds beyond a lease without a heartbeat before the process is ended."""
 
 
 class Standby:
-    """One process beside this one. Made, used and closed on the event loop that it answers for."""
+    """The standby process of this worker. Created, used and closed on the event loop that it monitors."""
 
     def __init__(self, redis_url: str, lease_seconds: float) -> None:
         self.bound = lease_seconds + max(lease_seconds / 2, MIN_BOUND)
-        """Seconds without a beat after which the process is ended."""
+        """Seconds without a heartbeat after which the process is ended."""
         self.tick = min(lease_seconds / 10, 0.5)
         self._settings = {"url": redis_url, "lease": lease_seconds, "bound": self.bound, "tick": self.tick}
         self._scripts = {"renew": RENEW.source, "stalled": STALLED.source, "leases": LEASES}
@@ -52,17 +52,17 @@ class Standby:
         return self._process.pid if self._process else None
 
     def hold(self, id: str, fence: str) -> None:
-        """From now on this lease is renewed when we are silent."""
+        """Adds a lease to those that the standby renews."""
         self._say(f"+ {id} {record_key(id)} {fence}")
         self._held[id] = (fence, self._lines)
 
     def drop(self, id: str) -> None:
-        """This lease is no longer ours to renew."""
+        """Removes a lease from those that the standby renews."""
         if self._held.pop(id, None):
             self._say(f"- {id}")
 
     def renewals(self) -> dict[tuple[str, str], float]:
-        """When leases were renewed in our place: (id, fence) → the time it was sent. Told once."""
+        """Returns when the standby renewed leases: (id, fence) → send time. Each renewal is returned once."""
         found: dict[tuple[str, str], float] = {}
         *lines, self._rest = (self._rest + self._read()).split(b"\n")
         for line in lines:
@@ -80,7 +80,7 @@ class Standby:
             self._say(".")
 
     def _start(self) -> None:
-        """It has a session of its own, so that a terminal's Ctrl-C is not for it."""
+        """Starts it in a session of its own, so that a terminal's Ctrl-C does not reach it."""
         if self._process is not None:
             self._drop(self._process)
         pipe = subprocess.PIPE

@@ -1,8 +1,8 @@
-"""The standby as a program. Nothing of this project is imported here; see the package's docstring for what it does.
+"""The standby program. Imports nothing of this project; the package's docstring describes what it does.
 
-In: one line of JSON (the settings), then lines: ``.`` is a beat, ``+ id key fence`` and ``- id`` say what is held; each
-is a sign of life. Out: a line of JSON for each renewal: when it was sent, how many lines had come before, and the ids
-whose lease is another's.
+stdin: one line of JSON (the settings), then lines: ``.`` is a heartbeat, ``+ id key fence`` and ``- id`` add and remove
+a lease; each counts as a heartbeat. stdout: a line of JSON per renewal: its send time, how many lines had been read
+before, and the ids whose lease another worker has.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PR_SET_DUMPABLE = 4
 _CHUNK = 1 << 16
 _GRACE_SECONDS = 2.0
 _TRIES = 20
-"""To say which runs were stalled, a second apart: after that their leases have lapsed anyway."""
+"""Tries to mark the stalled runs, a second apart: after that their leases have lapsed anyway."""
 
 
 def _attempt(work: Callable[[], None]) -> bool:
-    """Redis may be away, or its client not importable just now: another attempt follows."""
+    """Runs ``work``; False where it failed: Redis or its client may be unavailable, and another try follows."""
     try:
         work()
     except Exception:  # noqa: BLE001 - nothing but the end of the worker may end its standby
@@ -36,25 +36,25 @@ def _attempt(work: Callable[[], None]) -> bool:
 
 
 class Standby:
-    """What the worker said, and how long it has been silent."""
+    """The leases of the worker, and the time since its last heartbeat."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.worker: int = told["pid"]
-        self.tick: float = told["tick"]
-        self._told = told
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.worker: int = settings["pid"]
+        self.tick: float = settings["tick"]
+        self._settings = settings
         self._held: dict[str, tuple[str, str]] = {}
         self._lines = 0
         self._renewed = 0.0
-        self._silent = 0.0
+        self._silence = 0.0
         self._looked = time.monotonic()
         self._rest = b""
         self._redis: Any = None
 
     def hear(self, data: bytes) -> None:
-        """Takes what came from the worker."""
+        """Processes input from the worker."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._silent = 0.0
+            self._silence = 0.0
             self._lines += 1
             match line.decode().split(" "):
                 case ["+", id, key, fence]:
@@ -65,33 +65,33 @@ class Standby:
                     pass
 
     def watch(self) -> bool:
-        """Renews where the worker does not. False where it is silent for too long."""
+        """Renews the leases where the worker does not. Returns False after too long without a heartbeat."""
         now = time.monotonic()
-        # Where this process itself got no time, the silence says nothing of the worker.
-        self._silent += min(now - self._looked, 2 * self.tick)
+        # Where this process itself got no CPU time, a missing heartbeat proves nothing about the worker.
+        self._silence += min(now - self._looked, 2 * self.tick)
         self._looked = now
         if is_stopped(self.worker):
-            self._silent = 0.0
-        third = self._told["lease"] / 3
-        if self._held and self._silent >= third and now - self._renewed >= third:
+            self._silence = 0.0
+        third = self._settings["lease"] / 3
+        if self._held and self._silence >= third and now - self._renewed >= third:
             _attempt(self._renew)
-        return self._silent < self._told["bound"]
+        return self._silence < self._settings["bound"]
 
     def _renew(self) -> None:
         sent, held = time.monotonic(), list(self._held.items())
-        keys = [self._told["leases"], *(key for _, (key, _) in held)]
+        keys = [self._settings["leases"], *(key for _, (key, _) in held)]
         runs = [{"id": id, "fence": fence} for id, (_, fence) in held]
-        arguments = {"lease_ms": int(self._told["lease"] * 1000), "runs": runs}
-        answers = self._client().eval(self._told["renew"], len(keys), *keys, json.dumps(arguments))
+        arguments = {"lease_ms": int(self._settings["lease"] * 1000), "runs": runs}
+        answers = self._client().eval(self._settings["renew"], len(keys), *keys, json.dumps(arguments))
         self._renewed = sent
         lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == b"fenced"]
         with suppress(BlockingIOError):
             os.write(sys.stdout.fileno(), json.dumps([sent, self._lines, lost]).encode() + b"\n")
 
     def give_up(self, pidfd: int) -> None:
-        """Ends the worker, and lets others go on with its runs."""
+        """Ends the worker, and releases its runs to other workers."""
         note = (
-            f"the event loop stood still for {self._silent:.0f} s: this worker process is ended, its runs handed on\n"
+            f"the event loop was blocked for {self._silence:.0f} s: this worker process is ended, its runs requeued\n"
         )
         os.write(sys.stderr.fileno(), note.encode())
         _attempt(self._mark_stalled)  # before another worker takes the runs; _let_go repeats it, perhaps too late
@@ -117,21 +117,21 @@ class Standby:
     def _mark(self, id: str, *, ends_lease: bool) -> None:
         key, fence = self._held[id]
         arguments = json.dumps({"id": id, "fence": fence, "ends_lease": ends_lease})
-        self._client().eval(self._told["stalled"], 2, key, self._told["leases"], arguments)
+        self._client().eval(self._settings["stalled"], 2, key, self._settings["leases"], arguments)
 
     def _client(self) -> Any:
         if self._redis is None:
             import redis
 
-            seconds = max(0.5, self._told["lease"] / 3)
+            seconds = max(0.5, self._settings["lease"] / 3)
             self._redis = redis.Redis.from_url(
-                self._told["url"], socket_timeout=seconds, socket_connect_timeout=seconds
+                self._settings["url"], socket_timeout=seconds, socket_connect_timeout=seconds
             )
         return self._redis
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped the process: a signal, or a debugger."""
+    """Whether the process is stopped by a signal or a debugger."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "tT"
     except (OSError, IndexError):
@@ -139,14 +139,14 @@ def is_stopped(pid: int) -> bool:
 
 
 def main() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # it knows Redis's password
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # its memory holds Redis's password
     incoming = sys.stdin.fileno()
     standby = Standby(json.loads(sys.stdin.buffer.readline()))
     try:
         pidfd = os.pidfd_open(standby.worker)
     except ProcessLookupError:
         return
-    if os.getppid() != standby.worker:  # it died before we looked, and its number may be another's
+    if os.getppid() != standby.worker:  # it ended before this check, and its pid may be reused
         return
     os.set_blocking(sys.stdout.fileno(), False)
     while True:

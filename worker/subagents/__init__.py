@@ -1,1 +1,1 @@
-"""The delegations that a run hands over itself, and how it waits for them."""
+"""Child delegations of a run, and how it waits for them."""

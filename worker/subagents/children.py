@@ -1,7 +1,7 @@
-"""The delegations that a run hands over itself: accepted in its name, waited for, paid from its budget.
+"""Child delegations: created by a run, awaited, and paid from its budget.
 
-A child never has more than its parent: tools of its kit, limits within what is left of its own, its approval mode.
-And it never outlives it: however the parent ends, its children are ended first.
+A child never has more rights than its parent: tools of its kit, limits within the parent's remaining ones, its
+approval mode. And it never outlives its parent: however the parent ends, its children are ended first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from worker.tools.context import Outcome, ToolContext
 from worker.workspace.workspace import Workspace
 
 END_SECONDS = 2.0
-"""How long a run that ends waits for the ends of its children, where it has the time."""
+"""How long a run that ends waits for its children to end, where it has the time."""
 
 T = TypeVar("T")
 Hear = Callable[[str], None]
@@ -60,7 +60,7 @@ class Children:
         self._emit = emit
         self._waiting = waiting
         self._known: dict[str, str] = {}
-        """The ids of all that were ever begun, by the keys of their calls."""
+        """The ids of all children ever started, by the keys of their calls."""
         self._meter: Meter | None = None
         self._kit: Mapping[str, AnyTool] = {}
         self._folder = Path()
@@ -68,11 +68,11 @@ class Children:
 
     @property
     def depth_left(self) -> int:
-        """How many levels there may be below this run."""
+        """Returns how many levels of nesting are allowed below this run."""
         return self._services.settings.tools.max_depth - self._claim.depth
 
     async def recall(self, meter: Meter) -> None:
-        """Finds what earlier attempts handed over, and books it with this one's meter."""
+        """Finds the children of earlier attempts, and books their usage with this attempt's meter."""
         self._meter = meter
         if self._claim.attempt == 1:
             return
@@ -85,14 +85,14 @@ class Children:
                 meter.lent[child.id] = child.effective_limits
 
     def equip(self, kit: Mapping[str, AnyTool], folder: Path, unanswered: Callable[[], Sequence[Call]]) -> None:
-        """Says what children can be given: of the kit, and of the files in ``folder``, for the calls of a turn."""
+        """Sets what children may get: tools of the kit, files in ``folder``; ``unanswered`` returns the open calls."""
         self._kit, self._folder, self._unanswered = kit, folder, unanswered
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
-        """Has the request carried out by another run, and waits for its end; no slot is held meanwhile.
+        """Runs the request as a child delegation and waits for its end; no slot is held meanwhile.
 
-        ``copy`` gives it a copy of this run's files as they are now. The same call of the same turn finds the same
-        child again, whoever makes it. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
+        ``copy``: the child works on a copy of this run's current files. The same call of the same turn finds the same
+        child again, in any attempt. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
         """
         assert self._meter is not None
         key = call_key(self._claim.id, self._meter.turns, ctx.call_id)
@@ -113,9 +113,9 @@ class Children:
             raise _forgotten() from None
 
     async def end(self, meter: Meter) -> list[str]:
-        """Ends the children that are still open and waits a moment for what they cost; gives those that take longer.
+        """Cancels running children and waits END_SECONDS for their usage; returns the ids of those that take longer.
 
-        Raises ``Fenced`` where they are another worker's by now.
+        Raises ``Fenced`` where another worker owns them by now.
         """
         if self._meter is None:
             await self.recall(meter)
@@ -134,7 +134,7 @@ class Children:
         return list(meter.lent)
 
     async def _hand_over(self, key: str, given: DelegationRequest, copy: bool) -> None:
-        """Lends, prepares, accepts. Up to its first await nobody else comes in between, so the shares are right."""
+        """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
         assert self._meter is not None
         id, settings = new_id(), self._services.settings
         try:
@@ -159,7 +159,7 @@ class Children:
             raise
 
     async def _check_fence(self) -> None:
-        """Has the run stopped, and raises ``Fenced``, where it is another worker's."""
+        """Stops the run and raises ``Fenced`` where another worker owns it."""
         self._emit.set({"status": Status.RUNNING.value})
         await self._emit.settled()
 
@@ -182,7 +182,7 @@ class Children:
         return given.model_copy(update=inherited)
 
     def _chosen(self, asked: Sequence[str] | None) -> list[str]:
-        """The names of the child's tools; unless it is asked for, a child has no children."""
+        """Returns the names of the child's tools; without an explicit request, a child cannot have children."""
         if asked is None:
             return [name for name, tool in self._kit.items() if not tool.by_name_only]
         return list(dict.fromkeys(self._chosen_tool(name).name for name in asked))
@@ -192,7 +192,7 @@ class Children:
         if tool is None:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
-                f"tools: {name[:100]!r} is no tool of this run, so a subagent cannot have it. "
+                f"tools: {name[:100]!r} is not a tool of this run, so a subagent cannot have it. "
                 f"There are {', '.join(self._kit)}.",
             )
         if tool.step_type == "delegate" and self.depth_left < 2:
@@ -204,7 +204,7 @@ class Children:
         return tool
 
     def _sharers(self) -> int:
-        """How many calls of this turn are still to get a child, the present one among them."""
+        """Returns how many calls of this turn have no child yet, the current one included."""
         assert self._meter is not None
         names = {n for tool in self._kit.values() if tool.step_type == "delegate" for n in (tool.name, *tool.aliases)}
         keys = [call_key(self._claim.id, self._meter.turns, c.key) for c in self._unanswered() if c.name in names]
@@ -217,7 +217,7 @@ class Children:
             log.info("the janitor will send a ticket for %s: %s", ticket.id, error)
 
     async def _ended(self, id: str, hear: Hear = lambda message: None) -> Delegation:
-        """The child when it is over, however long Redis is away. Raises ``NotFound``."""
+        """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``."""
         async with self._services.leases.bus.listen(channel(id)) as inbox:
             while not (child := await _asked(partial(self._store.get, id))).status.finished:
                 await _news(inbox, hear)
@@ -225,7 +225,7 @@ class Children:
 
 
 def _forgotten() -> ToolError:
-    """What was handed over once is not handed over again."""
+    """Returns the error for a child whose record is gone: it is not started a second time."""
     return ToolError(
         ErrorType.EXECUTION_FAILED,
         "the record of this subagent was removed, so what it did is not known. Call it again if that matters",
@@ -233,7 +233,7 @@ def _forgotten() -> ToolError:
 
 
 async def _news(inbox: Inbox, hear: Hear) -> None:
-    """Returns when the end was announced, when something may have been missed, or after some seconds."""
+    """Returns when the end was announced, when events may have been missed, or after some seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(RECHECK_SECONDS):
             while (message := await inbox.get()) is not None and '"run_finished"' not in message:
@@ -241,7 +241,7 @@ async def _news(inbox: Inbox, hear: Hear) -> None:
 
 
 def _tell(ctx: ToolContext, id: str, message: str) -> None:
-    """What the child does is news of the call that is for it."""
+    """Publishes the child's progress as an update of its call."""
     if '"step_started"' in message:
         event = Envelope.from_json(message).event
         if isinstance(event, StepStarted):
@@ -249,7 +249,7 @@ def _tell(ctx: ToolContext, id: str, message: str) -> None:
 
 
 async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
-    """The store's answer, however long Redis is away. A cancellation waits until a question under way is answered."""
+    """Returns the store's reply, however long Redis is unavailable. A cancellation waits for a pending request."""
     backoff = Backoff()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Waiting for somebody else: the run keeps its coroutine, but its slot is another run's meanwhile."""
+"""Waiting for child delegations: the run keeps its coroutine, but frees its slot for another run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.emit import Emitter
 
 
 class Waiting:
-    """The waits of one run. However many there are at once, it gives its one slot back, and says so in its record."""
+    """The waits of one run. However many there are at once, its one slot is freed, and its record is marked waiting."""
 
     def __init__(self, slot: Callable[[], AbstractContextManager[None]], emit: Emitter) -> None:
         self._slot = slot
@@ -20,7 +20,7 @@ class Waiting:
 
     @contextmanager
     def begun(self) -> Generator[None]:
-        """One wait, as long as the block runs."""
+        """Frees the slot while the block runs."""
         self._waits += 1
         if self._waits == 1:
             self._given_back.enter_context(self._slot())

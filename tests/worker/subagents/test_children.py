@@ -134,7 +134,7 @@ async def test_a_child_that_failed_is_a_failed_step_with_its_report(busy: Bench,
     [
         ({"task": " \n"}, "say in words what is to be done"),
         ({"task": "child", "agent_name": "no/such\nname"}, "name"),
-        ({"task": "child", "tools": ["read_file", "fly"]}, "tools: 'fly' is no tool of this run"),
+        ({"task": "child", "tools": ["read_file", "fly"]}, "tools: 'fly' is not a tool of this run"),
         ({"task": "child", "tools": ["bash"]}, "There are read_file, call_subagent."),
         ({"task": "child", "max_turns": 0}, "max_turns"),
         ({"task": "child", "workspace": "mine"}, "workspace"),
