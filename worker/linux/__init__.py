@@ -1,1 +1,1 @@
-"""What Linux offers beyond Python's own modules: openat2, process trees and the pipes of child processes."""
+"""Linux features that Python's modules lack: openat2, process trees and the pipes of child processes."""

@@ -1,4 +1,4 @@
-"""The system call ``openat2``, by which the kernel itself refuses paths that leave a directory."""
+"""The system call ``openat2``, with which the kernel refuses paths that leave a directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_SYMLINKS = 0x04
 _BENEATH = 0x08
 _RETRIES = 128
 _LONGEST = 4000
-"""Bytes of a path that the kernel takes at once, with some to spare."""
+"""Bytes of a path per system call, below the kernel's limit."""
 LIBC.syscall.restype = ctypes.c_long
 
 
@@ -25,10 +25,10 @@ class _How(ctypes.Structure):
 
 
 def beneath(folder: int, path: str, flags: int, *, links: bool = True) -> int:
-    """Opens ``path`` below the directory ``folder``; links that stay below are followed, or none without ``links``.
+    """Opens ``path`` below the directory ``folder``, following links that stay below it if ``links`` is true.
 
-    What O_CREAT makes only its owner can read. The path may be longer than the kernel takes at once: then its
-    directories are opened one stretch after the other. Raises OSError: EXDEV where the path leads out.
+    Files created by O_CREAT are readable by their owner only. A path longer than the kernel accepts is opened in
+    several steps. Raises OSError: EXDEV if the path leads out.
     """
     name = os.fsencode(path)
     if b"\0" in name:  # C would cut the name here and open another file
@@ -60,7 +60,7 @@ def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
         if fd >= 0:
             return fd
         number = ctypes.get_errno()
-        # A rename elsewhere on the machine makes the kernel unsure about `..`; it asks to be asked again.
+        # A concurrent rename on the machine makes the kernel return EAGAIN for `..`.
         if number not in (errno.EAGAIN, errno.EINTR):
             raise OSError(number, os.strerror(number))
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -68,7 +68,7 @@ def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
 
 @cache
 def require_openat2() -> None:
-    """Raises Misconfigured where the kernel or a seccomp profile does not allow ``openat2``."""
+    """Raises Misconfigured if the kernel or a seccomp profile does not allow ``openat2``."""
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.close(beneath(root, ".", os.O_PATH))

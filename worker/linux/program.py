@@ -1,4 +1,4 @@
-"""A child process and its three pipes, served from the event loop: fed, read, held up, and read to the end."""
+"""A child process and its three pipes on the event loop: writing, reading with pauses, and draining at the end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 _CHUNK = 256 * 1024
 _LAST_CHUNKS = 64
-"""More than pipes hold: what is read of them after the end, whoever else may still write to them."""
+"""Chunks read after the process has ended: more than a pipe holds, bounded in case others still write to it."""
 Sink = Callable[[bytes], None]
 
 
 class Stdin:
-    """Owns the descriptor, which must not block. With ``held`` nothing is written before ``begin``."""
+    """Owns the non-blocking descriptor. With ``held`` nothing is written before ``begin``."""
 
     def __init__(self, fd: int, queued: bytes = b"", *, open_end: bool, held: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,11 +29,11 @@ class Stdin:
 
     @property
     def queued(self) -> int:
-        """Bytes that the program has not taken yet."""
+        """Bytes that the program has not read yet."""
         return len(self._outgoing)
 
     def begin(self) -> None:
-        """What was held back is written from now on."""
+        """Starts writing the bytes held back so far."""
         self._held = False
         self._feed()
 
@@ -43,12 +43,12 @@ class Stdin:
         self._feed()
 
     def end(self) -> None:
-        """The program reads the end of its input after what is queued."""
+        """Closes the pipe after the queued bytes have been written."""
         self._open_end = False
         self._feed()
 
     def drop(self) -> None:
-        """Closes it at once, whatever is queued."""
+        """Closes the pipe at once and drops queued bytes."""
         if self._fd >= 0:
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
@@ -64,7 +64,7 @@ class Stdin:
         except BlockingIOError:
             self._loop.add_writer(self._fd, self._feed)
             return
-        except BrokenPipeError:  # the program does not want more
+        except BrokenPipeError:  # the program has closed its input
             self._outgoing.clear()
         if not self._open_end:
             self.drop()
@@ -86,7 +86,7 @@ class Program:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.reaped: list[str] = []
-        """What still ran when it was killed."""
+        """Names of the processes that were still running when it was killed."""
         self._process = process
         pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
         stdin, *outputs = (os.dup(pipe.fileno()) for pipe in pipes)
@@ -103,15 +103,15 @@ class Program:
         return self._process.pid
 
     def write(self, data: bytes) -> None:
-        """Queues bytes for its standard input, which must have been left open."""
+        """Queues bytes for its standard input, which must be open."""
         self._stdin.write(data)
 
     def close_stdin(self) -> None:
-        """It reads the end of its input after what is queued."""
+        """Closes its standard input after the queued bytes have been written."""
         self._stdin.end()
 
     def pause(self, seconds: float) -> None:
-        """Reads nothing for so long: what says more than a pipe holds waits, and costs us nothing."""
+        """Stops reading for that long: a process that fills the pipe blocks meanwhile."""
         for fd in self._sinks:
             self._loop.remove_reader(fd)
         self._loop.call_later(seconds, self._go_on)
@@ -122,7 +122,7 @@ class Program:
                 self._loop.add_reader(fd, self._read, fd)
 
     def _read(self, fd: int) -> bool:
-        """Whether there was anything to read."""
+        """Reads one chunk. Returns whether there was anything to read."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -134,7 +134,7 @@ class Program:
         return bool(data)
 
     def _close_pipes(self) -> None:
-        """After its end: what it left in the pipes is read."""
+        """Drains and closes the pipes after the process has ended."""
         self._stdin.drop()
         for fd in tuple(self._sinks):
             for _ in range(_LAST_CHUNKS):
@@ -152,7 +152,7 @@ def piped(
     start_new_session: bool = False,
     umask: int = -1,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program with three pipes and an empty environment; the rest is as for ``Popen``."""
+    """Starts a program with three pipes and an empty environment; other arguments are as for ``Popen``."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.PIPE,

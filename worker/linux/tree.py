@@ -1,4 +1,4 @@
-"""Processes below a process, as /proc shows them. What is gone by the time it is looked at is no error."""
+"""Process trees from /proc. A process that ends meanwhile is not an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
-    """The children of every thread of a process."""
+    """Returns the children of all threads of a process."""
     try:
         threads = [*Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
@@ -24,7 +24,7 @@ def children(pid: int) -> list[int]:
 
 
 def opened(pid: int, parent: int) -> int | None:
-    """A descriptor of a process that is this parent's child: a number alone may be another's by now."""
+    """Returns a pidfd if the process is this parent's child; its pid may have been reused by now."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -41,7 +41,7 @@ def tell(fd: int, what: signal.Signals) -> None:
 
 
 async def asked_to_end(fds: Iterable[int], seconds: float) -> bool:
-    """Sends SIGTERM to all of these processes; whether, ``seconds`` later at most, all are gone."""
+    """Sends SIGTERM to these processes. Returns whether all have ended within ``seconds``."""
     loop = asyncio.get_running_loop()
     living = set(fds)
     all_gone = loop.create_future()

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: which servers (config), how they are reached (links, transports), what their tools are.
+"""Tools of MCP servers: configuration, transports and connections, and the tools themselves.
 
-Nothing here imports the SDK before a run wants a server: loading it takes most of a second.
+The SDK is imported only when a run uses a server: loading it takes most of a second.
 """

@@ -1,4 +1,4 @@
-"""mcp.json: which servers there are. The format is the one that other clients use; what has no effect is told of."""
+"""mcp.json: the configured servers, in the format of other clients. Keys without effect are reported."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_BYTES = 1024 * 1024
 _MAX_REMARKS = 10
 _FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "show"}
-"""Keys whose texts may hold variables."""
+"""Keys whose strings may contain variables."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def expanded(value: Any, variables: Mapping[str, str], places: Mapping[str, str]) -> Any:
-    """The value with ``${VAR}``, ``${VAR:-default}`` and ``${env:VAR}`` replaced in all its texts, however deep.
+    """Returns the value with ``${VAR}``, ``${VAR:-default}`` and ``${env:VAR}`` replaced in all strings, at any depth.
 
-    ``places`` are names that are no variables, such as ``workspaceFolder``. Raises ``Misconfigured`` that names a
-    variable which is not set: a server that got the literal text instead would fail in ways nobody understands.
+    ``places`` are names that are not variables, such as ``workspaceFolder``. Raises ``Misconfigured`` naming a
+    variable that is not set: a server that got the literal text instead would fail in ways that are hard to diagnose.
     """
     if isinstance(value, str):
         return _REFERENCE.sub(lambda found: _meant(found[1], variables, places), value)
@@ -61,8 +61,11 @@ def _meant(inside: str, variables: Mapping[str, str], places: Mapping[str, str])
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The file that was found. One that nobody named or trusted may have come into the working directory with
-    somebody's files: nothing of it is run. ``data`` is what was trusted of it."""
+    """The file that was found, and its trusted content (``data``), if any.
+
+    A file that is neither named nor trusted may have come into the working directory with a foreign repository:
+    nothing of it is run.
+    """
 
     path: Path
     named: bool
@@ -71,18 +74,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The servers that can be tried, in the file's order, and by name what is wrong with the others."""
+    """The valid servers, in the file's order, and the errors of the others by name."""
 
     servers: Sequence[Server] = ()
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
     remarks: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """By the server's name, what is said of its keys that have no effect."""
+    """By server name: messages about keys without effect."""
 
     @classmethod
     def read(cls, found: Found, environ: Mapping[str, str], workspace: Path) -> Self:
-        """``workspace`` is where a server outside of the sandbox finds the run's files.
+        """Reads the file. ``workspace`` is the directory of the run's files outside of the sandbox.
 
-        Raises ``Misconfigured`` where the file as a whole says nothing; one bad server is a problem among others.
+        Raises ``Misconfigured`` if the file as a whole is invalid; one invalid server is listed in ``problems``.
         """
         servers: list[Server] = []
         problems: dict[str, str] = {}
@@ -103,11 +106,11 @@ class Config:
 
 
 def find_config_file(configured: Path | None, here: Path, own: Path, trusted: Path | None = None) -> Found | None:
-    """The file to use: the configured one, else mcp.json or .mcp.json ``here``, else the one in the user's ``own``
-    configuration directory.
+    """Returns the file to use: the configured one, else mcp.json or .mcp.json ``here``, else the one in the user's
+    ``own`` configuration directory.
 
-    A relative path is looked for ``here`` and in ``own``. What lies ``here`` or in the directory ``trusted`` is read as
-    it was trusted. Raises ``Misconfigured`` for a configured file that is nowhere, or whose trust does not hold.
+    A relative path is searched ``here`` and in ``own``. A file ``here`` or in the directory ``trusted`` is read as
+    it was when trusted. Raises ``Misconfigured`` for a configured file that is missing or no longer trusted.
     """
     records = TrustRecords(own)
     if configured is None:
@@ -134,7 +137,7 @@ def _entries(found: Found) -> dict[str, Any]:
     try:
         whole = json.loads((data or b"").decode("utf-8-sig"))
     except ValueError as error:
-        raise Misconfigured(f"{path} is no JSON: {error}") from None
+        raise Misconfigured(f"{path} is not valid JSON: {error}") from None
     for key in ("mcpServers", "servers"):
         if isinstance(whole, dict) and isinstance(whole.get(key), dict):
             return whole[key]
@@ -151,8 +154,8 @@ def _server(name: str, given: Any, environ: Mapping[str, str], workspace: Path) 
 
 
 def _refuse_controls(value: Any, where: str = "") -> None:
-    """Raises ``Misconfigured`` where a text contains a NUL, or one of ``headers`` a control character: what follows
-    would count as another option or header."""
+    """Raises ``Misconfigured`` for a string with a NUL, or a header with a control character: the rest would be
+    parsed as another option or header."""
     if isinstance(value, dict):
         for key, part in value.items():
             _refuse_controls(key, where)

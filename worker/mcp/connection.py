@@ -1,4 +1,4 @@
-"""One server of one run: connected, asked, connected again where the connection broke, and gone with the run."""
+"""The connection to one server for one run: connects, calls, reconnects after a failure, and closes with the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.mcp.remote import BROKEN, NOT_SENT
 from worker.mcp.transport import RunScope, StderrTail, Transport, opened
 
 MAX_TOOLS = 500
-"""Of one server; a model that is told of more finds none of them."""
+"""Per server; models choose badly from more."""
 _CLOSE_SECONDS = 3.0
 _PATIENCE = 15.0
 _US = types.Implementation(name="deputize", version="0.1.0")
@@ -33,19 +33,22 @@ _TYPES: Mapping[int, ErrorType] = {
 }
 
 logging.getLogger("client").setLevel(logging.CRITICAL)
-"""The SDK's. It writes a traceback for each message that it does not understand: a server could fill the log with them,
-and the event loop with the writing."""
+"""The SDK's logger. It writes a traceback for each invalid message, with which a server could flood the log and block
+the event loop."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
-"""How far a call is, of how much in all, and the server's words for it."""
+"""Progress of a call: done, total, and the server's message."""
 
 
 class ServerUnavailable(Exception):
-    """The server cannot be used. The message says why and what might help."""
+    """The server cannot be used. The message contains the reason and a remedy."""
 
 
 class Connection:
-    """A task of its own enters and leaves the SDK's client, as its scopes demand; calls may come from any task."""
+    """A connection to one server. Calls may come from any task.
+
+    The SDK's client must be entered and left by one task, so each connection has its own.
+    """
 
     def __init__(self, server: Server, caller: RunScope, connect_seconds: float) -> None:
         self.server = server
@@ -63,7 +66,7 @@ class Connection:
         return self._client is not None and self._line is not None and not self._line.over.is_set()
 
     async def connect(self) -> None:
-        """Connects, or raises ``ServerUnavailable``. What was begun is gone then."""
+        """Connects. Raises ``ServerUnavailable``, after everything that was started has been closed."""
         if self._ended:
             raise ServerUnavailable("the run that used it is over")
         words = StderrTail()
@@ -81,12 +84,12 @@ class Connection:
             raise ServerUnavailable(f"{why}{_advice(self.server, words)}")
 
     async def end(self) -> None:
-        """Closes for good: who still calls does not start it again."""
+        """Closes permanently: later calls do not reconnect."""
         self._ended = True
         await self.close()
 
     async def close(self) -> None:
-        """Returns when nothing of the server is alive here, even where we are cancelled meanwhile."""
+        """Closes the connection. Returns when no process of the server is left, even if cancelled meanwhile."""
         connected = self._client is not None
         holding, self._holding, self._client = self._holding, None, None
         if holding is None:
@@ -100,7 +103,7 @@ class Connection:
                 await asyncio.wait([holding], timeout=_PATIENCE)
 
     async def tools(self, seconds: float) -> list[types.Tool]:
-        """What the server offers, in its order. Raises ``ServerUnavailable``."""
+        """Returns the server's tools, in its order. Raises ``ServerUnavailable``."""
         found: list[types.Tool] = []
         cursor: str | None = None
         try:
@@ -113,17 +116,17 @@ class Connection:
                         break
         except TimeoutError:
             raise ServerUnavailable(f"it did not list its tools within {seconds:.0f} seconds") from None
-        except Exception as error:  # noqa: BLE001 - whatever a server may answer, the run goes on without it
+        except Exception as error:  # noqa: BLE001 - any failure of a server: the run continues without it
             raise ServerUnavailable(f"its tools cannot be listed: {_explained(error)}") from None
         return found[:MAX_TOOLS]
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], tell: Progress, *, repeatable: bool
     ) -> types.CallToolResult:
-        """The server's answer to one call. Cancelling cancels it at the server, too.
+        """Returns the server's result of one call. Cancelling cancels it at the server, too.
 
-        A broken connection is made again once; then a call is only repeated that is ``repeatable`` or that the server
-        cannot have seen. Raises ``ToolError`` that says what is known.
+        After a connection failure it reconnects once, and repeats the call only if it is ``repeatable`` or the server
+        cannot have received it. Raises ``ToolError`` that states whether the outcome is known.
         """
         latest = asyncio.get_running_loop().time() + (self.server.call_seconds or math.inf)
         for last in (False, True):
@@ -152,7 +155,7 @@ class Connection:
                 self._client = await stack.enter_async_context(client)
                 ready.set_result(None)
                 await _first(self._closing, line.over)
-        except BaseException as error:  # noqa: BLE001 - this task is ours alone, and ends here in any case
+        except BaseException as error:  # noqa: BLE001 - the task of this connection, which ends here in any case
             if ready.done():
                 log.info("the connection to the MCP server %s ended: %s", self.server.name, _explained(error))
             else:
@@ -176,8 +179,8 @@ class Connection:
     async def _ask(
         self, client: Client, tool: str, arguments: Mapping[str, Any], tell: Progress, latest: float
     ) -> types.CallToolResult:
-        # Not the client's own call_tool: it would check what the server says against the server's own schema, in this
-        # thread, however much it is.
+        # Not the client's own call_tool: it would validate a result of any size against the server's schema in this
+        # thread.
         loop, quiet = asyncio.get_running_loop(), self.server.idle_seconds
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=dict(arguments)))
         bound = asyncio.timeout_at(min(loop.time() + quiet, latest))
@@ -196,18 +199,18 @@ class Connection:
             said = (
                 f"it took more than {self.server.call_seconds:g} seconds"
                 if late
-                else f"it said nothing for {quiet:g} seconds"
+                else f"it sent nothing for {quiet:g} seconds"
             )
             said = f"{said} and the call was cancelled"
             raise self._doubt(said, type=ErrorType.TIMEOUT) from None
         finally:
             waiting = False
         if isinstance(answer, types.InputRequiredResult):
-            raise self._error(ErrorType.EXECUTION_FAILED, "it asks a person something, and here is nobody to answer")
+            raise self._error(ErrorType.EXECUTION_FAILED, "it requests input from a user, which is not supported here")
         return answer
 
     def _lost(self, error: MCPError) -> bool:
-        """Whether the connection broke, rather than that the server answered with an error of the same number."""
+        """Whether the connection failed, as opposed to an error response of the server with the same code."""
         if error.code == types.CONNECTION_CLOSED:
             return self.server.type != "stdio" or not self.alive
         return error.code in (BROKEN, types.PARSE_ERROR)
@@ -232,7 +235,7 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 def _explained(error: BaseException | None) -> str:
-    """The one error that lies at the bottom, in few words."""
+    """Returns a short message for the innermost error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ValidationError):
@@ -242,7 +245,7 @@ def _explained(error: BaseException | None) -> str:
 
 
 def _advice(server: Server, words: StderrTail) -> str:
-    said = f"; it said: {words}" if str(words) else ""
+    said = f"; its stderr: {words}" if str(words) else ""
     if server.type != "stdio" or not server.sandbox:
         return said
     return (

@@ -1,4 +1,4 @@
-"""One server of mcp.json, in one spelling, whichever client's the file has, and what its tools are called here."""
+"""One server of mcp.json, normalized from the spellings of several clients, and the names of its tools."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _TIMES: Mapping[str, str] = {
     **dict.fromkeys(("execute_timeout", "tool_timeout", "call_timeout", "request_timeout", "timeout"), "call_seconds"),
     **dict.fromkeys(("sse_read_timeout", "read_timeout", "idle"), "idleSeconds"),
 }
-"""Without the unit that may end them, in words joined by ``_``."""
+"""Keys in snake case, without a unit suffix."""
 _UNITS = {"_ms": 0.001, "_milliseconds": 0.001, "_seconds": 1.0, "_sec": 1.0, "_secs": 1.0, "_s": 1.0}
 _LEAST_MILLISECONDS = 1000
-"""A ``connectTimeout`` of that much or more is meant in milliseconds, as most clients that spell it so have it."""
+"""A ``connectTimeout`` of this value or more is in milliseconds, as in most clients that use the key."""
 _OURS = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "enabled", "tools", "trust", "sandbox"),
     *("show", "idleSeconds"),
@@ -59,7 +59,7 @@ _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
 
 
 def spelled(given: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry in our own spelling. What another client alone understands is left out."""
+    """Returns an entry with our own keys. Keys that only other clients know are dropped."""
     ours: dict[str, Any] = {key: given[key] for key in _OURS if key in given}
     tools = ours.get("tools")
     tools = dict(tools) if isinstance(tools, dict) else {} if tools is None else {"allow": tools}
@@ -70,7 +70,7 @@ def spelled(given: Mapping[str, Any]) -> dict[str, Any]:
         name = _time_of(key)
         if name and name not in ours and (seconds := _seconds(key, given[key])) is not None:
             ours[name] = seconds
-    if "call_seconds" in ours:  # who gives a call so long does not mean that silence ends it earlier
+    if "call_seconds" in ours:  # an explicit call timeout must not be cut short by the idle timeout
         ours.setdefault("idleSeconds", ours["call_seconds"])
     if ours.pop("enabled", True) is False:
         ours["disabled"] = True
@@ -78,7 +78,7 @@ def spelled(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_effect(given: Mapping[str, Any]) -> Iterator[str]:
-    """Of each key that has no effect here, what must be said of it."""
+    """Yields a message for each key without effect."""
     tools = given.get("tools")
     for key in _unknown(tools, _OF_TOOLS) if isinstance(tools, dict) else ():
         yield f"its key tools.{key[:100]} is not known and has no effect; there are allow and deny"
@@ -93,7 +93,7 @@ def without_effect(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unmatched(kind: str, patterns: Iterable[str], tools: Iterable[str], fits: Iterable[str]) -> Iterator[str]:
-    """Of each pattern that fits no tool, what must be said of it; ``fits`` are those that do."""
+    """Yields a message for each pattern that matches no tool; ``fits`` are the matching patterns."""
     names, fitting = [*tools], {*fits}
     for pattern in patterns:
         if pattern not in fitting:
@@ -108,7 +108,7 @@ def _unknown(given: Mapping[str, Any], known: Iterable[str]) -> list[str]:
 
 
 def _time_of(key: str) -> str | None:
-    """Which of our times another client's key means, if any."""
+    """Returns our time setting for another client's key, if any."""
     if key in _OURS:
         return None
     stem, _ = _unit(key)
@@ -116,7 +116,7 @@ def _time_of(key: str) -> str | None:
 
 
 def _unit(key: str) -> tuple[str, float | None]:
-    """The key in words joined by ``_``, without its unit, and the seconds of the unit."""
+    """Returns the key in snake case without its unit, and the unit in seconds."""
     words = "".join(f"_{char.lower()}" if char.isupper() else char for char in key).replace("-", "_")
     for ending, seconds in _UNITS.items():
         if words.endswith(ending):
@@ -135,14 +135,14 @@ def _seconds(key: str, value: Any) -> float | None:
 
 
 def prefix(server: str) -> str:
-    """How the names of all tools of this server begin."""
+    """Returns the prefix of the names of this server's tools."""
     return f"{MCP}{_OTHER.sub('_', server)}__"[: MAX_NAME - _DIGEST - 1]
 
 
 def exposed(server: str, tool: str, taken: Container[str]) -> str:
-    """The name that models see; a long one, and one that is ``taken``, ends with letters of its own.
+    """Returns the name that models see; a long or ``taken`` one ends with a digest.
 
-    It says nothing that the tool does not know itself: whoever asks which server it belongs to asks the tool.
+    The name is not parsed: a tool's server is ``Tool.server``.
     """
     whole = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
     if len(whole) <= MAX_NAME and whole not in taken:
@@ -152,7 +152,7 @@ def exposed(server: str, tool: str, taken: Container[str]) -> str:
 
 
 class ToolFilter(BaseModel):
-    """Patterns of a server's own tool names. ``allow`` null is all of them; ``deny`` wins."""
+    """Patterns of a server's own tool names. ``allow`` null means all; ``deny`` takes precedence."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -164,7 +164,7 @@ class ToolFilter(BaseModel):
 
 
 class Server(BaseModel):
-    """One server as the file describes it, with all variables filled in."""
+    """One server of the file, with all variables expanded."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -173,7 +173,7 @@ class Server(BaseModel):
     command: str = ""
     args: list[str] = []
     env: dict[str, str] = {}
-    """The variables it gets, besides the sandbox's own; nothing else of the worker's environment reaches it."""
+    """Its variables, besides the sandbox's own; it inherits nothing else of the worker's environment."""
     cwd: str | None = None
     url: str = ""
     headers: dict[str, str] = {}
@@ -183,7 +183,7 @@ class Server(BaseModel):
     sandbox: bool = True
     show: list[Path] = []
     idle_seconds: float = Field(default=300, gt=0, alias="idleSeconds")
-    """How long a call may go on without a word."""
+    """How long a call may go on without a message from the server."""
     connect_seconds: float | None = None
     """How long the run waits for it to connect and to list its tools; null is the worker's own setting."""
     call_seconds: float | None = None
@@ -218,7 +218,7 @@ class Server(BaseModel):
 
     @property
     def secrets(self) -> list[str]:
-        """What it is given that nobody must read: variables, headers and parts of the url that are called like it."""
+        """Returns the values to hide in logs: variables, headers and URL parts with names of secrets."""
         given = [*self.env.items(), *self.headers.items(), *parse_qsl(urlsplit(self.url).query)]
         return [_SCHEME.sub("", value) for name, value in given if _SECRET_NAME.search(name)]
 

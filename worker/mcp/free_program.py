@@ -1,7 +1,7 @@
-"""A server outside of the sandbox, as the operator's configuration asks: a program like any other, but never an orphan.
+"""A server process outside of the sandbox, as configured by the operator, which never outlives its worker.
 
-It dies with this worker, even if that is killed, and so does whatever it has started: a supervisor of its own sees to
-that. What it still has when it ends is killed at once.
+A supervisor process of its own ends it and everything it has started when the worker dies, even if the worker is
+killed. Processes that it leaves behind are killed at once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PATIENCE = 5.0
 
 
 class FreeProgram(Program):
-    """Start it only from the loop's thread: the kernel has the program killed when that thread ends.
+    """A server process. Start it only from the loop's thread: the kernel has it killed when that thread ends.
 
-    Where the program cannot be started, it says so on stderr and ends. Raises ``Misconfigured`` where not even that
-    is possible.
+    A program that cannot be started is reported on stderr. Raises ``Misconfigured`` if the supervisor cannot be
+    started.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, on_stdout: Sink, on_stderr: Sink) -> None:
@@ -36,7 +36,7 @@ class FreeProgram(Program):
         self._loop.add_reader(self._pidfd, self._finish)
 
     async def end(self) -> None:
-        """Ends the program with all that it has started: asked first, then killed. Returns when all of it is gone."""
+        """Ends the program and its descendants: SIGTERM first, then SIGKILL. Returns when all of them are gone."""
         stages = (signal.SIGTERM, _GRACE), (supervisor.END_ALL, _PATIENCE), (signal.SIGKILL, _PATIENCE)
         for number, seconds in stages:
             if self.ended.done():
@@ -47,7 +47,7 @@ class FreeProgram(Program):
             await asyncio.wait([self.ended], timeout=seconds)
 
     def kill(self) -> None:
-        """Ends the program and all that it has started at once; ``ended`` follows within milliseconds."""
+        """Kills the program and its descendants; ``ended`` follows within milliseconds."""
         if not self.ended.done():
             self._tell_supervisor(supervisor.END_ALL)
 
@@ -56,7 +56,7 @@ class FreeProgram(Program):
             signal.pidfd_send_signal(self._pidfd, number)
 
     def _finish(self) -> None:
-        """The program is gone; what it left in the pipes is read, whoever else may still hold them."""
+        """The program has ended; the rest of its pipes is read, even if other processes still hold them."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._process.wait()
@@ -66,7 +66,7 @@ class FreeProgram(Program):
 
 
 def _supervised(description: bytes) -> subprocess.Popen[bytes]:
-    """The supervisor's process. Its environment is empty: a variable for the server could change what it does."""
+    """Starts the supervisor process. Its environment is empty: the server's variables could change its behaviour."""
     fd = os.memfd_create("server")
     try:
         os.write(fd, description)

@@ -1,7 +1,7 @@
-"""The pair of streams that the SDK talks through, over the pipes of a server that is a program of ours.
+"""The pair of streams that the SDK uses, over the pipes of a server process.
 
-Nothing here waits and nothing is a task: bytes come in as the event loop reads them and go out as they are written.
-What a server says is no more trusted than what a command prints.
+Nothing here blocks and nothing is a task: bytes come in as the event loop reads them and go out as they are written.
+A server's messages are no more trusted than a command's output.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
 BURST_LINES, LINES_A_SECOND = 500, 50
 LONGEST_PAUSE = 1.0
 MAX_PAUSED = 30.0
-"""Seconds of pauses, without a moment's rest, after which the server is not listened to any more."""
+"""Seconds of consecutive pauses after which the server is disconnected."""
 MAX_MESSAGE = 8 * 1024 * 1024
-"""Bytes of one message. An image in base64 is one; reading a longer one would hold up everything else here."""
+"""Bytes of one message, such as an image in base64; parsing a longer one would block the event loop."""
 MAX_WAITING = 500
-"""Messages that nobody has read yet; with more, the server is not listened to for a moment."""
+"""Unread messages; with more, reading from the server is paused."""
 MAX_NONSENSE = 100
 _PAUSE = 0.1
 _AT_ONCE = 200
-"""Lines of one piece that are parsed as they come."""
+"""Lines of one chunk that are parsed at once."""
 _BATCH = 50
-"""Of the others, between two of which the event loop goes round."""
+"""Further lines per iteration of the event loop."""
 _HEARD = ("notifications/progress", "notifications/cancelled")
-"""Notifications that mean something here. A task of the SDK would look at each of the others."""
+"""Notifications that are used. The SDK would start a task for each of the others."""
 _MAX_NOISE = 100
-"""Lines of one piece that are no messages and are kept all the same: they may say why a server fails."""
+"""Lines of one chunk that are not messages but are kept: they may explain a failure."""
 
 
 class Pace:
-    """The pace of one server: says how long it is not to be listened to."""
+    """Rate limiter for the output of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Pace:
         self._paused = 0.0
 
     def pause(self, size: int, lines: int) -> float:
-        """Seconds to wait before it is listened to again, after so much was heard; 0 where it may go on."""
+        """Returns the seconds to pause reading after ``size`` bytes in ``lines`` lines; 0 for none."""
         now = self._clock()
         passed, self._seen = now - self._seen, now
         self._bytes = min(BURST_BYTES, self._bytes + passed * BYTES_A_SECOND)
@@ -66,12 +66,12 @@ class Pace:
 
     @property
     def exhausted(self) -> bool:
-        """Whether it says more than anybody could want to hear."""
+        """Whether the server has exceeded its rate for too long."""
         return self._paused > MAX_PAUSED
 
 
 class Program(Protocol):
-    """A server at work, inside of the sandbox or outside: what both kinds of process have in common."""
+    """A running server process, inside or outside of the sandbox."""
 
     ended: asyncio.Future[int]
     reaped: list[str]
@@ -97,13 +97,13 @@ class _Stream:
 
 
 class Incoming(_Stream):
-    """What the server says. ``noise`` gets the lines that are no messages: many servers greet people on stdout."""
+    """The server's messages. ``noise`` receives lines that are not messages: many servers print a banner on stdout."""
 
     def __init__(self, noise: Callable[[bytes], None]) -> None:
         self.over = asyncio.Event()
-        """Set when everything was read and nothing more can come."""
+        """Set when everything has been read and the stream has ended."""
         self.broken: str | None = None
-        """What the server did that ended it."""
+        """The protocol violation that ended it."""
         self.pause: Callable[[float], None] = lambda seconds: None
         self._noise = noise
         self._messages: deque[SessionMessage] = deque()
@@ -116,7 +116,7 @@ class Incoming(_Stream):
         self._pace = Pace()
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes in whatever pieces they come."""
+        """Adds bytes, in chunks of any size."""
         if self._ended:
             return
         first, *others = data.split(b"\n")
@@ -128,17 +128,17 @@ class Incoming(_Stream):
             self._line, self._size = [rest], len(rest)
             self._parse(_AT_ONCE)
         if self._size > MAX_MESSAGE:
-            self._fail(f"it said more than {MAX_MESSAGE} bytes in one message")
+            self._fail(f"it sent more than {MAX_MESSAGE} bytes in one message")
         pause = self._pace.pause(len(data), len(others))
         if self._pace.exhausted:
-            self._fail("it says more and more, whether anybody reads it or not")
+            self._fail("it sends messages faster than they can be read")
         if len(self._messages) + len(self._unparsed) > MAX_WAITING:
             pause = max(pause, _PAUSE)
         if pause:
             self.pause(pause)
 
     def end(self) -> None:
-        """Nothing more comes; what came is still read."""
+        """Marks the end of the stream; queued messages are still read."""
         self._ended = True
         self._news.set()
 
@@ -168,7 +168,7 @@ class Incoming(_Stream):
             raise StopAsyncIteration from None
 
     def _sort(self, lines: Sequence[bytes]) -> None:
-        """Keeps the lines that may be messages; the others are noise."""
+        """Keeps the lines that may be messages and passes the others to ``noise``."""
         found = [line for line in lines if line[:1] == b"{" and len(line) <= MAX_MESSAGE]
         if len(found) < len(lines):
             noise = (line[:1000] for line in lines if line[:1] != b"{" or len(line) > MAX_MESSAGE)
@@ -177,7 +177,7 @@ class Incoming(_Stream):
         self._news.set()
 
     def _parse(self, most: int) -> None:
-        """Makes messages of the next lines."""
+        """Parses the next lines."""
         noise: list[bytes] = []
         for _ in range(min(most, len(self._unparsed))):
             line = self._unparsed.popleft()
@@ -194,7 +194,7 @@ class Incoming(_Stream):
         except ValueError:
             self._nonsense += 1
             if self._nonsense > MAX_NONSENSE:
-                self._fail("it says what is no JSON-RPC")
+                self._fail("its messages are not valid JSON-RPC")
             return False
         if not isinstance(message, JSONRPCNotification) or message.method in _HEARD:
             self._messages.append(SessionMessage(message))
@@ -210,14 +210,14 @@ class Incoming(_Stream):
 
 
 class Outgoing(_Stream):
-    """What the server is told."""
+    """The messages to the server."""
 
     def __init__(self, program: Program, incoming: Incoming) -> None:
         self._program = program
         self._incoming = incoming
 
     async def send(self, item: SessionMessage) -> None:
-        """Raises ``BrokenResourceError`` where the server surely will not read it."""
+        """Sends a message. Raises ``BrokenResourceError`` if the server cannot read it any more."""
         if self._program.ended.done() or self._incoming.broken:
             raise anyio.BrokenResourceError
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)

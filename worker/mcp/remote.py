@@ -1,7 +1,7 @@
-"""Servers behind HTTP: streamable HTTP, and SSE as older ones speak it. Dialled with the same guard as web pages.
+"""Servers over HTTP: streamable HTTP, and SSE for older ones. Connections are guarded like those for web pages.
 
-Only the configured host and port may lie on a private address. One request that fails is one request that failed: the
-SDK would take the whole connection down with it.
+Only the configured host and port may be a private address. A failed request fails alone: the SDK would close the
+whole connection.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from worker.web.dial import GuardedTransport, Network
 from worker.web.targets import target
 
 NOT_SENT, BROKEN = -32010, -32011
-"""Our own codes, from the range that JSON-RPC leaves to implementations: whether the server can have seen a request."""
+"""Our own JSON-RPC error codes: the server cannot have received the request, or it may have."""
 _CONNECT_SECONDS = 15.0
 _LOOPBACK = re.compile(r"(.+\.)?localhost", re.IGNORECASE)
 _QUIET_SECONDS = 24 * 3600.0
-"""An SSE connection says nothing between two calls; a call has a time limit of its own."""
+"""An SSE connection is idle between two calls; a call has its own time limit."""
 
 
 @asynccontextmanager
 async def reached(server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> AsyncGenerator[Any]:
-    """The SDK's streams to a server. ``said`` hears of HTTP errors, ``broken`` when the connection is of no use."""
+    """Yields the SDK's streams. ``said`` is called with HTTP errors, ``broken`` when the connection is unusable."""
     steady = _Steady(server, said, broken if server.type == "sse" else lambda: None)
     headers = {**server.headers, "Accept-Encoding": "identity"}
     timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_QUIET_SECONDS)
@@ -52,9 +52,9 @@ async def reached(server: Server, said: Callable[[bytes], None], broken: Callabl
 
 
 def guarded(url: str, network: Network | None = None) -> GuardedTransport:
-    """Dials the URL's host, and on its port a private address, too; this machine's loopback only where the URL says so.
+    """Returns a transport to the URL's host; private addresses are allowed on its port, loopback only if named.
 
-    Whoever answers for the name would otherwise choose a program of this machine that hears nobody else.
+    Otherwise the owner of the DNS name could reach services that listen on this machine's loopback only.
     """
     where = target(url)
     named = where.address.is_loopback if where.address else _LOOPBACK.fullmatch(where.host) is not None
@@ -62,7 +62,7 @@ def guarded(url: str, network: Network | None = None) -> GuardedTransport:
 
 
 class _Steady(httpx2.AsyncBaseTransport):
-    """Answers for the server where the server does not: an error the SDK understands, for that request alone."""
+    """Turns a failed HTTP request into a JSON-RPC error response for that request alone."""
 
     def __init__(self, server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> None:
         self._guarded = guarded(server.url)
@@ -84,7 +84,7 @@ class _Steady(httpx2.AsyncBaseTransport):
         kind = answer.headers.get("content-type", "").lower()
         if answer.headers.get("content-encoding", "identity") != "identity":
             await answer.aclose()
-            return _refusal(502, BROKEN, "it answered compressed, which it was not asked for")
+            return _refusal(502, BROKEN, "its response is compressed, which was not requested")
         if answer.status_code >= 400:
             status = f"HTTP {answer.status_code} {answer.reason_phrase}".strip()
             self._said(status.encode() + b"\n")
@@ -101,7 +101,7 @@ class _Steady(httpx2.AsyncBaseTransport):
 
 
 class _Paced(httpx2.AsyncByteStream):
-    """A stream of events that is read no faster than its server may speak."""
+    """An event stream with a rate limit."""
 
     def __init__(self, body: httpx2.AsyncByteStream, pace: Pace) -> None:
         self._body = body
@@ -113,14 +113,14 @@ class _Paced(httpx2.AsyncByteStream):
             if pause := self._pace.pause(len(part), part.count(b"\n")):
                 await asyncio.sleep(pause)
             if self._pace.exhausted:
-                raise httpx2.ReadError("it says more and more, whether anybody reads it or not")
+                raise httpx2.ReadError("it sends messages faster than they can be read")
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body of bounded size, whose every failure is one that the SDK expects of a body."""
+    """A body of bounded size, whose failures are exceptions that the SDK handles."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
@@ -131,7 +131,7 @@ class _Bounded(httpx2.AsyncByteStream):
             async for part in self._body:
                 size += len(part)
                 if size > MAX_MESSAGE:
-                    raise httpx2.StreamError(f"the answer is longer than {MAX_MESSAGE} bytes")
+                    raise httpx2.StreamError(f"the response is longer than {MAX_MESSAGE} bytes")
                 yield part
         except httpx2.TransportError as error:
             raise httpx2.StreamError(f"the answer broke off: {error}") from None

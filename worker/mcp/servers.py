@@ -1,4 +1,4 @@
-"""All servers of one run at once: connected side by side, their tools in the order of the file."""
+"""All servers of one run: connected concurrently, their tools in the order of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["OpenServers", "RunScope", "serving"]
 
 @dataclass(slots=True)
 class OpenServers:
-    """What could be had, by server; what is wrong; and the names of the servers that are down."""
+    """The tools of the available servers, the problems, and the names of the unavailable servers."""
 
     tools: list[McpTool] = field(default_factory=list[McpTool])
     problems: list[str] = field(default_factory=list[str])
@@ -29,10 +29,10 @@ class OpenServers:
 
 @asynccontextmanager
 async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -> AsyncGenerator[OpenServers]:
-    """The servers' tools, ready to be called until the block ends; nothing of any server is alive afterwards.
+    """Yields the servers' tools, callable until the block ends; all servers are closed afterwards.
 
-    ``seconds`` is how long is waited for them, all together; for one that has a ``connect_timeout``, that long. No
-    server's failure is anybody else's.
+    ``seconds`` is the time to wait for all of them together, or the ``connect_timeout`` of a server that has one. The
+    failure of a server does not affect the others.
     """
     links = [Connection(server, caller, server.connect_seconds or seconds) for server in servers]
     try:

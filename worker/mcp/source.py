@@ -1,4 +1,4 @@
-"""MCP as a source of tools: finds the file, tells what is missing, and leaves the rest of the run alone."""
+"""MCP as a tool source: finds the configuration file and reports problems without failing the run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from worker.tools.base import AnyTool
 
 
 class McpServers:
-    """The servers of mcp.json. The file is read anew for every run, so that a change needs no restart.
+    """The servers of mcp.json. The file is read for every run, so that a change needs no restart.
 
-    ``configured`` is the file that the settings name; without one it is looked for ``here``. ``environ`` is where the
-    variables that the file names come from; ``trusted`` is the directory that was trusted when the settings were read.
+    ``configured`` is the file named in the settings; without one it is searched ``here``. ``environ`` supplies the
+    file's variables; ``trusted`` is the directory that was trusted when the settings were read.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class McpServers:
 
     @asynccontextmanager
     async def open(self, place: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
-        """The tools of all servers that answer in time; every other one is warned of."""
+        """Yields the tools of all servers that connect in time; warns about the others."""
         async with AsyncExitStack() as opened:
             tools: Sequence[AnyTool] = ()
             if place.wants(MCP):
                 try:
                     tools = await self._load(place, opened)
-                except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the run goes on without
+                except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the run continues without them
                     log.info("MCP tools cannot be loaded", exc_info=error)
                     place.miss(MCP)
                     place.warn(f"Failed to load MCP tools: {error}")
@@ -82,7 +82,7 @@ class McpServers:
         for remark in (each for server in wanted for each in config.remarks.get(server.name, ())):
             place.warn(remark)
         secrets = [secret for server in wanted for secret in server.secrets]
-        hide(secrets)  # a server's own words may come to the log, and they may quote what it was given
+        hide(secrets)  # a server's messages may be logged, and they may quote its secrets
         place.hide(secrets)
         tools = await self._served(wanted, place, opened) if wanted else ()
         if not tools:

@@ -1,7 +1,7 @@
-"""A process between the worker and a server outside of the sandbox: ``python -I supervisor.py FD``.
+"""A process between the worker and a server outside of the sandbox: ``python -I subreaper.py FD``.
 
 Nothing that the server starts outlives it, however it was detached: orphans become children of this process, which
-kills them when the server or the worker has ended. It imports nothing of ours, so that it starts fast and stays small.
+kills them when the server or the worker has ended. It imports only the standard library, to start fast and stay small.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 END_ALL = signal.SIGUSR1
-"""Kill everything at once. The kernel sends it, too, when the worker dies."""
+"""The signal to kill everything at once. The kernel also sends it when the worker dies."""
 _WAITED = {signal.SIGCHLD, signal.SIGTERM, END_ALL}
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,25 +29,25 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def described(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
-    """What is to be run, for the descriptor: an argument or a variable of this process is everybody's to read."""
+    """Returns the command for the descriptor; other users could read it from this process's arguments or variables."""
     return json.dumps({"argv": [*argv], "env": {**env}, "cwd": cwd, "parent": os.getpid()}).encode()
 
 
 def main() -> NoReturn:
-    # Blocked, no signal is lost before it is waited for, and none ends this process before the server.
+    # Blocked, so that no signal is lost before it is waited for, or ends this process before the server.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _libc.prctl(_PR_SET_PDEATHSIG, END_ALL, 0, 0, 0)
     with os.fdopen(int(sys.argv[1]), encoding="utf-8") as file:
         asked = json.load(file)
-    if os.getppid() != asked["parent"]:  # it died before the kernel was told to say so
+    if os.getppid() != asked["parent"]:  # the worker died before the death signal was set
         os._exit(_NOT_STARTED)
     ours = os.getpid()
     program = os.fork()
     if not program:
         _become(asked, ours)
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for fd in range(3):  # the pipes are the server's: they end with it
+    for fd in range(3):  # only the server may hold the pipes, so that they end with it
         os.dup2(nowhere, fd)
     code = _attended(program)
     _end_children()
@@ -62,7 +62,7 @@ def _become(asked: Mapping[str, Any], parent: int) -> NoReturn:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(_NOT_STARTED)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what it starts would, too
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and its children would inherit that
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.chdir(asked["cwd"])
@@ -75,7 +75,7 @@ def _become(asked: Mapping[str, Any], parent: int) -> NoReturn:
 
 
 def _attended(program: int) -> int:
-    """The program's exit code, or the shell's number for the signal that ended it."""
+    """Returns the program's exit code, or 128 plus the signal that ended it."""
     while True:
         number = signal.sigwait(_WAITED)
         if number == END_ALL:
@@ -91,7 +91,7 @@ def _attended(program: int) -> int:
 
 
 def _end_children() -> None:
-    """Kills children until there are none: those of a killed one become ours. Gives up on what cannot be killed."""
+    """Kills children until none are left: this process adopts those of a killed one. Gives up after a deadline."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         for pid in Path("/proc/thread-self/children").read_text("ascii").split():
@@ -106,7 +106,7 @@ def _end_children() -> None:
 
 
 def _ended() -> list[tuple[int, int]]:
-    """Ids and states of the children that have ended since the last call."""
+    """Returns pids and wait statuses of the children that have ended since the last call."""
     found: list[tuple[int, int]] = []
     with suppress(ChildProcessError):
         while (each := os.waitpid(-1, os.WNOHANG))[0]:

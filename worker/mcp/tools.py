@@ -1,4 +1,4 @@
-"""The tools of MCP servers: calls that go to the server they came from, and what it answers."""
+"""The tools of MCP servers: their calls and their results."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from worker.workspace.private import PRIVATE_DIR
 
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50
-"""Of one answer."""
+"""Per result."""
 MAX_DESCRIPTION = 4000
 _MAX_UNMATCHED = 10
 PROGRESS_SECONDS = 0.1
-"""Between two pieces of news of one call; a server may report each byte."""
+"""Between two progress updates of one call; a server may report each byte."""
 
 
 async def result_of(answer: types.CallToolResult, ctx: ToolContext, title: str) -> ToolResult:
-    """The answer as a result. What the server calls an error is one, with the server's words."""
-    text = await run_in_thread(_Writing(ctx.files, ctx.call_id).of, answer)
+    """Converts a server's result. An error result becomes a failure with the server's message."""
+    text = await run_in_thread(_ResultWriter(ctx.files, ctx.call_id).of, answer)
     if not answer.is_error:
         return ToolResult(text, title, data=answer.structured_content)
-    error, content = text or "the server says that it failed, and not why", ""
+    error, content = text or "the server reported a failure without a reason", ""
     if len(text) > MAX_ERROR_CHARS:
         error, content = clip(text, MAX_ERROR_CHARS // 4), text
     return ToolResult(
@@ -51,8 +51,8 @@ async def result_of(answer: types.CallToolResult, ctx: ToolContext, title: str) 
 
 
 @dataclass(slots=True)
-class _Writing:
-    """One answer being written down."""
+class _ResultWriter:
+    """Converts the content blocks of one result to text and saved files."""
 
     files: Files
     call_id: str
@@ -80,14 +80,14 @@ class _Writing:
                 return self._file(f"resource {inner.uri}", inner.blob, inner.mime_type or "")
 
     def _file(self, what: str, encoded: str, mime_type: str) -> str:
-        """Saves what cannot be read as text, and says where; nothing of it stands in the conversation."""
+        """Saves binary content to a file and returns a reference to it for the conversation."""
         named = f"{what} {mime_type}".strip()
         if len(self.saved) >= MAX_FILES:
-            return f"[{named}: left out, the answer has more than {MAX_FILES} files]"
+            return f"[{named}: left out, the result has more than {MAX_FILES} files]"
         try:
             data = base64.b64decode("".join(encoded.split()), validate=True)
         except (binascii.Error, ValueError):
-            return f"[{named}: left out, it is no base64]"
+            return f"[{named}: left out, it is not valid base64]"
         call = re.sub(r"[^A-Za-z0-9_-]", "_", self.call_id)[:80] or "call"
         path = f"{FOLDER}/{call}-{len(self.saved) + 1}{mimetypes.guess_extension(mime_type) or '.bin'}"
         try:
@@ -100,7 +100,7 @@ class _Writing:
 
 
 class McpTool(DeclaredTool):
-    """One tool of one server. Raises ``Misconfigured`` for a declaration that models cannot be given."""
+    """One tool of one server. Raises ``Misconfigured`` for an invalid declaration."""
 
     source = "mcp"
 
@@ -140,7 +140,7 @@ class McpTool(DeclaredTool):
 async def tools_of(
     link: Connection, listed: Iterable[types.Tool], taken: set[str], validators: ValidatorPool
 ) -> tuple[list[McpTool], list[str]]:
-    """The server's tools that are allowed and usable, and what is wrong with the others. ``taken`` gets their names."""
+    """Returns the allowed and valid tools, and the problems of the others. Adds their names to ``taken``."""
     tools: dict[str, McpTool] = {}
     listed = [*listed]
     problems = [f"the MCP server {link.server.name!r}: {each}" for each in _unmatched(link.server, listed)]
@@ -160,7 +160,7 @@ async def tools_of(
 
 
 def _unmatched(server: Server, listed: Sequence[types.Tool]) -> list[str]:
-    """What is said of patterns that fit no tool: a filter that is spelt wrongly hides or shows others than meant."""
+    """Returns messages for patterns that match no tool: a misspelt filter selects the wrong tools."""
     names = [told.name for told in listed]
     allowed, denied = "list of allowed tools", "list of denied tools"
     lists = {allowed: server.tools.allow, denied: server.tools.deny, "trust": server.trust}

@@ -1,4 +1,4 @@
-"""The line to one server, opened as its configuration says: a program in the sandbox or outside of it, or HTTP."""
+"""The transport to one server, by its configuration: a process inside or outside of the sandbox, or HTTP."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _MOST_LINKS = 16
 _PYTHON = ("lib/python3*",)
 _INSTALLED = (*_PYTHON, "lib/node_modules")
 GRACE_SECONDS = 0.5
-"""How long a server may take to end by itself once its input has ended; then it is ended."""
+"""How long a server may take to exit once its input has ended, before it is killed."""
 _LONGEST_RUN = 25 * 3600.0
 _MAX_WORDS = 2000
 
 
 def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
-    """Where the command's program is: the sandbox's own where it has one, else what the worker finds on ``path``."""
+    """Returns the path of the command's program: the sandbox's own, else the one the worker finds on ``path``."""
     if "/" in command:
         return command
     ours = environment.program(command, environment.shown()) if sandbox else None
@@ -48,13 +48,13 @@ def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
 
 
 def needed(program: str, asked: Sequence[Path]) -> list[BindMount]:
-    """What to show for a program, an absolute path, and what the configuration ``asked`` for.
+    """Returns the bind mounts for a program (an absolute path) and for the paths that the configuration ``asked`` for.
 
-    Raises ``Misconfigured`` for a path that cannot be shown.
+    Raises ``Misconfigured`` for a path that cannot be mounted.
     """
     for path in asked:
         if not path.is_absolute() or not path.exists():
-            raise Misconfigured(f"show names {path}, which is no absolute path of something that exists here")
+            raise Misconfigured(f"show names {path}, which is not an absolute path of an existing file or directory")
         if _below(path, _SANDBOXS_OWN):
             raise Misconfigured(f"show names {path}, but the sandbox has its own /{path.parts[1]}")
     wanted = [*_installation(program), *asked]
@@ -65,7 +65,7 @@ def needed(program: str, asked: Sequence[Path]) -> list[BindMount]:
 
 
 def _installation(program: str) -> Iterator[Path]:
-    """The directories or files that the program was installed as, along the links that lead to it."""
+    """Yields the directories or files of the program's installation, along the links that lead to it."""
     path = Path(program)
     for _ in range(_MOST_LINKS):
         if not path.is_absolute() or not path.exists() or _below(path, (*_SYSTEM, *_SANDBOXS_OWN)):
@@ -82,9 +82,9 @@ def _installation(program: str) -> Iterator[Path]:
 
 
 def _parts(prefix: Path, installed: Sequence[str] = _INSTALLED) -> list[Path]:
-    """``bin`` and ``lib`` of a prefix where a Python or a Node is installed; nothing else that may lie there.
+    """Returns ``bin`` and ``lib`` of a prefix with a Python or Node installation, and nothing else of it.
 
-    Where one of them is a link to another place it is no installation: that place would be shown as a whole.
+    A prefix in which one of them is a link to another directory is skipped: that whole directory would be mounted.
     """
     if prefix == Path("/") or not any(any(prefix.glob(pattern)) for pattern in installed):
         return []
@@ -94,7 +94,7 @@ def _parts(prefix: Path, installed: Sequence[str] = _INSTALLED) -> list[Path]:
 
 
 def _base(venv: Path) -> Path:
-    """The prefix of the Python that a virtual environment was made with."""
+    """Returns the prefix of the Python from which a virtual environment was created."""
     settings = (line.partition("=") for line in (venv / "pyvenv.cfg").read_text("utf-8", "replace").splitlines())
     home = next((value.strip() for key, _, value in settings if key.strip() == "home"), "/usr/bin")
     return Path(home).parent
@@ -106,7 +106,7 @@ def _below(path: Path, roots: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """The run that opens lines: its files, its sandbox, and the worker's variables."""
+    """The run that connects: its files, its sandbox, and the worker's variables."""
 
     files: Files
     sandbox: Sandbox
@@ -116,7 +116,7 @@ class RunScope:
 
 
 class Transport:
-    """One line's ``streams`` as the SDK wants them; ``over`` is set when nothing can come any more."""
+    """The ``streams`` for the SDK's client; ``over`` is set when the connection has ended."""
 
     def __init__(self, streams: Any, over: asyncio.Event | None = None) -> None:
         self.streams = streams
@@ -125,7 +125,7 @@ class Transport:
 
 @dataclass(slots=True)
 class StderrTail:
-    """What a server said beside its messages, kept for the moment in which it fails."""
+    """The end of a server's stderr and other output, for error messages."""
 
     kept: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(_MAX_WORDS))
 
@@ -138,9 +138,9 @@ class StderrTail:
 
 @asynccontextmanager
 async def opened(server: Server, caller: RunScope, words: StderrTail) -> AsyncGenerator[Transport]:
-    """The line, until the block ends; then nothing of the server is alive here.
+    """Yields the transport until the block ends; the server's processes are gone afterwards.
 
-    Raises ``Misconfigured`` and ``ToolError`` where its program cannot be started.
+    Raises ``Misconfigured`` and ``ToolError`` if the program cannot be started.
     """
     if server.type != "stdio":
         over = asyncio.Event()
@@ -157,7 +157,7 @@ async def opened(server: Server, caller: RunScope, words: StderrTail) -> AsyncGe
 
 @asynccontextmanager
 async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> AsyncGenerator[Transport]:
-    """A program that sees the workspace and what it needs to run; no network, and of the environment what is named."""
+    """Runs a program with the workspace, its installation and the configured variables, without network."""
     if caller.sandbox.broken:
         raise Misconfigured(f"it would run in the sandbox, and {caller.sandbox.broken}")
     program = program_of(server.command, _path(server, caller))
@@ -177,9 +177,9 @@ async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> Asy
 
 
 def _free(server: Server, caller: RunScope, incoming: Incoming, words: StderrTail) -> FreeProgram:
-    """A program with this machine's network and files, as the operator decided; still not with its secrets.
+    """Runs a program with this machine's network and files, as configured, but without the worker's secrets.
 
-    Raises ``Misconfigured`` where it may not change the run's files and only its own word would keep it from that.
+    Raises ``Misconfigured`` in a read-only run, which could not be enforced, unless the server is trusted.
     """
     if caller.read_only and not server.trust:
         raise Misconfigured(
@@ -204,12 +204,12 @@ async def _talking(program: Program, incoming: Incoming, caller: RunScope) -> As
             await asyncio.wait([program.ended], timeout=GRACE_SECONDS)
             await program.end()
         finally:
-            program.kill()  # where we were cancelled meanwhile
+            program.kill()  # if cancelled meanwhile
             caller.sandbox.reaped += program.reaped
 
 
 def _inside(cwd: str) -> str:
-    """The directory as seen from the workspace, where the sandbox's commands start."""
+    """Returns the directory relative to the workspace, where the sandbox's commands start."""
     return os.path.relpath(cwd, MOUNT) if cwd.startswith("/") else cwd
 
 

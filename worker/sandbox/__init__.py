@@ -1,1 +1,1 @@
-"""Where commands run: one place each, walled off, after which nothing of it is left."""
+"""The sandbox in which commands run: isolated, and without processes left behind."""

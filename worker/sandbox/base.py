@@ -1,4 +1,4 @@
-"""What a sandbox is: a place where one command runs and after which nothing of it is left."""
+"""The protocol of sandboxes: each command runs isolated and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from worker.sandbox.shells import BackgroundShellManager
 
 
 class Sandbox(Protocol):
-    """Runs commands over one workspace. Whoever cancels ``run`` gets the whole process tree killed first."""
+    """Runs commands in one workspace. Cancelling ``run`` kills the whole process tree first."""
 
     reaped: list[str]
-    """Command lines of all that had to be killed here so far, because its time was over or it was left behind."""
+    """Command lines of the processes killed so far, after a timeout or because they were left behind."""
     shells: BackgroundShellManager
-    """The commands that go on by themselves. Who closes the sandbox awaits their ``end`` before."""
+    """The background commands. Await their ``end`` before closing the sandbox."""
 
     @property
     def broken(self) -> str | None:
-        """Why commands cannot be run safely here, or None. Nothing ever runs unprotected."""
+        """Why commands cannot be run safely here, or None. Nothing runs without isolation."""
         ...
 
     def program(self, name: str) -> str | None:
-        """Where a command finds this program, or None where the sandbox has none of that name."""
+        """Returns the path of a program inside the sandbox, or None if the sandbox lacks it."""
         ...
 
     def outcome(self, mark: str) -> int | Literal[False] | None:
-        """Of a command that another process may have run: its exit code, False where it never began, None where it
-        began and nobody knows how far it came."""
+        """Returns the exit code of a command that another process may have run, False if it never started, None if
+        it started and its outcome is unknown."""
         ...
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
-        """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
+        """Runs until the end, the timeout or cancellation; none of its processes is alive afterwards.
 
-        Raises ``ToolError(SANDBOX_UNAVAILABLE)`` where ``broken`` says why.
+        Raises ``ToolError(SANDBOX_UNAVAILABLE)`` with the reason if ``broken``.
         """
         ...
 
 
 class NoSandbox:
-    """Where commands must not run at all: says why, and runs nothing."""
+    """A sandbox that refuses to run commands, with a reason."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

@@ -1,4 +1,4 @@
-"""The sandbox that bubblewrap builds: no network, no secrets, one writable place, nothing alive afterwards."""
+"""The sandbox built with bubblewrap: no network, no secrets, one writable directory, no processes left behind."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from worker.sandbox.shells import BackgroundShellManager
 
 _TMP_BYTES = 256 * 1024 * 1024
 _DIES_WITH_US = ("--pdeathsig", "ALRM", "--")
-"""``timeout`` takes the alarm of our death for its own and kills the process group: bubblewrap's child, too, which
-would wait for ever were only its parent killed, and that before it could make the child die with it.
+"""On the worker's death ``timeout`` receives SIGALRM as from its own timer and kills the process group, including
+bubblewrap's child, which would wait for ever if its parent were killed before setting the child's death signal.
 """
 _LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
 _NAMESPACES = (
@@ -45,9 +45,9 @@ _VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dum
 class Bubblewrap:
     """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
 
-    ``bwrap`` is for the self-test; everyone else gets the one that passed it. ``shown`` is what commands find besides
-    the system's own programs; default: what the machine has for them. ``marks`` is the directory for marks; without
-    one none are kept. ``read_only`` keeps commands from changing the workspace.
+    ``bwrap`` is for the self-test; the default is the one that passed it. ``shown`` are bind mounts besides the
+    system's own programs; default: those of this machine. ``marks`` is the directory for marks; without it none are
+    kept. ``read_only`` keeps commands from changing the workspace.
     """
 
     _proof: ClassVar[Proof | None] = None
@@ -92,35 +92,35 @@ class Bubblewrap:
 
     @property
     def broken(self) -> str | None:
-        """Why commands cannot be run safely here, or None. Says so too as long as nobody has tested it."""
+        """Why commands cannot be run safely here, or None. Not None before the self-test has run."""
         if self._bwrap:
             return None
         return self._proof.reason if self._proof else "the sandbox has not been tested yet"
 
     @classmethod
     async def selftest(cls, home: Path | None = None) -> str | None:
-        """None where sandboxes keep all promises here, else which not and how to mend it. Run once per process.
+        """Returns None if sandboxes pass all checks here, else the failed checks and a remedy. Run once per process.
 
-        ``home`` is where workspaces will lie; without it, a temporary directory shows the same of the machine.
+        ``home`` is the directory of the workspaces; default: a temporary directory.
         """
         if cls._proof is None:
             cls._proof = await prove(cls, home, environment.bubblewraps())
         return cls._proof.reason
 
     def program(self, name: str) -> str | None:
-        """Where a command finds this program, or None where the sandbox has none of that name."""
+        """Returns the path of a program inside the sandbox, or None if the sandbox lacks it."""
         return environment.program(name, self._shown)
 
     def outcome(self, mark: str) -> int | Literal[False] | None:
-        """Of a command that another process may have run: its exit code, False where it never began, None where it
-        began and nobody knows how far it came."""
+        """Returns the exit code of a command that another process may have run, False if it never started, None if
+        it started and its outcome is unknown."""
         return outcome_in(self._marks, mark) if self._marks else None
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
-        """Runs to the end, the timeout or cancellation; no process of it is alive afterwards.
+        """Runs until the end, the timeout or cancellation; none of its processes is alive afterwards.
 
-        ``on_output`` gets what both streams say, as it comes. Raises ToolError: SANDBOX_UNAVAILABLE where commands
-        cannot be run safely, EXECUTION_FAILED where this one cannot be started.
+        ``on_output`` receives the output of both streams as it arrives. Raises ToolError: SANDBOX_UNAVAILABLE if
+        commands cannot be run safely, EXECUTION_FAILED if this one cannot be started.
         """
         begun = time.monotonic()
         kept = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
@@ -147,7 +147,7 @@ class Bubblewrap:
         )
 
     async def start(self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False) -> Process:
-        """A command that goes on by itself; the caller must see to its end. ``interactive`` leaves its input open.
+        """Starts a background command that the caller must end. ``interactive`` leaves its input open.
 
         Raises ToolError as ``run`` does.
         """
@@ -169,13 +169,13 @@ class Bubblewrap:
         return process
 
     def _note_end(self, process: Process, stderr: bytes) -> bytes:
-        """Adds to ``reaped`` what of an ended process had to be killed; gives what the command itself said."""
+        """Adds the killed processes to ``reaped``. Returns the stderr of the command itself."""
         said, left = left_behind(stderr, self._word)
         self.reaped += [*process.reaped, *left]
         return said
 
     def _command_line(self, command: Command, fds: list[int], *, interactive: bool) -> list[str]:
-        """The argument vector; descriptors that go with it are added to ``fds``."""
+        """Returns the argument vector; adds its inherited descriptors to ``fds``."""
         bwrap = self._bwrap or (self._proof.bwrap if self._proof else None)
         if bwrap is None:
             raise Misconfigured(self.broken or "no bubblewrap passed the self-test")
@@ -184,15 +184,15 @@ class Bubblewrap:
         outer = [tool("choom"), "-n", "800", "--"]  # the OOM killer takes the sandbox, not the worker
         program = bwrap.program
         if owner := environment.owner():
-            stage = self._on_stage(bwrap)
-            outer += [tool("nsenter"), f"--mount=/proc/{os.getpid()}/fd/{stage.fd}"]
+            namespace = self._mount_namespace(bwrap)
+            outer += [tool("nsenter"), f"--mount=/proc/{os.getpid()}/fd/{namespace.fd}"]
             outer += [f"--setgid={owner[1]}", f"--setuid={owner[0]}", "--"]
             if bwrap.parts:
-                program = Path(stage.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
+                program = Path(namespace.place("bwrap"), program.relative_to(bwrap.parts[0].parent))
         _refuse_nul(settings := self._options(command, fds))
         options = _memory("options", b"\0".join(map(os.fsencode, settings)), fds)
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
-        seconds = math.ceil(command.timeout) + 10  # we end it earlier, if we are not stopped ourselves
+        seconds = math.ceil(command.timeout) + 10  # the worker ends it earlier, unless the worker itself is stopped
         outer += [tool("setpriv"), *_DIES_WITH_US, tool("timeout"), "--signal=KILL", str(seconds)]
         inner = [tool("prlimit"), *_LIMITS, "--", GUARD_SHELL, "-c", script, "guard"]
         return [*outer, str(program), "--args", str(options), "--", *inner, *command.argv]
@@ -201,11 +201,11 @@ class Bubblewrap:
         options = [*_NAMESPACES, *environment.system_directories()]
         for path, content in environment.ETC.items():
             options += ["--perms", "0444", "--ro-bind-data", str(_memory("etc", content, fds)), path]
-        # Not readable, it makes a process that no command can read or change, whoever owns both.
+        # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
         shell = str(_memory("guard", _shell(), fds))
         options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
         options += _DEVICES
-        for shown in self._shown:  # after the sandbox's own /tmp, so that it does not cover what lies below ours
+        for shown in self._shown:  # after the sandbox's own /tmp, which would cover mounts below the host's
             source = self._stage.place(shown.name) if self._stage else str(shown.source)
             options += ["--ro-bind", source, shown.place]
         if self._stage:
@@ -218,12 +218,12 @@ class Bubblewrap:
         for name, value in {"PATH": environment.search_path(self._shown), **_VARIABLES, **command.env}.items():
             options += ["--setenv", name, value]
         if command.mark and self._marks:
-            # Bubblewrap itself writes it, from outside the sandbox, and dies with us.
+            # Written by bubblewrap from outside of the sandbox, which dies with the worker.
             fds.append(new_mark(self._marks, command.mark))
             options += ["--json-status-fd", str(fds[-1])]
         return [*options, "--seccomp", str(_memory("seccomp", seccomp.program(), fds))]
 
-    def _on_stage(self, bwrap: Bwrap) -> MountNamespace:
+    def _mount_namespace(self, bwrap: Bwrap) -> MountNamespace:
         if self._stage is None:
             sources = {"workspace": self._workspace}
             sources |= {shown.name: shown.source for shown in self._shown}
@@ -238,11 +238,11 @@ def _shell() -> bytes:
 
 
 def _refuse_nul(options: Iterable[str]) -> None:
-    """Raises ValueError where an option contains a NUL: it ends an option, and what follows would be another one."""
+    """Raises ValueError if an option contains a NUL, which separates options."""
     if wrong := next((option for option in options if "\0" in option), None):
         before = wrong.partition("\0")[0][-60:]
         raise ValueError(
-            f"a command, its variables and its paths contain no NUL character; one stands after {before!r}"
+            f"a command, its variables and its paths must not contain a NUL character; there is one after {before!r}"
         )
 
 
@@ -258,13 +258,13 @@ def _both(keep: Sink, tell: Sink | None) -> Sink:
     def sink(data: bytes) -> None:
         keep(data)
         if tell:
-            loop.call_soon(tell, data)  # a listener that fails is reported by the loop and does no harm here
+            loop.call_soon(tell, data)  # the loop reports exceptions of the callback
 
     return sink
 
 
 def _memory(name: str, data: bytes, fds: list[int]) -> int:
-    """A descriptor to read ``data`` from; bubblewrap closes it once it has."""
+    """Returns a descriptor from which bubblewrap reads ``data`` and which it closes."""
     fds.append(fd := os.memfd_create(name))
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)

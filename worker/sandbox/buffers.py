@@ -1,4 +1,4 @@
-"""What is kept of a stream: its start or both ends, what nobody has read yet, and the lines that a filter left out."""
+"""Bounded buffers of output: the start or both ends of a stream, unread output, and filtered lines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import codecs
 from collections import deque
 
 MAX_UNREAD = 1024 * 1024
-"""Bytes kept; of more, the start and the end."""
+"""Bytes kept: the start and the end of longer output."""
 MAX_CHARS = 1024 * 1024
-"""Kept of one shell; of more, the last ones."""
+"""Characters kept per shell: the last ones."""
 
 
 class BoundedBuffer:
     """Keeps at most ``max_bytes`` of what is added and counts what it drops.
 
-    ``keep`` is ``head`` or ``head_tail`` (half from each end, with a line between them that says what is missing).
+    ``keep`` is ``head`` or ``head_tail`` (half from each end, with a line between them that states what is missing).
     """
 
     def __init__(self, max_bytes: int, keep: str = "head_tail") -> None:
@@ -34,7 +34,7 @@ class BoundedBuffer:
         if not self._tail_size or not data:
             return
         self._tail += data
-        if len(self._tail) > 2 * self._tail_size + 65536:  # trimmed now and then: moving bytes for each piece is slow
+        if len(self._tail) > 2 * self._tail_size + 65536:  # trimmed occasionally: moving bytes for each chunk is slow
             del self._tail[: -self._tail_size]
 
     @property
@@ -52,13 +52,13 @@ class BoundedBuffer:
 
 
 class OutputBuffer:
-    """Bytes between two looks. ``news`` is set when something came since the last ``take``."""
+    """Bytes between two reads. ``news`` is set when bytes have arrived since the last ``take``."""
 
     def __init__(self) -> None:
         self._kept = BoundedBuffer(MAX_UNREAD)
         self.empty = True
         self.lost = 0
-        """Bytes that were too much, over all that was taken; who reports them sets it back."""
+        """Bytes dropped since the last report; the reporter resets it."""
         self.news = asyncio.Event()
 
     def add(self, data: bytes) -> None:
@@ -79,7 +79,7 @@ class OutputBuffer:
         return kept.data
 
     def put_back(self, data: bytes) -> None:
-        """For what was taken and not read after all: it stands before what has come since, and is no news."""
+        """Returns taken but unread bytes to the front of the buffer, without setting ``news``."""
         newer = self.take()
         if data:
             self._kept.add(data)
@@ -89,19 +89,19 @@ class OutputBuffer:
 
 
 def half_character(data: bytes) -> int:
-    """How many bytes at the end are the start of a character (UTF-8) whose rest is still to come."""
+    """Returns the number of bytes at the end that are an incomplete UTF-8 character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-4:])
     return len(decoder.getstate()[0])
 
 
 class Hidden:
-    """Lines in order, and the pattern that none of them matches."""
+    """The lines hidden by a filter, in order, and its pattern."""
 
     def __init__(self) -> None:
         self.pattern: str | None = None
         self.lost = 0
-        """Lines that were too many; who reports them sets it back."""
+        """Lines dropped since the last report; the reporter resets it."""
         self._lines: deque[str] = deque()
         self._chars = 0
 
@@ -113,7 +113,7 @@ class Hidden:
         return [*self._lines]
 
     def replace(self, lines: list[str], pattern: str | None) -> None:
-        """From now on these are the lines, and ``pattern`` is what hides them."""
+        """Replaces the lines and the pattern that hides them."""
         self.pattern = pattern
         self._lines = deque(lines)
         self._chars = sum(map(len, lines)) + len(lines)

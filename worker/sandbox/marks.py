@@ -1,4 +1,4 @@
-"""Marks: what bubblewrap writes, out of a command's reach, of the command's begin and end."""
+"""Marks: files in which bubblewrap records, out of a command's reach, the command's start and end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def new_mark(folder: Path, name: str) -> int:
-    """A descriptor to write a new mark to. Raises OSError, also for a name that leads out of the folder."""
+    """Returns a descriptor of a new mark. Raises OSError, also for a name that leads out of the folder."""
     return _opened(folder, name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
 
 def outcome_in(folder: Path, name: str) -> int | Literal[False] | None:
-    """A command's exit code as its mark has it; False where it never began, None where nobody can rely on it.
+    """Returns the exit code in a command's mark; False if it never started, None if the outcome is unknown.
 
-    A command that a signal ended may have been ended by the loss of its worker, and 125 may be the guard's, which
-    got no word any more: both are nothing to rely on.
+    An exit by a signal may be due to the loss of the worker, and 125 may be the guard's exit code for a missing start
+    word: in both cases the outcome is unknown.
     """
     try:
         with open(_opened(folder, name, os.O_RDONLY), encoding="ascii", errors="replace") as mark:

@@ -1,9 +1,9 @@
-"""Where the worker is root: a mount namespace in which an unprivileged uid reaches what only root can name.
+"""For workers that run as root: a mount namespace in which an unprivileged uid reaches paths below /root.
 
 Bubblewrap must not run as root (the kernel lets the real uid 0 write /proc/sys from any namespace), yet an
 unprivileged uid cannot pass through /root to a workspace, an interpreter or a wheel there. So root mounts these
-at reachable places of a namespace that no process lives in; it ends when its descriptor is closed, by us or by
-our death.
+at reachable paths of a namespace without processes; it ends when its descriptor is closed, at the latest with the
+worker.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NOSUID, _NODEV = 0x2, 0x4
 
 
 class MountNamespace:
-    """``sources`` by name, each mounted as ``place(name)``. Raises Misconfigured where root may not mount."""
+    """A namespace with each of ``sources`` mounted at ``place(name)``. Raises Misconfigured if root may not mount."""
 
     def __init__(self, sources: Mapping[str, Path]) -> None:
         self._sources = sources
         self._error: OSError | None = None
         self.fd = -1
-        # Mount namespaces belong to threads: this one gets its own and leaves nothing but the descriptor.
+        # Mount namespaces belong to threads: a thread creates it and only the descriptor remains.
         thread = threading.Thread(target=self._build, name="stage")
         thread.start()
         thread.join()

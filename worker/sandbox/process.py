@@ -1,4 +1,4 @@
-"""One sandbox at work: started on the event loop's thread, fed, read to the end, killed with all that is in it."""
+"""A running sandbox: started on the event loop's thread, connected by pipes, and killed with all its processes."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ GUARD = (
     "echo ready >&2; unset word; read -r word || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
     '"$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
 )
-"""The first shell in the sandbox: says that the walls stand, then waits for our word before it runs anything.
+"""The first shell in the sandbox: reports that the isolation is set up, then waits for a word before it runs anything.
 
-By then everything in the sandbox dies with us. Were we killed earlier, no word would come and nothing would run:
-that is exit code 125. A command that signals its own process group reaches the guard, which goes on.
-When the command has ended it says which processes are left behind, after the word that it was given: no argument and
-no variable of a process, where commands could read it.
+By then everything in the sandbox dies with the worker. If the worker is killed earlier, no word arrives and nothing
+runs: that is exit code 125. A command that signals its own process group reaches the guard, which ignores it.
+After the command has ended it lists the processes left behind, after the word. The word is neither an argument nor a
+variable, where commands could read it.
 """
 _LEFT = (
     'if [ $# -gt 2 ]; then echo "$word" >&2; '
     'for p; do read -r name <$p/comm && echo "${p#/proc/} $name" >&2; done; fi; '
 )
 NO_INPUT = " </dev/null"
-"""For commands that are given no input: some programs read a pipe instead of looking at files."""
+"""For commands without input: some programs read a pipe instead of searching files."""
 MERGED = " 2>&1"
-"""For commands whose two streams are one, in the order in which they are written."""
+"""For commands whose stderr is merged into stdout."""
 _PATIENCE = 5.0
 MAX_REAPED = 20
 GUARD_SHELL = "/.guard/sh"
-"""Where the sandbox has the guard's own copy of the shell."""
+"""Path of the guard's own copy of the shell in the sandbox."""
 OURS = f"{GUARD_SHELL} -c echo ready"
 
 
 def guard(*, quiet: bool, merged: bool = False) -> str:
-    """The guard's script; ``quiet`` commands are given no input, ``merged`` ones write one stream."""
+    """Returns the guard's script; ``quiet`` commands get no input, ``merged`` ones write one stream."""
     return GUARD.format(streams=NO_INPUT * quiet + MERGED * merged, left=_LEFT)
 
 
 def left_behind(stderr: bytes, word: str) -> tuple[bytes, list[str]]:
-    """What the command said on stderr, and the names of the processes it left, which the guard said after it."""
+    """Splits stderr into the command's own output and the names of the processes left behind, listed by the guard."""
     said, found, names = stderr.rpartition(f"{word}\n".encode())
     if not found:
         return stderr, []
@@ -56,10 +56,10 @@ def left_behind(stderr: bytes, word: str) -> tuple[bytes, list[str]]:
 
 
 class Process(Program):
-    """A running sandbox. ``ended`` is its exit code; when it is there, no process of the sandbox is alive.
+    """A running sandbox. ``ended`` is its exit code, set when no process of the sandbox is alive.
 
-    The command line must run ``GUARD``. Its standard input is left open where ``stdin`` is None. Start it only from
-    the loop's thread: the kernel kills the sandbox when that thread ends.
+    The command line must run ``GUARD``. Its standard input stays open if ``stdin`` is None. Start it only from the
+    loop's thread: the kernel kills the sandbox when that thread ends.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Process(Program):
         word: str = "go",
     ) -> None:
         self.failure: str | None = None
-        """Why the walls could not be put up and nothing was run; set before ``ended`` is."""
+        """Why the isolation could not be set up and nothing was run; set before ``ended``."""
         self._said = b""
         self._started = False
         self._init: int | None = None
@@ -84,10 +84,10 @@ class Process(Program):
         self._loop.add_reader(self._outer, self._outer_ended)
 
     async def terminate(self, grace: float) -> None:
-        """Asks all that the command has started to end (SIGTERM); kills what is there after ``grace`` seconds.
+        """Sends SIGTERM to all processes of the command, and SIGKILL after ``grace`` seconds.
 
-        The guard is held meanwhile: it ends the sandbox with the command, before others may be done. Raises as
-        ``end`` does.
+        The guard is stopped meanwhile: it would end the sandbox with the command, before the other processes have
+        finished. Raises as ``end`` does.
         """
         guard = next(iter(children(self._init_pid)), 0) if self._init is not None else 0
         held = opened(guard, self._init_pid) if guard else None
@@ -105,9 +105,9 @@ class Process(Program):
         await self.end()
 
     async def end(self) -> None:
-        """Kills what is left and waits for it, even when we are cancelled, but not for ever.
+        """Kills the remaining processes and waits for them, even if cancelled, with a time limit.
 
-        Raises ToolError(EXECUTION_FAILED) where even that does not end it.
+        Raises ToolError(EXECUTION_FAILED) if they do not end.
         """
         for kill in (self.kill, self.kill_hard):
             if self.ended.done():
@@ -118,22 +118,22 @@ class Process(Program):
             raise ToolError(ErrorType.EXECUTION_FAILED, "the command cannot be ended; the kernel holds it")
 
     def kill(self) -> None:
-        """Ends everything in the sandbox; ``ended`` follows within milliseconds."""
+        """Kills all processes in the sandbox; ``ended`` follows within milliseconds."""
         if self.ended.done():
             return
         if not self._started:
-            self._stdin.drop()  # without our word it ends by itself
+            self._stdin.drop()  # without the word the guard exits
         elif self._init is not None:
             self._note_living()
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
 
     def kill_hard(self) -> None:
-        """For a sandbox that ``kill`` did not end: with bubblewrap, its child that may wait for it."""
+        """Kills bubblewrap and its child, which may wait for it, if ``kill`` did not end the sandbox."""
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def _setup_output(self, data: bytes) -> None:
-        """What comes on stderr before the command runs: our guard's word, or why there are no walls."""
+        """Handles stderr before the command runs: the guard's ready line, or why the setup failed."""
         self._said += data
         before, word, after = self._said.partition(READY)
         if not word or (before and not before.endswith(b"\n")):
@@ -142,7 +142,7 @@ class Process(Program):
         self._init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
-            lower(self._init_pid, (), FIRST)  # the guard, too, and what it starts
+            lower(self._init_pid, (), FIRST)  # includes the guard and its children
             self._loop.call_later(LATER_SECONDS, self._go_after_others)
         self._started = True
         self._stdin.begin()
@@ -150,11 +150,11 @@ class Process(Program):
             self._on_stderr(after)
 
     def _go_after_others(self) -> None:
-        if not self.ended.done():  # in a thread: there may be many processes
+        if not self.ended.done():  # in a thread, because there may be many processes
             self._loop.run_in_executor(None, lower, self._init_pid, (pid for pid, _ in self._living()), LATER)
 
     def _outer_ended(self) -> None:
-        """Bubblewrap reports its first command's end while daemons may still live: their pid 1 is ended too."""
+        """Bubblewrap reports its first command's end while daemons may still run: their pid 1 is killed, too."""
         self._loop.remove_reader(self._outer)
         os.close(self._outer)
         self._process.wait()
@@ -166,7 +166,7 @@ class Process(Program):
         self._loop.add_reader(self._init, self._finish)
 
     def _note_living(self) -> None:
-        """Remembers what lives in the sandbox; the guard is ours and not the command's."""
+        """Records the processes in the sandbox, except the guard."""
         for pid, _ in self._living():
             line = command_line(pid)
             if line and not line.startswith(OURS):
@@ -175,7 +175,7 @@ class Process(Program):
                 break
 
     def _living(self) -> Iterator[tuple[int, int]]:
-        """Everything in the sandbox but its first process, parents before their children: (pid, its parent's)."""
+        """Yields (pid, parent's pid) of all processes but the sandbox's first, parents before children."""
         waiting = [(pid, self._init_pid) for pid in children(self._init_pid)]
         while waiting:
             yield (found := waiting.pop(0))
@@ -184,17 +184,17 @@ class Process(Program):
     def _finish(self) -> None:
         if self._init is not None:
             self._loop.remove_reader(self._init)
-            with suppress(ChildProcessError):  # it is ours where we are pid 1 of a container: nobody else reaps it
+            with suppress(ChildProcessError):  # as pid 1 of a container the worker has to reap it
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
             os.close(self._init)
             self._init = None
         self._close_pipes()
         if not self._started:
-            self.failure = self._said.decode("utf-8", "replace").strip() or "it ended without a word"
+            self.failure = self._said.decode("utf-8", "replace").strip() or "it ended without a message"
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
 
 
 def _begun(argv: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    # The terminal's Ctrl-C is the worker's to handle.
+    # Only the worker handles the terminal's Ctrl-C.
     return piped(argv, fds, process_group=0, umask=0o022)

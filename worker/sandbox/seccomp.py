@@ -1,4 +1,4 @@
-"""The system calls a sandboxed program may not make, as a program for the kernel's filter."""
+"""The seccomp filter program with the system calls that are denied to sandboxed programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EQUAL, _AT_LEAST, _ANY_BIT = 0x15, 0x35, 0x45
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _X32 = 0x40000000
 _NEW_NAMESPACES = 0x7E020000
-_FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK: the network namespace walls off the rest but VSOCK
+_FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK: the network namespace isolates the rest except VSOCK
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 _BOTH = (
@@ -45,7 +45,7 @@ class _Machine:
 
 # In both tables, in this order: other processes' memory; keys; bpf, perf, userfaultfd; mounts and namespaces;
 # modules, kexec, reboot, swap, quota, accounting, log; clocks; handles; fanotify; memory that dodges the
-# address-space limit (shmget, memfd_create); names of the host; what only old or odd programs call.
+# address-space limit (shmget, memfd_create); names of the host; obsolete calls.
 _MACHINES = {
     "x86_64": _Machine(
         audit=0xC000003E,
@@ -81,7 +81,7 @@ _CLONE3 = 435
 
 @cache
 def program(machine: str = "") -> bytes:
-    """The filter for a machine (``uname -m``, default: this one). Raises Misconfigured for one we have no table for."""
+    """Returns the filter for a machine (``uname -m``, default: this one). Raises Misconfigured for an unknown one."""
     name = machine or os.uname().machine
     if name not in _MACHINES:
         known = " and ".join(_MACHINES)
@@ -90,7 +90,7 @@ def program(machine: str = "") -> bytes:
     steps = [_step(_LOAD, _ARCHITECTURE), *_unless(known_machine.audit, _KILL), _step(_LOAD, _NUMBER)]
     if name == "x86_64":
         steps += [_step(_AT_LEAST, _X32, 0, 1), _step(_RETURN, _KILL)]
-    steps += _if(_CLONE3, _ENOSYS)  # its flags lie in memory where a filter cannot look; libc falls back to clone
+    steps += _if(_CLONE3, _ENOSYS)  # its flags are in memory that a filter cannot read; libc falls back to clone
     for number in (*known_machine.denied, *_BOTH):
         steps += _if(number, _EPERM)
     steps += _arguments(known_machine)
@@ -98,7 +98,7 @@ def program(machine: str = "") -> bytes:
 
 
 def _arguments(machine: _Machine) -> list[bytes]:
-    """Calls that are refused for their arguments. A block ends in an answer: it has overwritten the call's number."""
+    """Returns the checks of arguments. Each block ends with a verdict, as it has overwritten the call's number."""
     flags = [_step(_LOAD, _ARGUMENTS), _step(_ANY_BIT, _NEW_NAMESPACES, 0, 1), _step(_RETURN, _EPERM)]
     blocks = {machine.clone: flags}
     for call, families in ((machine.socket, _FAMILIES), (machine.socketpair, _FAMILIES[:1])):

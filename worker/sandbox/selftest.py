@@ -1,4 +1,4 @@
-"""The proof, made once per process, that a sandbox on this machine keeps each of its promises."""
+"""The sandbox's self-test, run once per process: checks each guarantee on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECONDS = 20
 _EXIT_CODE = 42
 _FEW = 16
 _STANDARD_DESCRIPTORS = 4  # three streams and the one that lists them
-# Every line is `name answer`; a shell's own means only, so that nothing but the walls can make a check fail.
+# Every line is `name answer`, with the shell's builtins where possible, so that only missing isolation fails a check.
 _PROBE = r"""
 yes() { "$@" 2>/dev/null && echo yes || echo no; }
 echo env $(tr '\0' '\n' </proc/self/environ | cut -d= -f1)
@@ -54,20 +54,20 @@ _DAEMON = "setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive; echo up; sleep 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The bubblewrap that passed, or why none did."""
+    """The bubblewrap that passed the self-test, or why none did."""
 
     bwrap: environment.Bwrap | None
     reason: str | None
 
 
-class Closing(Sandbox, Protocol):
+class ClosableSandbox(Sandbox, Protocol):
     def close(self) -> None: ...
 
 
 async def prove(
-    make: Callable[[Path, environment.Bwrap], Closing], home: Path | None, bwraps: Iterable[environment.Bwrap]
+    make: Callable[[Path, environment.Bwrap], ClosableSandbox], home: Path | None, bwraps: Iterable[environment.Bwrap]
 ) -> Proof:
-    """Tries each bubblewrap in a throw-away workspace below ``home``; the first that keeps every promise is taken."""
+    """Tests each bubblewrap in a temporary workspace below ``home``. Returns the first that passes every check."""
     reasons: list[str] = []
     for bwrap in bwraps:
         if (reason := await _test(make, bwrap, home)) is None:
@@ -77,12 +77,12 @@ async def prove(
 
 
 async def _test(
-    make: Callable[[Path, environment.Bwrap], Closing], bwrap: environment.Bwrap, home: Path | None
+    make: Callable[[Path, environment.Bwrap], ClosableSandbox], bwrap: environment.Bwrap, home: Path | None
 ) -> str | None:
     folder, place = _throw_away(home)
     try:
         with closing(make(place, bwrap)) as sandbox:
-            return await _walls(sandbox, place) or await _death(sandbox, place)
+            return await _check_isolation(sandbox, place) or await _death(sandbox, place)
     except (ToolError, Misconfigured, OSError) as error:
         return str(error)
     finally:
@@ -100,7 +100,7 @@ def _throw_away(home: Path | None) -> tuple[Path, Path]:
     return folder, place
 
 
-async def _walls(sandbox: Sandbox, place: Path) -> str | None:
+async def _check_isolation(sandbox: Sandbox, place: Path) -> str | None:
     done = await sandbox.run(Command(["/bin/sh", "-c", _PROBE], timeout=_SECONDS))
     if done.exit_code != _EXIT_CODE:
         said = done.stderr.decode("utf-8", "replace").strip()[-500:]
@@ -133,7 +133,7 @@ def _judge(said: dict[str, list[str]], place: Path) -> str | None:
 
 
 async def _death(sandbox: Sandbox, place: Path) -> str | None:
-    """Cancels a command that left a daemon; a pipe without a reader shows that the daemon is gone."""
+    """Cancels a command with a daemon; a pipe without a reader shows that the daemon has ended."""
     up = asyncio.Event()
     command = Command(["/bin/sh", "-c", _DAEMON], timeout=_SECONDS)
     task = asyncio.ensure_future(sandbox.run(command, lambda _: up.set()))

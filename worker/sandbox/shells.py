@@ -1,7 +1,6 @@
-"""Background shells: commands that go on while the model does other things, until they end or their run does.
+"""Background shells: commands that run while the model does other things, until they or their run end.
 
-They belong to one run's sandbox and to nobody else. ``bash`` starts them, ``bash_output`` reads them,
-``bash_kill`` ends them.
+They belong to one run's sandbox. ``bash`` starts them, ``bash_output`` reads them, ``bash_kill`` ends them.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ if TYPE_CHECKING:
     from worker.sandbox.command import Command
 
 MAX_SHELLS = 8
-"""Shells of one run that still run or have ended with something unread."""
+"""Shells per run that are running or have unread output."""
 MAX_SECONDS = 24 * 3600
-"""What bounds a shell is its run's end; no run is longer than this."""
+"""A shell ends with its run at the latest; no run is longer than this."""
 GRACE_SECONDS = 2.0
-"""What a shell has between SIGTERM and SIGKILL."""
+"""Between SIGTERM and SIGKILL."""
 _PAUSE = 0.02
-"""After each piece that is too much to keep: whoever floods must not keep the worker busy."""
+"""Pause in reading after each chunk that overflows the buffer, so that a flood does not occupy the worker."""
 _ID = re.compile(r"[0-9a-f]{8}")
 
 Start = Callable[["Command", Sink, Sink], Awaitable[Process]]
 
 
 class ShellStatus(StrEnum):
-    """What a shell is doing, or how it ended."""
+    """The status of a shell."""
 
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
-    """It ended with another exit code than 0."""
+    """It ended with a non-zero exit code."""
     TERMINATED = "terminated"
     """``bash_kill`` ended it."""
     ERROR = "error"
@@ -57,10 +56,10 @@ class ShellStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShellOutput:
-    """One look at a shell: what is new, and how it stood at that moment.
+    """The result of one read of a shell: its new output and its status.
 
-    Of ``lines`` lines, ``text`` has the ``shown`` ones; the first ``earlier`` of the lines are not new, but were hidden
-    by a filter before. ``exit_code`` is None while it runs.
+    ``text`` has ``shown`` of ``lines`` lines; the first ``earlier`` lines are not new, but were hidden by a filter
+    before. ``exit_code`` is None while it runs.
     """
 
     text: str
@@ -75,18 +74,18 @@ class ShellOutput:
 
 @dataclass(slots=True, eq=False)
 class BackgroundShell:
-    """One command that goes on by itself."""
+    """One background command."""
 
     bash_id: str
     command: str
     process: Process
     start_time: datetime = field(default_factory=now)
     unread: OutputBuffer = field(default_factory=OutputBuffer)
-    """Hears what the command prints."""
+    """Receives the command's output."""
     guard_said: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(64 * 1024))
-    """Hears the sandbox's own standard error."""
+    """Receives the sandbox's own standard error."""
     hidden: Hidden = field(default_factory=Hidden)
-    """What filters kept from being shown."""
+    """Lines hidden by filters."""
     killed: bool = False
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -109,17 +108,16 @@ class BackgroundShell:
         return ShellStatus.FAILED if self.exit_code else ShellStatus.COMPLETED
 
     async def wait_for_news(self, seconds: float) -> None:
-        """Until it prints something or ends, but not for longer."""
+        """Waits until it prints something or ends, or for ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.unread.news.wait()
 
     async def read(self, pattern: str | None = None) -> ShellOutput:
-        """What is new since the last time; with a pattern only the lines that match.
+        """Returns the output since the last read; with a pattern only the matching lines.
 
-        What a pattern hides stays readable: for the next look with another pattern, or with none. A line that is not
-        whole yet waits for its end. Raises ToolError for a wrong pattern, or one that takes too long; then nothing
-        counts as read.
+        Lines hidden by a pattern stay unread for the next read with another pattern or none. An incomplete line is
+        kept until its end arrives. Raises ToolError for an invalid or too slow pattern; then nothing counts as read.
         """
         async with self._reading:
             wanted = None if pattern is None else await run_in_thread(LineFilter, pattern)
@@ -139,7 +137,7 @@ class BackgroundShell:
                 raise
             self.unread.put_back(data[end:])
             if status is not ShellStatus.RUNNING:
-                self.unread.news.set()  # nothing more is to be waited for
+                self.unread.news.set()  # no more output can come
             return self._news(lines, fits, pattern, len(earlier), (status, exit_code))
 
     def _news(
@@ -161,9 +159,9 @@ class BackgroundShell:
         return ShellOutput("\n".join(shown), len(lines), len(shown), lost, *state, earlier, lost_lines)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """SIGTERM to all of it, and SIGKILL after ``grace`` seconds; afterwards all of it is dead.
+        """Sends SIGTERM to all its processes, and SIGKILL after ``grace`` seconds. Returns when all have ended.
 
-        Raises ToolError where it cannot be ended.
+        Raises ToolError if it cannot be ended.
         """
         if not self.running:
             return
@@ -174,8 +172,9 @@ class BackgroundShell:
 class BackgroundShellManager:
     """The shells of one run, by id.
 
-    ``start`` starts a command. ``note_end`` hears of each end that ``bash_kill`` did not make: the process, and what
-    its guard said. ``marks`` is a directory where ids outlive this worker, so that a later attempt knows what is lost.
+    ``start`` starts a command. ``note_end`` is called with the process and its guard's stderr when a shell ends other
+    than by ``bash_kill``. ``marks`` is a directory where ids outlive this worker, so that a later attempt knows which
+    shells were lost.
     """
 
     def __init__(
@@ -191,10 +190,10 @@ class BackgroundShellManager:
         return iter([*self._shells.values()])
 
     async def start(self, line: str, command: Command) -> BackgroundShell:
-        """Starts a command, shown as ``line``, and does not wait for it. Both its streams are one.
+        """Starts a command, displayed as ``line``, with merged streams, and does not wait for it.
 
-        ``command.timeout`` counts for nothing: it may live as long as its run. Raises ToolError: LIMIT_REACHED where
-        there are too many, others where commands cannot be run.
+        ``command.timeout`` is ignored: it may run as long as its run. Raises ToolError: LIMIT_REACHED for too many
+        shells, others if commands cannot be run.
         """
         self._refuse_too_many()
         unread = OutputBuffer()
@@ -214,11 +213,11 @@ class BackgroundShellManager:
     def add(self, shell: BackgroundShell) -> None:
         self._shells[shell.bash_id] = shell
         if mark := self._mark(shell.bash_id):
-            with suppress(OSError):  # without it, a later attempt only knows less
+            with suppress(OSError):  # a later attempt can do without it
                 mark.touch(0o600)
 
     def start_monitor(self, bash_id: str) -> None:
-        """From now on its end is noticed, whoever asks. The event loop reads and watches; no task is needed for it."""
+        """Registers a callback for its end. The event loop reads and watches; no task is needed."""
         shell = self._shells[bash_id]
 
         def ended(_: object) -> None:
@@ -229,7 +228,7 @@ class BackgroundShellManager:
         shell.process.ended.add_done_callback(ended)
 
     def lookup(self, bash_id: str) -> BackgroundShell:
-        """The shell of that id. Raises ToolError that says what became of it, or which there are."""
+        """Returns the shell of that id. Raises ToolError with its fate, or with the known ids."""
         if shell := self._shells.get(bash_id):
             return shell
         if (mark := self._mark(bash_id)) and mark.exists():
@@ -244,14 +243,14 @@ class BackgroundShellManager:
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, why)
 
     def remove(self, bash_id: str) -> None:
-        """Forgets a shell that has ended, with everything it held."""
+        """Removes a shell that has ended, with its output."""
         if shell := self._shells.pop(bash_id, None):
             self._removed[bash_id] = shell.status
             if mark := self._mark(bash_id):
                 mark.unlink(missing_ok=True)
 
     async def end(self) -> None:
-        """Kills what still runs and waits until it is dead; for the end of the run."""
+        """Kills all running shells and waits for them, at the end of the run."""
         ends = await asyncio.gather(*(shell.process.end() for shell in self), return_exceptions=True)
         for error in ends:
             if error is not None:

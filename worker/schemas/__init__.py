@@ -1,1 +1,1 @@
-"""JSON Schemas of strangers: bounded when they are declared, and judged in processes that can be stopped."""
+"""Untrusted JSON Schemas: bounded when declared, and validated in processes that can be killed."""

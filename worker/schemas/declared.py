@@ -1,4 +1,4 @@
-"""The schema of a tool that is made from data, and its judgement of a call's arguments."""
+"""The JSON Schema of a tool, and the validation of a call's arguments against it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from worker.schemas.validation import Misdeclared
 
 Arguments = Mapping[str, Any]
 MAX_STEPS = 10_000
-"""Of a judgement on the event loop: some 20 ms. One that may take more is made in a process of its own."""
+"""Of a validation on the event loop: about 20 ms. A slower one runs in a separate process."""
 MAX_TEXT = 64 * 1024
-"""Characters of arguments that are judged on the event loop."""
+"""Characters of arguments that are validated on the event loop."""
 MAX_OVERRUNS = 3
-"""After so many judgements that took too long, a tool cannot be called any more."""
+"""Validation timeouts after which a tool cannot be called any more."""
 CHOICES = ("allOf", "anyOf", "oneOf")
 """Choices between whole sets of arguments."""
 _SPREAD = {*CHOICES, "$ref", "if", "patternProperties"}
-"""Where one of these stands, a schema's properties are not all in ``properties``."""
+"""Keywords with which a schema has properties outside of ``properties``."""
 
 
 class Declared:
-    """A schema that may be declared. One value takes at most ``cost`` steps to judge; None: that cannot be told."""
+    """A valid schema. Validating one value takes at most ``cost`` steps, or an unknown number if None."""
 
     def __init__(self, tool: str, schema: Mapping[str, Any], cost: int | None) -> None:
         self.schema = schema
@@ -38,7 +38,7 @@ class Declared:
 
     @classmethod
     async def by_stranger(cls, tool: str, schema: Mapping[str, Any], validators: ValidatorPool) -> Declared:
-        """Judged off the event loop. Raises ``Misconfigured`` that names the tool."""
+        """Checks an untrusted schema off the event loop. Raises ``Misconfigured`` that names the tool."""
         whole = _completed(schema)
         try:
             return cls(tool, whole, await validators.cost(whole))
@@ -47,16 +47,16 @@ class Declared:
 
     @classmethod
     def by_operator(cls, tool: str, schema: Mapping[str, Any]) -> Declared:
-        """Judged here and now. Raises ``Misconfigured`` that names the tool."""
+        """Checks a trusted schema at once. Raises ``Misconfigured`` that names the tool."""
         whole = _completed(schema)
         return cls(tool, whole, _cost(tool, whole))
 
     def is_cheap(self, arguments: Arguments) -> bool:
-        """Whether these arguments can be judged on the event loop."""
+        """Whether these arguments can be validated on the event loop."""
         return self._cost is not None and _few(arguments, MAX_STEPS // self._cost)
 
     async def judge(self, arguments: Arguments, validators: ValidatorPool) -> None:
-        """In a process of its own, and not for long. Raises ``ToolError`` as ``check`` does."""
+        """Validates arguments in a separate process, with a time limit. Raises ``ToolError`` as ``check`` does."""
         if self._overruns < MAX_OVERRUNS:
             try:
                 with _answered(self._tool):
@@ -75,14 +75,14 @@ class Declared:
 
 
 def check(tool: str, schema: Mapping[str, Any], arguments: Arguments) -> None:
-    """Raises ``ToolError(INVALID_TOOL_PARAMS)`` that names each mistake and the known parameters."""
+    """Validates arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` with each mistake and the known parameters."""
     with _answered(tool):
         found = validation.mistakes(schema, arguments)
     _refuse(tool, found, schema)
 
 
 def valid_schema(tool: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema itself. Raises ``Misconfigured`` that names the tool where it is none."""
+    """Returns the schema. Raises ``Misconfigured`` that names the tool if it is not a valid JSON Schema."""
     _cost(tool, schema)
     return schema
 
@@ -99,18 +99,18 @@ def _cost(tool: str, schema: Mapping[str, Any]) -> int | None:
 
 @lru_cache(maxsize=256)
 def _wrong_in(schema: str) -> str | None:
-    """Judged once a worker: it takes milliseconds, and each run has the same tools."""
+    """Cached per worker: it takes milliseconds, and all runs have the same tools."""
     return validation.wrong_in(json.loads(schema))
 
 
 def _completed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that the schema does not name are refused, unless it says otherwise."""
+    """Returns the schema with unknown parameters forbidden, unless it allows them."""
     closed = {} if _SPREAD & schema.keys() else {"additionalProperties": False}
     return {"type": "object", "properties": {}, **closed, **schema}
 
 
 def _few(arguments: Arguments, values: int) -> bool:
-    """Whether the arguments are at most so many values, and short ones."""
+    """Whether the arguments have at most that many values and are short."""
     room, waiting = MAX_TEXT, list[Any]([arguments])
     while waiting:
         value = waiting.pop()
@@ -143,4 +143,4 @@ def _refuse(tool: str, mistakes: Sequence[Mapping[str, str]], schema: Mapping[st
 
 
 def _misconfigured(tool: str, why: Misdeclared) -> Misconfigured:
-    return Misconfigured(f"the parameters of tool {tool!r} are no JSON Schema: {why}")
+    return Misconfigured(f"the parameters of tool {tool!r} are not a valid JSON Schema: {why}")

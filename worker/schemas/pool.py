@@ -1,7 +1,7 @@
-"""The processes that judge schemas: a schema that takes too long costs its own call an error, and nobody else a moment.
+"""The processes that validate against schemas: a schema that takes too long fails its own call and delays no other.
 
-Two of them, each with a queue: what the first cannot decide quickly is asked of the second, so that a hundred slow
-schemas of one run keep only the second one busy. A process is started when it is first needed.
+There are two, each with a queue: what the first does not finish quickly goes to the second, so that slow schemas
+occupy only the second one. A process is started when it is first needed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from worker.schemas.validation import FRAME, MAX_BYTES
 
 QUICK_SECONDS = 0.1
 SLOW_SECONDS = 2.0
-"""Of CPU, for one judgement."""
+"""CPU seconds of one validation."""
 WALL_SECONDS = 20.0
-"""How long is waited for an answer: more than enough, also on a machine that does much else."""
+"""How long to wait for an answer, generous enough for a busy machine."""
 MAX_ARGUMENTS = 4 * 1024 * 1024
 _REMEMBERED = 2048
 
 
 class TooSlow(Exception):
-    """Nobody knows the answer, and it took as long as it may."""
+    """The validation exceeded its time limit."""
 
 
 class ValidatorPool:
-    """All judgements of one worker process. ``keep`` its processes until it is closed, or end each with its answer."""
+    """Runs the validations of one worker. With ``keep`` its processes live until it is closed, else for one request."""
 
     def __init__(self, *, keep: bool = False, seconds: float = SLOW_SECONDS) -> None:
         self._keep = keep
@@ -48,7 +48,7 @@ class ValidatorPool:
             await lane.close()
 
     async def cost(self, schema: Mapping[str, Any]) -> int | None:
-        """See ``validation.cost``. Raises ``Misdeclared`` also for what is no JSON Schema; asked once for each."""
+        """See ``validation.cost``. Raises ``Misdeclared`` also for an invalid JSON Schema; cached per schema."""
         try:
             text = json.dumps(schema)
         except RecursionError:
@@ -61,7 +61,7 @@ class ValidatorPool:
             try:
                 answer = await self._ask(f'"schema":{text}')
             except TooSlow:
-                answer = {"wrong": f"they could not be judged within {self.seconds:g} seconds"}
+                answer = {"wrong": f"they could not be checked within {self.seconds:g} seconds"}
         self._declared[key] = answer
         if len(self._declared) > _REMEMBERED:
             self._declared.popitem(last=False)
@@ -70,7 +70,7 @@ class ValidatorPool:
     async def mistakes(
         self, schema: Mapping[str, Any], arguments: Mapping[str, Any], *, slow: bool = False
     ) -> list[dict[str, str]]:
-        """See ``validation.mistakes``. Raises ``TooSlow``, too; ``slow``: it is known to take long."""
+        """See ``validation.mistakes``. Also raises ``TooSlow``; ``slow`` skips the quick process."""
         said = json.dumps(arguments)
         if len(said) > MAX_ARGUMENTS:
             return [{"pointer": "", "detail": f"they are longer than {MAX_ARGUMENTS} bytes of JSON"}]
@@ -86,7 +86,7 @@ class ValidatorPool:
 
 
 class _Validator:
-    """One process, or none as long as nobody asks. It answers one question after the other."""
+    """One process, started on the first request. It answers one request after the other."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -107,7 +107,7 @@ class _Validator:
                     answer = await self._talk(asked)
                 answered = True
             except (TimeoutError, OSError, EOFError):
-                answer = {"overrun": True}  # it died of the question, or holds its interpreter
+                answer = {"overrun": True}  # it crashed, or does not release its interpreter
             finally:
                 if not (keep and answered):
                     await self.close()
@@ -133,7 +133,7 @@ class _Validator:
 
 
 async def _started() -> asyncio.subprocess.Process:
-    """It dies with the thread that starts it, which is the loop's. A terminal's Ctrl-C is not for it."""
+    """Starts a process that dies with the loop's thread. It ignores the terminal's Ctrl-C."""
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", validation.__file__),

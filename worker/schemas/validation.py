@@ -1,8 +1,8 @@
-"""What a JSON Schema may be, and whether arguments fit it. As a program: the same, for a parent that may kill it.
+"""Limits of JSON Schemas, and validation of arguments. Also a program, for a parent process that may kill it.
 
-Nothing of this project is imported here. In and out go frames: eight bytes of length, then JSON. A request is
-``{"schema", "seconds"}`` (may it be declared?) or ``{"schema", "arguments", "seconds"}`` (do the arguments fit?);
-``seconds`` are of this process's CPU, so that a busy machine does not make a schema look slow.
+It imports nothing of this project. Requests and responses are frames: eight bytes of length, then JSON. A request is
+``{"schema", "seconds"}`` (check the schema) or ``{"schema", "arguments", "seconds"}`` (validate the arguments);
+``seconds`` are CPU time of this process, so that a busy machine does not make a schema look slow.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from referencing.exceptions import Unresolvable
 
 MAX_BYTES = 128 * 1024
 MAX_DEPTH = 100
-"""Levels of JSON, of which a nested object takes two."""
+"""Levels of JSON; a nested object takes two."""
 MAX_PARTS = 10_000
 """Objects, lists and values of one schema."""
 MAX_FAN_OUT = 10_000
-"""Subschemas that one value is held against: ``allOf`` of two references, 26 times over, is 67 million."""
+"""Subschemas applied to one value: ``allOf`` of two references, nested 26 times, is 67 million."""
 MAX_MISTAKES = 5
 FRAME = struct.Struct(">Q")
 _LOOKED_AT = 200
-"""Mistakes that are found before the first ones are told."""
+"""Mistakes collected before the first ones are selected."""
 _MEMORY = 1024 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLE = ("not", "if", "then", "else")
 _SLOW = {"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"}
-"""What takes more than one step a value."""
+"""Keywords that take more than one step per value."""
 _ELSEWHERE = {"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"}
-"""What makes a reference mean something that is not looked up here."""
+"""Keywords that change reference resolution in ways not analysed here."""
 
 
 class Misdeclared(ValueError):
-    """The schema itself is at fault."""
+    """The schema itself is invalid."""
 
 
 class _Overrun(BaseException):
-    """The time is up. No library catches it by accident."""
+    """The time limit was exceeded. A ``BaseException``, so that no library catches it."""
 
 
 def cost(schema: Mapping[str, Any], text: str) -> int | None:
-    """Steps that one value of the arguments can take at most; None where nobody can tell. ``text`` is its JSON.
+    """Returns the most steps that validating one value can take; None if unknown. ``text`` is the schema as JSON.
 
-    Raises ``Misdeclared`` for what is too large or too deep, or holds one value against too many subschemas.
+    Raises ``Misdeclared`` for a schema that is too large, too deep or applies too many subschemas to one value.
     """
     if len(text) > MAX_BYTES:
         raise Misdeclared(f"they are longer than {MAX_BYTES} bytes of JSON")
@@ -74,7 +74,7 @@ def cost(schema: Mapping[str, Any], text: str) -> int | None:
 
 
 def _parts(schema: Any) -> list[Any]:
-    """All that the schema is made of."""
+    """Returns all objects, lists and values of the schema."""
     found: list[Any] = []
     level: Sequence[Any] = [schema]
     for _ in range(MAX_DEPTH + 1):
@@ -89,32 +89,32 @@ def _parts(schema: Any) -> list[Any]:
 
 
 class _Unfolding:
-    """A schema with its references followed. Each part is looked at once, however often it is referred to."""
+    """A schema with its references followed. Each part is analysed once, however often it is referenced."""
 
     def __init__(self, root: Any) -> None:
         self.endless = False
-        """Whether a part refers to itself, or to what is not here: then the arguments say how long it takes."""
+        """Whether a part is recursive or has an external reference: then the time depends on the arguments."""
         self._root = root
         self._fans: dict[int, int] = {}
         self._steps: dict[int, int] = {}
 
     def fan_out(self, part: Any) -> int:
-        """Subschemas that a value is held against which is held against this one."""
+        """Returns the number of subschemas applied to a value that this part is applied to."""
         if not isinstance(part, dict):
             return 1
         known = self._fans.get(id(part))
         if known is None:
-            self._fans[id(part)] = 1  # where it refers to itself
+            self._fans[id(part)] = 1  # for recursion
             nested = [part[key] for key in _LISTS if isinstance(part.get(key), list)]
             same = [*chain.from_iterable(nested), *(part[key] for key in _SINGLE if key in part)]
             same += self._target(part)
             known = self._fans[id(part)] = 1 + sum(map(self.fan_out, same))
             if known > MAX_FAN_OUT:
-                raise Misdeclared(f"one value would be held against more than {MAX_FAN_OUT} subschemas")
+                raise Misdeclared(f"one value would be checked against more than {MAX_FAN_OUT} subschemas")
         return known
 
     def steps(self, part: Any) -> int:
-        """The size of it with every reference replaced by what it refers to."""
+        """Returns its size with every reference expanded."""
         if not isinstance(part, dict | list):
             return 1
         known = self._steps.get(id(part))
@@ -144,7 +144,7 @@ class _Unfolding:
 
 
 def wrong_in(schema: Mapping[str, Any]) -> str | None:
-    """Why this is no JSON Schema, or None. Takes a quarter of a millisecond a subschema."""
+    """Returns why this is not a valid JSON Schema, or None. Takes a quarter of a millisecond per subschema."""
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
@@ -153,7 +153,7 @@ def wrong_in(schema: Mapping[str, Any]) -> str | None:
 
 
 def mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The first mistakes, as pointer and detail; none where the arguments fit. Raises ``Misdeclared``."""
+    """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``Misdeclared``."""
     validator = Draft202012Validator(schema, registry=Registry())  # which fetches nothing
     try:
         found = list(islice(validator.iter_errors(dict(arguments)), _LOOKED_AT))
@@ -194,8 +194,8 @@ def main() -> None:
             answer = _answer(incoming.read(FRAME.unpack(head)[0]))
         except (_Overrun, MemoryError):
             answer = {"overrun": True}
-        except Exception as error:  # noqa: BLE001 - whatever a schema leads the library into, it is the schema's fault
-            answer = {"wrong": f"its schema cannot be judged: {error!r}"[:500]}
+        except Exception as error:  # noqa: BLE001 - any failure of the library is caused by the schema
+            answer = {"wrong": f"its schema cannot be checked: {error!r}"[:500]}
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         said = json.dumps(answer).encode()

@@ -1,1 +1,1 @@
-"""Skills: folders that tell how a specific kind of work is done, loaded once and handed out on demand."""
+"""Skills: directories with instructions for one kind of task, loaded once and used on demand."""

@@ -1,4 +1,4 @@
-"""Finding skills: where their directory is, which skills are in it, and which are broken."""
+"""Finding and loading skills."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 class SkillLoader:
-    """The skills below a directory, read once. A broken one is left out, with a warning that says why.
+    """The skills below a directory, read once. An invalid one is left out, with a warning.
 
-    A directory that does not exist holds none; raises OSError for one that cannot be read.
+    A directory that does not exist has none; raises OSError for one that cannot be read.
     """
 
     def __init__(self, skills_dir: Path) -> None:
@@ -33,7 +33,7 @@ class SkillLoader:
         return self._skills.get(name)
 
     def list_skills(self) -> list[str]:
-        """The names, sorted."""
+        """Returns the names, sorted."""
         return sorted(self._skills)
 
     def _load(self, file: Path) -> None:
@@ -49,11 +49,11 @@ class SkillLoader:
 
 
 def find_skills_dir(given: Path, home: Path, *, named: bool = True) -> Path:
-    """Where the skills are: an absolute path is used as it is; a relative one is looked for below the
-    working directory, below ``home`` (``DEPUTIZE_HOME``) and below this package, in this order. One that nobody
-    ``named`` is not looked for in the working directory: what lies there may have come with somebody's files.
+    """Returns the directory of the skills. An absolute path is used as it is; a relative one is searched below the
+    working directory, ``home`` (``DEPUTIZE_HOME``) and this package, in this order. The default path, not ``named`` by
+    the operator, is not searched in the working directory, whose files may be untrusted.
 
-    The first that exists wins, as an absolute path. Where none exists the path is given back as it came.
+    Returns the first that exists, as an absolute path, or the path unchanged if none exists.
     """
     if given.is_absolute():
         return given
@@ -62,7 +62,7 @@ def find_skills_dir(given: Path, home: Path, *, named: bool = True) -> Path:
 
 
 def _skill_files(folder: Path, depth: int) -> Iterator[Path]:
-    """Each SKILL.md below the folder; a skill's own directories hold no further ones."""
+    """Yields each SKILL.md below the folder; a skill's own directories are not searched."""
     with os.scandir(folder) as found:
         names = sorted(entry.name for entry in found if entry.is_dir() and not entry.name.startswith("."))
     for name in names:

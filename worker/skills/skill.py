@@ -1,4 +1,4 @@
-"""One skill: what its SKILL.md says (agentskills.io), and the files that belong to it."""
+"""One skill: its SKILL.md (agentskills.io), and its other files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SKILL_FILE = "SKILL.md"
 MAX_TEXT_BYTES = 1024 * 1024
 MAX_FILES = 500
 MAX_BYTES = 10 * 1024 * 1024
-"""Of all files of one skill that are put into a workspace."""
+"""Of all files of one skill that are copied into a workspace."""
 _LISTED = 100
 _NOT_OURS = {".git", "__pycache__"}
 _PARTS = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*)|\Z)", re.DOTALL)
 
 
 class FrontMatter(BaseModel):
-    """The head of a SKILL.md. Keys that the specification does not know are left alone."""
+    """The front matter of a SKILL.md. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -47,7 +47,7 @@ class FrontMatter(BaseModel):
     @field_validator("metadata", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """YAML makes numbers and dates of what was meant as text."""
+        """Converts numbers and dates, as which YAML parses unquoted strings."""
         return {str(key): str(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
     @field_validator("allowed_tools", mode="before")
@@ -58,7 +58,7 @@ class FrontMatter(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """``content`` is the text below the head, ``files`` are the others in its folder, relative to it."""
+    """``content`` is the text below the front matter, ``files`` are the other files, relative to its folder."""
 
     head: FrontMatter
     content: str
@@ -75,11 +75,11 @@ class Skill:
 
     @property
     def place(self) -> str:
-        """Where its files are, relative to the workspace, once ``put_into`` has been called."""
+        """The directory of its files, relative to the workspace, after ``put_into``."""
         return f"{PRIVATE_DIR}/skills/{self.name}"
 
     def to_prompt(self) -> str:
-        """The whole skill as the model reads it."""
+        """Returns the whole skill as text for the model."""
         parts = [f"# Skill: {self.name}\n\n{self.description}"]
         if self.head.compatibility:
             parts.append(f"Needs: {self.head.compatibility}")
@@ -95,9 +95,9 @@ class Skill:
         return "\n\n".join([*parts, f"---\n\n{self.content.strip()}"])
 
     def put_into(self, files: Files) -> list[str]:
-        """Copies the skill's files into the workspace, where tools and commands reach them (``place``).
+        """Copies the skill's files into the workspace (``place``).
 
-        Gives the paths that could not be copied: unreadable, led out of the folder by a link, or too large for all.
+        Returns the paths that could not be copied: unreadable, links out of the folder, or above the size limit.
         """
         left_out: list[str] = []
         room = MAX_BYTES
@@ -115,18 +115,18 @@ class Skill:
 
 
 def read_skill(file: Path) -> Skill:
-    """The skill whose SKILL.md this is. Raises OSError, and ValueError that says what is wrong with it."""
+    """Reads a SKILL.md. Raises OSError, or ValueError with what is invalid."""
     if file.stat().st_size > MAX_TEXT_BYTES:
         raise ValueError(f"{SKILL_FILE} has more than {MAX_TEXT_BYTES} bytes")
     text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     found = _PARTS.match(text)
     if found is None:
-        raise ValueError("it does not begin with a head between two lines of ---")
+        raise ValueError("it does not begin with front matter between two lines of ---")
     head = _head(found[1])
     if head.name != file.parent.name:
         raise ValueError(f"its name is {head.name!r}, but its directory is called {file.parent.name!r}")
     if not (found[2] or "").strip():
-        raise ValueError("there is no text below its head")
+        raise ValueError("there is no text below its front matter")
     return Skill(head, found[2], file.parent, _files_in(file.parent))
 
 
@@ -134,7 +134,7 @@ def _head(text: str) -> FrontMatter:
     try:
         said = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"its head is no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"its front matter is not valid YAML: {' '.join(str(error).split())}") from None
     try:
         return FrontMatter.model_validate(said)
     except ValidationError as error:
@@ -143,7 +143,7 @@ def _head(text: str) -> FrontMatter:
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:
-    """The other files; links to directories are not followed, and of too many files the first are taken."""
+    """Returns the other files, without following links to directories, up to a limit."""
     with Files(folder) as source:
         found = (entry.path for entry in source.walk() if entry.stat.kind in ("file", "symlink"))
         ours = (path for path in found if path != SKILL_FILE and not _NOT_OURS & {*path.split("/")})

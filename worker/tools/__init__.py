@@ -49,4 +49,4 @@ BUILTIN: tuple[AnyTool, ...] = (
     RewriteArtifact(),
 )
 DEFAULT_KIT = ("read_file", "write_file", "edit_file", "bash", "bash_output", "bash_kill", "glob", "grep", "web_fetch")
-"""What a run gets that asks for nothing else. Few on purpose: every further tool is one more decision."""
+"""The tools of a run that requests none. Few on purpose: every further tool is one more decision for the model."""

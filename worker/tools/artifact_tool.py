@@ -1,4 +1,4 @@
-"""What the artifact tools have in common: where artifacts are kept, and how a new version is written once."""
+"""Base classes of the artifact tools: access to artifacts, and writing a new version exactly once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ A = TypeVar("A", bound=ArtifactParams)
 
 
 class ArtifactTool(Tool[A]):
-    """One way to deal with artifacts. ``opened`` gives those of a run; without it there is no such tool."""
+    """Base class. ``opened`` returns the artifacts of a run; without it the tool is unavailable."""
 
     switch = "enable_artifacts"
     kind = Kind.THINK
@@ -49,7 +49,7 @@ class ArtifactTool(Tool[A]):
         return self if self.opened else None
 
     def artifacts(self, ctx: ToolContext) -> Artifacts:
-        assert self.opened is not None, "a tool without artifacts is offered to nobody"
+        assert self.opened is not None, "a tool without artifacts is never offered"
         return self.opened(ctx.files)
 
     def title(self, params: A) -> str:
@@ -66,18 +66,18 @@ class Draft:
     before: str = ""
 
 
-class WritesArtifact(ArtifactTool[A]):
-    """A tool that writes the next version. Where its worker is lost meanwhile, the version's file tells of it."""
+class ArtifactWriter(ArtifactTool[A]):
+    """A tool that writes the next version. After a crash the version's file shows whether it was written."""
 
     effect = Effect.EFFECTFUL
     output = OutputLimit()
 
     @abstractmethod
     def draft(self, artifacts: Artifacts, params: A) -> Draft:
-        """What is to be written. Raises ToolError for what stands against it; changes nothing."""
+        """Returns the version to write, without writing it. Raises ToolError if it is not possible."""
 
     async def facts(self, ctx: ToolContext, params: A) -> dict[str, Any]:
-        """The number and the fingerprint of the version to come; none where there will be none."""
+        """Returns the number and the fingerprint of the next version; empty if there will be none."""
         try:
             draft = await run_in_thread(self.draft, self.artifacts(ctx), params)
         except ToolError:
@@ -85,7 +85,7 @@ class WritesArtifact(ArtifactTool[A]):
         return {"version": draft.version, "content": _print(draft.content)}
 
     async def probe(self, ctx: ToolContext, params: A, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
-        """The version is there as it was to be, or it is not; another content in its place is somebody else's."""
+        """Compares the version's file with the fingerprint; different content was written by another call."""
         artifacts = self.artifacts(ctx)
         if not facts or await run_in_thread(artifacts.latest, params.name) < facts["version"]:
             return False

@@ -98,14 +98,14 @@ class Bash(Tool[BashParams]):
 
 
 def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[str]:
-    """Which shell runs a command line. Workers run on Linux; the choice for others is written down here."""
+    """Returns the argument vector of the shell that runs a command line."""
     if system == "win32":
         return ["powershell.exe", "-NoProfile", "-Command", command]
     return ["bash", "--noprofile", "--norc", "-c", command] if has_bash else ["sh", "-c", command]
 
 
 def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | None:
-    """A command's ``probe``: its mark says whether it ran to its end; what it printed died with the worker."""
+    """``probe`` of a command: its mark shows whether it ended; its output was lost with the worker."""
     code = ctx.sandbox.outcome(ctx.call_id)
     if code is None or code is False:
         return code
@@ -115,7 +115,7 @@ def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | No
 
 
 def _bounded(timeout: int) -> tuple[int, str]:
-    """The seconds that count, and what the model must be told of it."""
+    """Returns the effective timeout in seconds, and a remark for the model if it differs."""
     if timeout < 1:
         return DEFAULT_TIMEOUT, ""
     if timeout > MAX_TIMEOUT:
@@ -133,7 +133,7 @@ def _too_slow(seconds: int) -> ToolError:
 
 
 def live(ctx: ToolContext) -> Callable[[bytes], None]:
-    """Sends the end of the output so far, but not more often than people can read."""
+    """Returns a callback that publishes the end of the output so far, with a rate limit."""
     seen = b""
     next_news = 0.0
 

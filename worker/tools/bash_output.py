@@ -1,4 +1,4 @@
-"""``bash_output``: what a background shell has printed since the last look, and how it stands."""
+"""``bash_output``: a background shell's new output and its status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResul
 from worker.tools.context import ToolContext
 
 WAIT_SECONDS = 5.0
-"""Where there is nothing to tell: every call costs the model a turn, so an empty answer comes late."""
+"""How long to wait for output: every call costs the model a turn, so an empty result is delayed."""
 
 
 class BashOutputParams(Params):
@@ -36,7 +36,7 @@ class BashOutput(Tool[BashOutputParams]):
     switch = "enable_bash"
     kind = Kind.READ
     effect = Effect.PURE
-    """It uses up what it shows, but after a crash there is nothing left that a second call could miss."""
+    """It consumes the output, but after a crash there is none left that a second call could miss."""
     needs_sandbox = True
     polls = True
     output = OutputLimit(keep="head_tail")

@@ -1,4 +1,4 @@
-"""A tool's result with every text inside its limit; the whole of what is cut is kept in the workspace."""
+"""Limits the texts of a tool's result; over-long content is saved as a whole in the workspace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from worker.workspace.private import write_private
 
 
 async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
-    """The result with every text valid and inside its limit; an over-long content is saved whole before it is cut."""
+    """Returns the result with valid and bounded texts; over-long content is saved as a whole before it is cut."""
     result = replace(
         result,
         content=valid(result.content),
@@ -50,7 +50,7 @@ def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estima
 
 
 def _save(files: Files, call_id: str, text: str) -> str | None:
-    """The path of the saved text, or None where it could not be saved: a full disk must not lose the answer."""
+    """Returns the path of the saved text, or None if saving failed: a full disk must not lose the result."""
     path = f"output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
     whole = shorten(text, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
     try:

@@ -1,4 +1,4 @@
-"""``call_subagent``: hands a piece of the work to another run, and gives back what came of it."""
+"""``call_subagent``: delegates a task to a child delegation and returns its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500
 MAX_LISTED = 30
 LABEL = "subagent"
-"""The label of a child that has a name."""
+"""The label with the name of a child delegation."""
 _ERRORS = {TerminationReason.CANCELLED: ErrorType.CANCELLED, TerminationReason.TIMEOUT: ErrorType.TIMEOUT}
 
 
@@ -53,7 +53,7 @@ class CallSubagentParams(Params):
         return task
 
     def request(self) -> DelegationRequest:
-        """What is asked for; all else a child inherits."""
+        """Returns the request; the child delegation inherits everything else."""
         asked = self.model_dump(include=set(Limits.model_fields), exclude_none=True)
         return DelegationRequest(
             task=self.task,
@@ -120,7 +120,7 @@ def _failed(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
 
 
 def _report(outcome: Outcome, saved: str | None) -> str:
-    """What the model reads: how it ended, the subagent's words, and where its changes are."""
+    """Returns the text for the model: the outcome, the subagent's summary, and the path of its patch."""
     result = outcome.result
     effort = f"{result.turn_count} turns, {result.tool_call_count} tool calls"
     parts = [f"Subagent {result.delegation_id} ended: {result.termination_reason.value} ({effort})."]
@@ -134,7 +134,7 @@ def _report(outcome: Outcome, saved: str | None) -> str:
 
 
 def _saved(ctx: ToolContext, outcome: Outcome) -> str | None:
-    """Where the whole patch lies in the caller's workspace; None where there is none, or no room for it."""
+    """Returns the path of the saved patch in the caller's workspace; None if there is none or it cannot be saved."""
     if not outcome.patch:
         return None
     path = f"{PRIVATE_DIR}/subagents/{outcome.result.delegation_id}.patch"

@@ -1,4 +1,4 @@
-"""What a tool may know of the run it works for, and what it says of a call beforehand."""
+"""The parts of a run that its tools may use, and the declaration of what a call touches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.workspace.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """What a call is about to touch: the policy and the approval question are built from it."""
+    """What a call will use; input of the policy and of the approval request."""
 
     paths: tuple[str, ...] = ()
     command: str | None = None
@@ -23,32 +23,32 @@ class Touches:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a child, and the unified diff of what it changed in its workspace."""
+    """The result of a child delegation, and the unified diff of its changes."""
 
     result: ToolAgentResult
     patch: str
 
 
 class Subagents(Protocol):
-    """The delegations of one run's own, as its tools know them."""
+    """The child delegations of a run."""
 
     @property
     def depth_left(self) -> int:
-        """How many levels there may be below this run."""
+        """Levels of child delegations allowed below this run."""
         ...
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
-        """Has the request carried out by another run, and waits for its end.
+        """Runs the request as a child delegation and returns its outcome.
 
-        ``copy`` gives it a copy of this run's files as they are now. Raises ``ToolError`` for what the model can
-        correct, and ``Fenced``.
+        ``copy`` starts it with a copy of this run's current files. Raises ``ToolError`` for what the model can correct,
+        and ``Fenced``.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """All a tool may know of the run it works for."""
+    """The parts of a run that a call may use."""
 
     delegation_id: str
     call_id: str
@@ -57,22 +57,22 @@ class ToolContext:
     session_id: str | None = None
     message_id: str | None = None
     children: Subagents | None = None
-    """The way to hand work over to delegations of its own; None where the run may not."""
+    """Child delegations; None if the run may have none."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
     validators: ValidatorPool = field(default_factory=ValidatorPool)
-    """Judges arguments whose judgement may take long."""
+    """For arguments whose validation may be slow."""
 
     def metadata(self, title: str | None = None, **fields: Any) -> None:
-        """Live news from inside the tool: a ``step_updated`` frame."""
+        """Publishes progress of the call: a ``step_updated`` frame."""
         self.on_metadata(title, fields)
 
 
 @dataclass(frozen=True, slots=True)
 class InitContext:
-    """What a tool may know of the run it is made ready for."""
+    """The parts of a run that a tool may use when it is prepared for it."""
 
     delegation_id: str
     skills: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The skills there are: name → description."""
+    """The available skills: name → description."""
     depth_left: int = 0
-    """How many levels of delegations there may be below this one."""
+    """Levels of child delegations allowed below this run."""

@@ -1,11 +1,11 @@
-"""``create_artifact``: a new text to hand over."""
+"""``create_artifact``: a new artifact."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
-from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
 from worker.workspace.artifacts import Artifacts
 
 
@@ -13,7 +13,7 @@ class CreateArtifactParams(ArtifactParams):
     content: str = Field(description="The complete content.")
 
 
-class CreateArtifact(WritesArtifact[CreateArtifactParams]):
+class CreateArtifact(ArtifactWriter[CreateArtifactParams]):
     """Creates an artifact: a text that is handed over with the result, such as a report, a plan or a finding.
 
     It is kept under its name in versions, this one is version 1, and it is no file of the workspace: for those use

@@ -1,4 +1,4 @@
-"""``edit_file``: one text of a file replaced by another."""
+"""``edit_file``: replaces one text of a file by another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker.tools.params import WorkspacePath
 from worker.workspace.locks import changing
 
 MAX_BYTES = 8 * 1024 * 1024
-"""An edit needs its text several times over, and searching it takes time."""
+"""An edit keeps several copies of the text, and searching it takes time."""
 
 
 class EditFileParams(Params):
@@ -61,7 +61,7 @@ class EditFile(Tool[EditFileParams]):
         return Touches(paths=(params.path,))
 
     async def facts(self, ctx: ToolContext, params: EditFileParams) -> dict[str, str]:
-        """The file's fingerprint before and after; none where there is nothing to edit."""
+        """Returns the file's fingerprint before and after; empty if the edit is not possible."""
         try:
             _, file, done = await run_in_thread(_planned, ctx, params)
         except ToolError:
@@ -71,7 +71,7 @@ class EditFile(Tool[EditFileParams]):
     async def probe(
         self, ctx: ToolContext, params: EditFileParams, facts: Mapping[str, str]
     ) -> ToolResult | Literal[False] | None:
-        """The file says whether it was edited: its fingerprint is one of two, or somebody else changed it since."""
+        """Compares the file with both fingerprints; another one means that something else has changed it since."""
         if not facts:
             return False
         now = fingerprint(await run_in_thread(ctx.files.read, params.path, MAX_BYTES))
@@ -103,7 +103,7 @@ class EditFile(Tool[EditFileParams]):
 
 
 def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:
-    """What would be changed, where. Raises ToolError for everything that stands against it; changes nothing."""
+    """Returns the planned edit, without writing it. Raises ToolError if it is not possible."""
     old, new = params.old_string, params.new_string
     refuse_empty(old, new, "write_file to create a file or to replace all of it")
     file = decode(_read(ctx, params.path), params.path)

@@ -20,7 +20,7 @@ from worker.tools.context import InitContext, ToolContext, Touches
 
 DEFAULT_DIR = Path("skills")
 MAX_LISTED_CHARS = 16_000
-"""Of all skills' descriptions together, in the description of the tool."""
+"""Limit of all skills' descriptions together, in the description of the tool."""
 
 
 class GetSkillParams(Params):
@@ -53,26 +53,26 @@ class GetSkill(Tool[GetSkillParams]):
         self._skills: Mapping[str, Skill] = {skill.name: skill for skill in found if skill}
 
     def configured(self, settings: Settings) -> AnyTool | None:
-        """The tool with the skills of the configured directory; none where nobody asks for skills or none is found."""
+        """Returns the tool with the configured skills; None if skills are disabled or none is found."""
         if settings.skills is None and not settings.tools.enable_skills:
             return None
         try:
             named = settings.skills is not None
             tools, _ = create_skill_tools(find_skills_dir(settings.skills or DEFAULT_DIR, settings.home, named=named))
-        except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the worker starts without skills
+        except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the worker continues without skills
             log.warning("Failed to load Skills: %s", error)
             return None
         return next(iter(tools), None)
 
     async def ready(self, ctx: InitContext) -> AnyTool:
-        """With the skills of this run, which are those of the worker unless somebody chose among them."""
+        """Returns the tool with the skills of this run: the worker's, or those that the request selects."""
         if ctx.skills.keys() == self.skills.keys():
             return self
         return GetSkill(self.loader, ctx.skills.keys())
 
     @property
     def skills(self) -> Mapping[str, str]:
-        """Name → description."""
+        """The skills: name → description."""
         return {name: skill.description for name, skill in self._skills.items()}
 
     @property
@@ -111,7 +111,7 @@ class GetSkill(Tool[GetSkillParams]):
 
 
 def create_skill_tools(skills_dir: Path) -> tuple[list[AnyTool], SkillLoader]:
-    """The tools for the skills in a directory, none where it holds no skill, and their loader."""
+    """Returns the tools for the skills in a directory (none for an empty one) and their loader."""
     loader = SkillLoader(skills_dir)
     names = loader.list_skills()
     if not names:
@@ -122,5 +122,5 @@ def create_skill_tools(skills_dir: Path) -> tuple[list[AnyTool], SkillLoader]:
 
 
 def skills_of(tools: Iterable[AnyTool]) -> Mapping[str, str]:
-    """The skills that these tools offer: name → description."""
+    """Returns the skills that these tools offer: name → description."""
     return next((tool.skills for tool in tools if isinstance(tool, GetSkill)), {})

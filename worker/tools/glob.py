@@ -1,4 +1,4 @@
-"""``glob``: files by the pattern of their paths."""
+"""``glob``: finds files by a pattern of their paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.workspace.files import Files
 
 DEFAULT_LIMIT = 100
 _EXAMPLES = 3
-"""Files that are named where the pattern missed them by little."""
+"""Files listed for a near miss of the pattern."""
 
 
 class GlobParams(Params):
@@ -78,7 +78,7 @@ class Glob(Tool[GlobParams]):
         return ToolResult("\n".join([*lines, *missed.sentences()]), title, metadata=facts)
 
     async def _nothing(self, ctx: ToolContext, params: GlobParams, top: str, missed: Unsearched) -> str:
-        """No file is a good answer too, but a pattern that misses by little is worth a word."""
+        """Returns the message for no match, with a hint if a similar pattern matches."""
         said = f"No file below {top} matches {params.pattern!r}" + (
             " among those that could be seen." if missed else "."
         )
@@ -92,7 +92,7 @@ class Glob(Tool[GlobParams]):
 
 
 def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
-    """Changes of the question that may find something, and how to say so."""
+    """Yields variations of the request that may match, with their descriptions."""
     deeper = f"**/{params.pattern}"
     any_case = "where case does not matter (ignore_case: true)"
     if "/" not in params.pattern:

@@ -1,4 +1,4 @@
-"""``grep``: lines of files by a regular expression, through ripgrep in the sandbox."""
+"""``grep``: finds lines of files by a regular expression, with ripgrep in the sandbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker.workspace.private import is_private
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."
 _EXAMPLES = 3
-"""Files that are named where only case keeps the pattern from matching."""
+"""Files listed if the pattern matches only case-insensitively."""
 
 
 class GrepParams(Params):
@@ -101,7 +101,7 @@ def _shown(files: Files, hits: Hits, question: Question, most: int, missed: Unse
 
 
 async def _near_miss(ctx: ToolContext, question: Question) -> str:
-    """Nothing found is a good answer too, but a pattern that only case keeps from matching is worth a word."""
+    """Returns a hint if the pattern matches case-insensitively."""
     if not (paths := await engines.in_any_case(ctx.files, ctx.sandbox, question)):
         return ""
     names = ", ".join(map(one_line, paths[:_EXAMPLES])) + (", …" if len(paths) > _EXAMPLES else "")

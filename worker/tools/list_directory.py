@@ -1,4 +1,4 @@
-"""``list_directory``: what one directory holds."""
+"""``list_directory``: the entries of one directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of a tool, as models write them."""
+"""Base class of tool parameters, tolerant of common variations by models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HOME = re.compile(r"(?:~[\w.-]*|\$\{?(?:HOME|PWD)\}?|%USERPROFILE%)(?=/|$)")
 
 
 def refuse_home(path: str) -> str:
-    """Raises ToolError(PATH_NOT_ALLOWED) for what only a shell expands, and to another place than is meant.
+    """Raises ToolError(PATH_NOT_ALLOWED) for a path with a home variable, which is not expanded here.
 
-    A plain name such as ``~backup.txt`` is none of it.
+    A plain name such as ``~backup.txt`` is allowed.
     """
     found = _HOME.match(path)
     if found is None or (found[0] == path and path[0] == "~" and path != "~"):
@@ -36,10 +36,10 @@ WorkspacePath = Annotated[str, AfterValidator(refuse_home)]
 
 
 class Params(BaseModel):
-    """The arguments of a tool. Unknown ones are refused with the list of the known ones.
+    """The parameters of a tool. Unknown ones are refused with the list of the known ones.
 
-    ``other_names`` are accepted for a parameter but never announced; null means: not given. A list may come
-    as JSON in a text, and a list of texts as its only entry.
+    ``other_names`` are undocumented aliases of a parameter; null means not given. A list may be given as a string
+    with JSON, and a list of strings as its only entry.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -66,7 +66,7 @@ class Params(BaseModel):
 
 
 def _as_list(value: str, annotation: Any) -> Any:
-    """The list that a text stands for where one is expected: as JSON, or as the only entry of a list of texts."""
+    """Converts a string to the expected list: from JSON, or as the only entry of a list of strings."""
     choices = (annotation,) if get_origin(annotation) is list else get_args(annotation)
     entries = [get_args(each) for each in choices if get_origin(each) is list]
     if not entries or str in choices:

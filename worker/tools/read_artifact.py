@@ -1,4 +1,4 @@
-"""``read_artifact``: a text to hand over, as it is or as it was."""
+"""``read_artifact``: the latest or an older version of an artifact."""
 
 from __future__ import annotations
 

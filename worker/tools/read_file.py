@@ -90,7 +90,7 @@ class ReadFile(Tool[ReadFileParams]):
         return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
 
     def _rest(self, params: ReadFileParams, first: int, last: int, total: int | None) -> str:
-        """How to go on; a hint that lines were left out only where fewer than were asked for are shown."""
+        """Returns the hint how to continue; it mentions omitted lines only if fewer than requested are shown."""
         of = f" of {total}" if total else ", and there are more"
         if params.limit > 0 and last - first + 1 == params.limit:
             return f"(Lines {first} to {last}{of}; go on with offset={last + 1}.)"

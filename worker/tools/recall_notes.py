@@ -1,4 +1,4 @@
-"""``recall_notes``: what was written down earlier."""
+"""``recall_notes``: reads the notes recorded earlier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``record_note``: something worth remembering, written down in the workspace."""
+"""``record_note``: records a note in the workspace."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class RecordNote(Tool[RecordNoteParams]):
         return Touches(paths=(MEMORY_FILE,))
 
     async def facts(self, ctx: ToolContext, params: RecordNoteParams) -> dict[str, Any]:
-        """How many notes there are, and what they say."""
+        """Returns the number of notes and their digest."""
         before = await run_in_thread(_known, ctx)
         return {"count": len(before), "digest": _digest(before)}
 
     async def probe(
         self, ctx: ToolContext, params: RecordNoteParams, facts: Mapping[str, Any]
     ) -> ToolResult | Literal[False] | None:
-        """The note is among those that came since, or it is not; where the older ones changed, nobody knows."""
+        """Searches the note among the later ones; the outcome is unknown if the older ones have changed."""
         notes = await run_in_thread(_known, ctx)
         if _digest(notes[: facts["count"]]) != facts["digest"]:
             return None
@@ -84,7 +84,7 @@ class RecordNote(Tool[RecordNoteParams]):
 
 
 def _known(ctx: ToolContext) -> Sequence[Stored]:
-    """The notes; a file that will be moved aside has none."""
+    """Returns the notes; an invalid file, which will be moved aside, has none."""
     try:
         return Notes(ctx.files).stored()
     except ToolError as error:

@@ -1,11 +1,11 @@
-"""``rewrite_artifact``: a whole new version of a text to hand over."""
+"""``rewrite_artifact``: a new version of an artifact with new content."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from worker.text.editing import no_change
-from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
 from worker.workspace.artifacts import Artifacts
 
 
@@ -13,7 +13,7 @@ class RewriteArtifactParams(ArtifactParams):
     content: str = Field(description="The complete content of the new version.")
 
 
-class RewriteArtifact(WritesArtifact[RewriteArtifactParams]):
+class RewriteArtifact(ArtifactWriter[RewriteArtifactParams]):
     """Writes a new version of an artifact with a completely new content; the older versions stay readable.
 
     For changes in many places. For a few local ones update_artifact is shorter and safer. The artifact must exist:

@@ -1,4 +1,4 @@
-"""``update_artifact``: a new version in which one text is replaced by another."""
+"""``update_artifact``: a new version of an artifact with one text replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from worker.text.editing import edited, refuse_empty
 from worker.text.textfile import TextFile
-from worker.tools.artifact_tool import ArtifactParams, Draft, WritesArtifact
+from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
 from worker.workspace.artifacts import Artifacts
 
 
@@ -25,7 +25,7 @@ class UpdateArtifactParams(ArtifactParams):
     replace_all: bool = Field(default=False, description="True replaces every place instead of exactly one.")
 
 
-class UpdateArtifact(WritesArtifact[UpdateArtifactParams]):
+class UpdateArtifact(ArtifactWriter[UpdateArtifactParams]):
     """Writes a new version of an artifact in which a text of the latest version is replaced by another one.
 
     old_string must stand there exactly once, or set replace_all to replace every place. Small differences in blanks,

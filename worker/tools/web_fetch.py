@@ -1,4 +1,4 @@
-"""``web_fetch``: a page of the web as Markdown, over the guarded dial."""
+"""``web_fetch``: a web page as Markdown, over a guarded connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker.web.targets import Forbidden, target
 
 TIMEOUT_SECONDS = 15.0
 MAX_FAILURE_CHARS = 2000
-"""Of a page that came with an error's status: what went wrong stands at its start."""
+"""Characters of an error page: the reason is at its start."""
 _ACCEPT = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.5"
 
 
@@ -62,7 +62,7 @@ class WebFetch(Tool[WebFetchParams]):
         self._private_hosts: Sequence[str] = settings.private_hosts
         self._network = network
         self._seconds = seconds
-        self._transport()  # a wrong list of hosts is told to the operator now, not to a model later
+        self._transport()  # an invalid list of hosts must fail at the start, not in a call
 
     def configured(self, settings: Settings) -> WebFetch:
         return WebFetch(settings.tools, network=self._network, seconds=self._seconds)
@@ -119,7 +119,7 @@ class WebFetch(Tool[WebFetchParams]):
 
 
 async def _text(page: Fetched) -> tuple[str, bool]:
-    """The page's text; of an error's page whatever can be read, because its status is the answer."""
+    """Returns the page's text; for an error page as much as is readable, because its status matters most."""
     try:
         return await readable(page)
     except ToolError:

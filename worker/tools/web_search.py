@@ -41,7 +41,7 @@ class WebSearch(Tool[WebSearchParams]):
     effect = Effect.PURE
     switch = "enable_web"
     aliases = ("google_web_search", "search_web")
-    trusted = True  # whoever configures a provider wants it to be asked
+    trusted = True  # configuring a provider implies approval
     params = WebSearchParams
 
     def __init__(
@@ -82,7 +82,7 @@ class WebSearch(Tool[WebSearchParams]):
 
 
 async def _found(provider: SearchProvider, question: Question, seconds: float) -> tuple[list[Hit], str]:
-    """The hits, each URL once, and why there may be more of them. Raises ToolError where there is not even a page."""
+    """Returns the hits, each URL once, and why there may be more. Raises ToolError if the first page fails."""
     hits: dict[str, Hit] = {}
     failure: ToolError | None = None
     try:

@@ -1,4 +1,4 @@
-"""``write_file``: a new file, or a whole new content for one that is there."""
+"""``write_file``: creates a file or replaces its whole content."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WriteFile(Tool[WriteFileParams]):
         path = ctx.files.relative(params.path)
         with changing(ctx.files, path):
             before, is_whole = _there(ctx, path)
-            if before and is_whole:  # in a new file it stands for nothing that could be lost
+            if before and is_whole:  # in a new file a placeholder replaces no existing lines
                 refuse_placeholder("content", params.content, before.text)
             text, kept = kept_form(before or TextFile(""), params.content)
             created = ctx.files.write(path, before.to_bytes(text) if before else text.encode())
@@ -92,7 +92,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _there(ctx: ToolContext, path: str) -> tuple[TextFile | None, bool]:
-    """The text that is there now, None where there is none, and whether that is all: large files are not compared."""
+    """Returns the current text, or None, and whether it is complete: large files are not compared."""
     try:
         return decode(ctx.files.read(path, MAX_COMPARED_BYTES), path), True
     except ToolError as error:

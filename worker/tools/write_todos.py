@@ -1,4 +1,4 @@
-"""``write_todos``: the plan of a longer piece of work, always written as a whole."""
+"""``write_todos``: the todo list, always written as a whole."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The web as tools reach it: what may be dialled, how pages are fetched and read, who is asked to search."""
+"""Web access of tools: allowed addresses, fetching and converting pages, and search providers."""

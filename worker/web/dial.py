@@ -1,7 +1,7 @@
-"""The guarded dial: a name is resolved once, every address of the answer is judged, and a judged address is dialled.
+"""Guarded connections: a name is resolved once, every address is checked, and a checked address is connected to.
 
-Nothing can come between judging and dialling, whatever the name resolves to a moment later (DNS rebinding), and one
-private address in the answer refuses them all. TLS and the Host header go by the name, as ever.
+This prevents DNS rebinding: a later resolution of the name has no effect. One private address in the answer refuses
+all of them. TLS and the Host header use the name, as usual.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ TRY_SECONDS = 5.0
 _TCP = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
 
-class Pooled(httpx2.AsyncBaseTransport):
-    """A transport without a proxy. ``network`` makes the connections; ``tls`` says whom to trust, if not the machine's
-    certificate authorities.
+class PooledTransport(httpx2.AsyncBaseTransport):
+    """A transport without a proxy. ``network`` makes the connections; ``tls`` has the trusted certificate authorities,
+    by default the machine's.
     """
 
     def __init__(self, network: httpcore2.AsyncNetworkBackend, tls: SSLContext | None = None) -> None:
@@ -52,7 +52,7 @@ class Pooled(httpx2.AsyncBaseTransport):
             content=cast(httpx2.AsyncByteStream, request.stream),
             extensions=request.extensions,
         )
-        with _in_httpx2s_words():
+        with _translated_errors():
             answer = await self._pool.handle_async_request(asked)
         return httpx2.Response(
             answer.status, headers=answer.headers, stream=_Stream(answer), extensions=answer.extensions
@@ -63,16 +63,16 @@ class Pooled(httpx2.AsyncBaseTransport):
 
 
 class _Stream(httpx2.AsyncByteStream):
-    """A response's bytes; closing it gives the connection back."""
+    """A response's bytes; closing it returns the connection to the pool."""
 
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        # Closed from the outside in: an iterator left to the garbage collector would become a task of its own.
+        # Closed explicitly: finalizing an iterator in the garbage collector would start a task.
         stream = cast(httpx2.AsyncByteStream, self._answer.stream)
         async with aclosing(cast(AsyncGenerator[bytes, None], stream.__aiter__())) as chunks:
-            with _in_httpx2s_words():
+            with _translated_errors():
                 async for chunk in chunks:
                     yield chunk
 
@@ -81,8 +81,8 @@ class _Stream(httpx2.AsyncByteStream):
 
 
 @contextmanager
-def _in_httpx2s_words() -> Generator[None]:
-    """httpcore's errors as httpx2's of the same names."""
+def _translated_errors() -> Generator[None]:
+    """Translates httpcore's exceptions to httpx2's of the same names."""
     try:
         yield
     except (
@@ -99,7 +99,7 @@ class Network(httpcore2.AsyncNetworkBackend):
     """This machine's network: names by its resolver, connections by TCP."""
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """All addresses of a name. Raises OSError where there is no answer."""
+        """Returns all addresses of a name. Raises OSError if it cannot be resolved."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
@@ -112,16 +112,16 @@ class Network(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to ``host``, which is an address already."""
+        """Connects to ``host``, an IP address."""
         return await _TCP.connect_tcp(host, port, timeout, local_address, socket_options)
 
 
-class GuardedTransport(Pooled):
-    """A transport for httpx2 clients that dials nothing but public addresses, and what ``private_hosts`` names.
+class GuardedTransport(PooledTransport):
+    """A transport for httpx2 clients that connects only to public addresses and to ``private_hosts``.
 
-    Each request of a client is judged, those that follow a redirect too. Responses stream; their size is the caller's
-    to bound. What is refused raises ``Forbidden``, an ``httpx2.ConnectError``. With ``loopback`` False even the names
-    in ``private_hosts`` must not lead to this machine's loopback addresses.
+    Each request of a client is checked, including redirects. Responses stream; the caller limits their size. Refused
+    requests raise ``Forbidden``, an ``httpx2.ConnectError``. With ``loopback`` False even the names in
+    ``private_hosts`` must not resolve to this machine's loopback addresses.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class GuardedTransport(Pooled):
         super().__init__(_Guard(self._private, network or Network(), loopback), tls)
 
     def judged(self, url: str | httpx2.URL) -> Target:
-        """Where the URL leads. Raises ``Forbidden`` where its text alone says that it must not be dialled."""
+        """Parses the URL. Raises ``Forbidden`` if its text alone shows that it is not allowed."""
         where = target(url)
         if not (where.standard_port or self._private.has_port(where.host, where.port)):
             raise Forbidden(f"port {where.port} must not be used for {where.url.scheme}; web pages lie on 80 and 443")
@@ -150,7 +150,7 @@ class GuardedTransport(Pooled):
 
 
 class _Guard(httpcore2.AsyncNetworkBackend):
-    """Makes the connections of a transport, to judged addresses only."""
+    """Makes the connections of a transport, to checked addresses only."""
 
     def __init__(self, private: PrivateHosts, network: Network, loopback: bool | None) -> None:
         self._private = private
@@ -178,7 +178,7 @@ class _Guard(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"{host} did not answer within {timeout:g} seconds") from None
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        """The host's addresses, all of them judged. Raises ``Forbidden``, and ConnectError where it has none."""
+        """Returns the host's checked addresses. Raises ``Forbidden``, or ConnectError if it has none."""
         host = host.removesuffix(".")
         try:
             addresses = [ip_address(host)]

@@ -1,4 +1,4 @@
-"""One page over the guarded dial: its status, its head and as much of its body as is allowed."""
+"""Fetches one page over a guarded connection: its status, headers and body up to a limit."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _GZIP = 31
 _ZLIB, _RAW = 15, -15
 MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_PDF_BYTES = 16 * 1024 * 1024
-"""Half a PDF cannot be read, so there may be more of it."""
+"""Larger than for other types, because a truncated PDF cannot be read."""
 MAX_CHUNKS = 50_000
 MAX_REDIRECTS = 5
 _CHARSET = re.compile(r"""\bcharset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-class Plain:
-    """A body that was not packed."""
+class IdentityDecoder:
+    """Decodes an uncompressed body."""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         yield data
 
     def end(self) -> None:
-        """Called when the body is complete. Raises DecodingError where what was packed is not."""
+        """Called at the end of the body. Raises DecodingError if the compressed data is incomplete."""
 
 
-class Packed(Plain):
-    """A gzip or deflate body. Raises ``httpx2.DecodingError`` where it is none."""
+class ZlibDecoder(IdentityDecoder):
+    """Decodes a gzip or deflate body. Raises ``httpx2.DecodingError`` for invalid data."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
@@ -46,12 +46,12 @@ class Packed(Plain):
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         self._left += data
-        while len(self._left) > 1:  # two bytes say what begins here
+        while len(self._left) > 1:  # two bytes identify the format
             if self._inflate is None:
                 self._inflate = zlib.decompressobj(_ZLIB if _is_zlib(self._left) else _RAW)
             elif self._inflate.eof:
                 if self._encoding != "gzip" or not self._left.startswith(b"\x1f\x8b"):
-                    return  # what servers append to a packed body means nothing
+                    return  # data that servers append to a compressed body is ignored
                 self._inflate = zlib.decompressobj(_GZIP)
             try:
                 piece = self._inflate.decompress(self._left, PIECE)
@@ -69,14 +69,14 @@ class Packed(Plain):
             raise httpx2.DecodingError(f"the server's {self._encoding} body ended too early")
 
 
-def unpacking(headers: httpx2.Headers) -> Plain:
-    """What unpacks a response. Raises DecodingError for anything else than one layer of gzip or deflate."""
+def unpacking(headers: httpx2.Headers) -> IdentityDecoder:
+    """Returns the decoder of a response. Raises DecodingError for anything but one layer of gzip or deflate."""
     encoding = headers.get("content-encoding", "").strip().lower().removeprefix("x-")
     if encoding in ("", "identity"):
-        return Plain()
+        return IdentityDecoder()
     if encoding in ("gzip", "deflate"):
-        return Packed(encoding)
-    raise httpx2.DecodingError(f"the server packed its answer as {encoding[:40]!r}, which was not asked for")
+        return ZlibDecoder(encoding)
+    raise httpx2.DecodingError(f"the server compressed its response as {encoding[:40]!r}, which was not requested")
 
 
 def _is_zlib(data: bytes) -> bool:
@@ -85,7 +85,7 @@ def _is_zlib(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """``body`` is unpacked; ``cut`` says that there was more of it. ``elsewhere`` is a redirect not followed."""
+    """A response. ``body`` is decompressed, and truncated if ``cut``. ``elsewhere`` is a redirect not followed."""
 
     url: str
     status: int
@@ -101,8 +101,9 @@ class Fetched:
 
 
 async def fetch(transport: GuardedTransport, url: str, headers: Mapping[str, str]) -> Fetched:
-    """Gets the page. A redirect is followed at most five times, and only to the same site: what else is there was not
-    approved of. Raises ``httpx2.RequestError``; ``Forbidden``, which is one, where something must not be dialled.
+    """Fetches the page. Follows at most five redirects, and only to the same site: others were not approved.
+
+    Raises ``httpx2.RequestError``, and its subclass ``Forbidden`` if an address is not allowed.
     """
     where = transport.judged(url)
     for _ in range(MAX_REDIRECTS + 1):
@@ -126,7 +127,7 @@ def _followed(transport: GuardedTransport, where: Target, location: str) -> Targ
     except Forbidden as error:
         raise Forbidden(f"it redirects to {location[:200]!r}: {error}") from None
     except (httpx2.InvalidURL, ValueError):
-        raise Forbidden(f"it redirects to {location[:200]!r}, which is no valid URL") from None
+        raise Forbidden(f"it redirects to {location[:200]!r}, which is not a valid URL") from None
 
 
 def _site(where: Target) -> str:
@@ -149,7 +150,7 @@ async def _read(answer: httpx2.Response, where: Target) -> Fetched:
 
 
 async def _body(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:
-    """The unpacked body, or its first ``most`` bytes and True. Raises where it ends too early."""
+    """Returns the decompressed body, or its first ``most`` bytes and True. Raises if it ends too early."""
     packed, body = unpacking(answer.headers), bytearray()
     received = count = 0
     async with aclosing(answer.aiter_raw()) as chunks:
@@ -159,9 +160,9 @@ async def _body(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:
                 body += piece
                 if len(body) > most:
                     return bytes(body[:most]), True
-            if received > 2 * most or count > MAX_CHUNKS:  # much is sent that says little
+            if received > 2 * most or count > MAX_CHUNKS:  # a body of mostly empty compressed data
                 return bytes(body), True
-            if not count % 100:  # many chunks may come in one packet: others have their turn between them
+            if not count % 100:  # many chunks may come in one packet: yield to the event loop
                 await asyncio.sleep(0)
     packed.end()
     return bytes(body), False

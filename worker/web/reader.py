@@ -1,8 +1,8 @@
-"""What makes text of a page, in a process of its own: the libraries that do hold the interpreter for seconds, and may
-be led into taking for ever. Nothing of this project is imported here; the process lives for one page.
+"""Converts a page to text, in a separate process: the libraries hold the interpreter lock for seconds, and a hostile
+page can make them run for ever. It imports nothing of this project; the process handles one page.
 
-In: a line of JSON (``kind``: html or pdf, ``url``), then the bytes. Out: a line of JSON (``cut``, or ``error``), then
-the text in UTF-8.
+Input: a line of JSON (``kind``: html or pdf, ``url``), then the bytes. Output: a line of JSON (``cut``, or ``error``),
+then the text in UTF-8.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NOT_READ = [
     *("nav", "aside", "footer", "form", "button", "dialog", "[role=dialog]", "[role=navigation]"),
     *("[aria-hidden=true]", "svg", "script", "style", "noscript"),
 ]
-"""What surrounds a page's text, or is not shown to people either."""
+"""Elements around a page's text, or invisible ones."""
 
 
 def html(text: str, url: str) -> str:
-    """The page as Markdown, with absolute links. Code blocks and tables are kept, hidden text is not."""
+    """Returns the page as Markdown, with absolute links, code blocks and tables, without hidden text."""
     from html_to_markdown import ConversionOptions, convert
 
     options = ConversionOptions(
@@ -42,7 +42,7 @@ def html(text: str, url: str) -> str:
 
 
 def pdf(data: bytes) -> str:
-    """The text of each page behind its number."""
+    """Returns the text of each page, preceded by its number."""
     try:
         from pypdf import PdfReader
     except ImportError:
@@ -72,7 +72,7 @@ def main() -> None:
         text = pdf(data) if asked["kind"] == "pdf" else html(data.decode("utf-8", "replace"), asked["url"])
     except LookupError as error:
         answer, text = {"error": str(error)}, ""
-    except Exception as error:  # noqa: BLE001 - whatever a page leads a library into, it is the page's fault
+    except Exception as error:  # noqa: BLE001 - any failure of a library is caused by the page
         answer, text = {"error": f"the page cannot be read as {asked['kind']}: {error!r}"}, ""
     else:
         answer = {"cut": len(text) > MAX_CHARS}

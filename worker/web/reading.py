@@ -1,4 +1,4 @@
-"""What a fetched page says, as text for the model: HTML as Markdown, PDFs as their text, all other text as it is."""
+"""Converts a fetched page to text for the model: HTML to Markdown, PDFs to their text, other text unchanged."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ _MEANT = {
     "gbk": "gb18030",
     "utf-16": "utf-16-le",
 }
-"""What browsers read where a page says this."""
+"""The encodings that browsers use for these labels."""
 _KNOWN = re.compile(
     r"utf-8|utf-16-[lb]e|iso8859-\d+|cp(125\d|866|874|932|949)|koi8-[ru]|mac-(roman|cyrillic)|"
     r"gb18030|big5|big5hkscs|euc_jp|iso2022_jp"
 )
-"""Encodings of pages. Python's other codecs are no encodings, or make of a few bytes whatever the server likes."""
+"""Encodings of pages. Python's other codecs are not character encodings, or expand a few bytes arbitrarily."""
 _GITHUB = re.compile(
     r"https?://(?:www\.)?github\.com/([^/?#]+)/([^/?#]+)/(?:blob|raw)/([^?#]+)(?:[?#].*)?", re.IGNORECASE
 )
 _GITLAB = re.compile(r"(https?://(?:www\.)?gitlab\.com/[^?#]+?/-)/blob/([^?#]+)(?:[?#].*)?", re.IGNORECASE)
 AT_ONCE = max(2, os.cpu_count() or 1)
-"""Pages that one worker process has read at the same time: each takes a process, and a core."""
+"""Pages that one worker converts concurrently: each takes a process and a core."""
 _HTML = ("text/html", "application/xhtml+xml")
 _turns: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
 
 
 def decoded(body: bytes, declared: str | None, *, markup: bool = False, cut: bool = False) -> str:
-    """The text: by its byte order mark, what the header declares, what markup says inside, or UTF-8; and where it
-    is none of them, by the first that was named, with U+FFFD for what does not fit.
+    """Decodes the body by its byte order mark, the header's charset, the markup's declaration, or UTF-8; if all of
+    them fail, by the first of them, with U+FFFD for invalid bytes.
 
-    ``cut``: the last character may be half.
+    ``cut``: the last character may be incomplete.
     """
     for mark, name in _BOMS:
         if body.startswith(mark):
@@ -72,7 +72,7 @@ def decoded(body: bytes, declared: str | None, *, markup: bool = False, cut: boo
 
 
 def is_utf8(body: bytes, *, cut: bool) -> bool:
-    """Whether the bytes are text beyond doubt: valid UTF-8, or marked as UTF-16, and without NUL."""
+    """Whether the bytes are certainly text: valid UTF-8, or marked as UTF-16, and without NUL."""
     try:
         marked = body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         return marked or "\0" not in codecs.getincrementaldecoder("utf-8")().decode(body, not cut)
@@ -85,7 +85,7 @@ def _named(body: bytes, declared: str | None, *, markup: bool) -> Iterator[str]:
         yield name
     if markup and (found := _SAID_INSIDE.search(body[:_LOOKED_AT])):
         name = _codec((found[1] or found[2]).decode("ascii", "replace"))
-        if name and not name.startswith("utf-16"):  # a page that says so in single bytes is none
+        if name and not name.startswith("utf-16"):  # a declaration in single bytes is not UTF-16
             yield name
 
 
@@ -99,10 +99,10 @@ def _codec(label: str) -> str | None:
 
 
 def raw_url(url: str) -> str:
-    """The URL of the file that a page of a code host shows; every other URL as it is."""
+    """Returns the URL of the raw file for a file page of a code host; other URLs unchanged."""
     if found := _GITHUB.fullmatch(url.strip()):
         owner, repository, path = found.groups()
-        # without a path behind the branch it is no file's page
+        # without a path after the branch it is not the page of a file
         return f"https://raw.githubusercontent.com/{owner}/{repository}/{path}" if "/" in path.strip("/") else url
     if found := _GITLAB.fullmatch(url.strip()):
         return f"{found[1]}/raw/{found[2]}"
@@ -110,7 +110,7 @@ def raw_url(url: str) -> str:
 
 
 async def readable(page: Fetched) -> tuple[str, bool]:
-    """The page's text, and whether it is only the beginning. Raises ToolError(NOT_TEXT) where it has none."""
+    """Returns the page's text, and whether it is truncated. Raises ToolError(NOT_TEXT) for other content."""
     kind = _kind(page)
     if kind == "pdf":
         if page.cut:
@@ -132,7 +132,7 @@ async def readable(page: Fetched) -> tuple[str, bool]:
 
 
 def _kind(page: Fetched) -> str | None:
-    """``html``, ``pdf``, ``text``, or None: by what the server says, and where that says little by the first bytes."""
+    """Returns ``html``, ``pdf``, ``text`` or None, by the content type, or by the first bytes if that is generic."""
     vague = page.content_type in ("", "application/octet-stream", "binary/octet-stream")
     start = page.body[:512].lstrip().lower()
     if page.content_type in _HTML or (vague and start.startswith((b"<!doctype html", b"<html"))):
@@ -148,7 +148,7 @@ def _no_text(page: Fetched) -> ToolError:
     size = f"more than {MAX_BODY_BYTES >> 20} MiB" if page.cut else f"{len(page.body)} bytes"
     what = page.content_type or "of no known type"
     return ToolError(
-        ErrorType.NOT_TEXT, f"{page.url} is no text: it is {what}, {size}. Look for a page that describes it instead."
+        ErrorType.NOT_TEXT, f"{page.url} is not text: it is {what}, {size}. Look for a page that describes it instead."
     )
 
 
@@ -156,14 +156,14 @@ async def _read(kind: str, url: str, data: bytes) -> tuple[str, bool]:
     asked = json.dumps({"kind": kind, "url": url}).encode()
     async with _turns.setdefault(asyncio.get_running_loop(), Semaphore(AT_ONCE)):
         said, _, text = (await _in_a_process(asked + b"\n" + data)).partition(b"\n")
-    answer: dict[str, Any] = json.loads(said) if said else {"error": f"its {kind} leads nowhere; it may be broken"}
+    answer: dict[str, Any] = json.loads(said) if said else {"error": f"its {kind} cannot be read; it may be broken"}
     if error := answer.get("error"):
         raise ToolError(ErrorType.NOT_TEXT, f"{url}: {error}")
     return text.decode("utf-8", "replace"), bool(answer["cut"])
 
 
 async def _in_a_process(data: bytes) -> bytes:
-    """What the reader answers; nothing where it died of the page. Cancelled, it is killed before we go on."""
+    """Returns the reader's output, empty if it crashed. Cancelling kills it first."""
     process = _reader()
     talk = asyncio.ensure_future(asyncio.to_thread(process.communicate, data))
     try:
@@ -175,7 +175,7 @@ async def _in_a_process(data: bytes) -> bytes:
 
 
 def _reader() -> subprocess.Popen[bytes]:
-    """Start it from the loop's thread: the kernel kills it when that thread ends. A terminal's Ctrl-C is not for it."""
+    """Starts the reader. Call it in the loop's thread: the process dies with it. It ignores the terminal's Ctrl-C."""
     command = [sys.executable, "-I", reader.__file__]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env={}, cwd="/", process_group=0)

@@ -1,4 +1,4 @@
-"""Who is asked to search the web: one interface, one class a provider, all of them over the guarded dial."""
+"""Web search providers: one interface, one class per provider, all over guarded connections."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ BRAVE_PAGE = 20
 BRAVE_CHARS, BRAVE_WORDS = 400, 50
 MAX_TITLE, MAX_SNIPPET, MAX_URL = 200, 400, 2000
 MAX_READ = 10_000
-"""Characters of any text of a result that are looked at."""
+"""Characters of any text of a result that are read."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``count`` is how many results are wanted in the end."""
+    """A search request. ``count`` is the number of results wanted in total."""
 
     query: str
     count: int
@@ -39,7 +39,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result. ``date`` is the page's, as the provider writes it, or empty."""
+    """One result. ``date`` is the page's, in the provider's format, or empty."""
 
     title: str
     url: str
@@ -48,18 +48,18 @@ class Hit:
 
 
 class SearchProvider(Protocol):
-    """Whoever can be asked. ``host`` is what is dialled."""
+    """A search engine. ``host`` is the host connected to."""
 
     name: str
     host: str
 
     async def page(self, question: Question, number: int) -> list[Hit]:
-        """One page of results, from 0; empty where there are no more. Raises ToolError that says who must do what."""
+        """Returns one page of results, from 0; empty if there are no more. Raises ToolError with a remedy."""
         ...
 
 
 def provider_of(settings: ToolSettings, network: Network | None = None) -> SearchProvider | None:
-    """The provider that the settings choose, or None. Raises Misconfigured where it lacks something."""
+    """Returns the configured provider, or None. Raises Misconfigured if a setting is missing."""
     match settings.search_provider:
         case None:
             return None
@@ -75,7 +75,7 @@ def provider_of(settings: ToolSettings, network: Network | None = None) -> Searc
 
 
 class _Endpoint:
-    """A JSON interface at an address that the operator has chosen, so it may be a private one."""
+    """A JSON API at an address set by the operator, which may be private."""
 
     def __init__(self, url: str, user_agent: str, network: Network | None) -> None:
         try:
@@ -102,7 +102,7 @@ class _Endpoint:
 
 
 class SearXNG:
-    """A SearXNG of one's own: its JSON interface must be switched on there."""
+    """A self-hosted SearXNG, whose JSON format must be enabled."""
 
     name = "searxng"
     _RANGES: Mapping[Freshness, str] = {"oneDay": "day", "oneWeek": "week", "oneMonth": "month", "oneYear": "year"}
@@ -119,7 +119,7 @@ class SearXNG:
         answer = await self._endpoint.ask(asked)
         if answer.status == 403:
             raise _failed(
-                "HTTP 403: it gives no JSON. The operator must add json to search.formats in its settings.yml"
+                "HTTP 403: its JSON format is off. The operator must add json to search.formats in its settings.yml"
             )
         content = _json(answer)
         hits = [_hit(each, "content", "publishedDate") for each in _listed(content.get("results"))]
@@ -161,11 +161,11 @@ def _failed(why: str) -> ToolError:
 
 
 def _json(answer: Fetched) -> Mapping[str, Any]:
-    """The answer's object. Raises ToolError where it is none, with the reason; never a word of the answer itself,
-    which may repeat our key."""
+    """Returns the JSON object of a response. Raises ToolError with a reason that never quotes the response, which may
+    repeat our key."""
     match answer.status:
         case 401 | 403 | 422:
-            raise _failed(f"HTTP {answer.status}: it does not take our key. The operator must check search_key")
+            raise _failed(f"HTTP {answer.status}: it does not accept our key. The operator must check search_key")
         case 429:
             raise _failed("HTTP 429: it was asked too often. Wait for a minute before you search again, or use less")
         case status if not answer.ok:
@@ -203,12 +203,12 @@ def _hit(result: Mapping[str, Any], snippet: str, date: str) -> Hit:
 
 
 def _plain(value: Any) -> str:
-    """One line of text without markup."""
+    """Returns one line of text without markup."""
     return " ".join(html.unescape(_TAG.sub("", value[:MAX_READ])).split()) if isinstance(value, str) else ""
 
 
 def _sound(hits: Iterable[Hit]) -> list[Hit]:
-    """Those that lead somewhere web_fetch can go."""
+    """Returns the hits with URLs that web_fetch accepts."""
     return [hit for hit in hits if len(hit.url) <= MAX_URL and _leads(hit.url)]
 
 

@@ -1,4 +1,4 @@
-"""What may be dialled: URLs judged by their text, and addresses: public ones, or those that the operator named."""
+"""Allowed connection targets: checks of URLs by their text, and of addresses (public, or allowed by the operator)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ CLOUD_METADATA: frozenset[Address] = frozenset(
         ("168.63.129.16", "169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254"),
     )
 )
-"""Where clouds hand out credentials and instructions. No setting opens these."""
+"""Metadata services of clouds, which provide credentials. No setting allows these."""
 _NAT64 = IPv6Network("64:ff9b::/96")
 _PUBLIC_V6 = IPv6Network("2000::/3")
-"""All that is given out of IPv6. Whatever lies elsewhere is no public address: mapped, translated, discarded, …"""
+"""The allocated global unicast addresses of IPv6. Others are not public: mapped, translated, discarded, …"""
 _NOBODYS: Mapping[int, Address] = {4: IPv4Address("240.0.0.1"), 6: IPv6Address("100::1")}
-"""Addresses that no machine has."""
+"""Addresses that are never assigned to a machine."""
 MAX_URL_CHARS = 4096
 _PORTS = {"http": (80, 8080, 8443), "https": (443, 8080, 8443)}
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
-"""Hosts whose last label is a number are IPv4 addresses to browsers and resolvers, in whatever spelling."""
+"""Browsers and resolvers treat hosts whose last label is a number as IPv4 addresses, in several notations."""
 
 
 def _table(*rows: tuple[str, str]) -> _Table:
@@ -44,7 +44,7 @@ _PRIVATE = _table(
     ("a carrier's private address", "100.64.0.0/10"),
     ("a benchmark address", "198.18.0.0/15"),
 )
-"""What a host that the operator has named may lie on, and nobody else."""
+"""Allowed only for hosts in ``private_hosts``."""
 _NEVER = _table(
     ("an unspecified address", "0.0.0.0/8 ::/128"),
     ("a link-local address", "169.254.0.0/16 fe80::/10"),
@@ -57,10 +57,10 @@ _NEVER = _table(
 
 
 def refusal(address: Address, *, private: bool = False, loopback: bool | None = None) -> str | None:
-    """Why the address must not be dialled, such as ``a loopback address``; None where it may be.
+    """Returns why the address is not allowed, such as ``a loopback address``, or None.
 
-    ``private``: the host is one that may lie on private addresses and on this machine. ``loopback``, if not the same:
-    whether it may lie on this machine's loopback addresses.
+    ``private`` allows private addresses and those of this machine. ``loopback``, if not the same, allows this
+    machine's loopback addresses.
     """
     if address in CLOUD_METADATA:
         return "a cloud's metadata address"
@@ -73,14 +73,14 @@ def refusal(address: Address, *, private: bool = False, loopback: bool | None = 
     if why := _found(address, _NEVER):
         return why
     if isinstance(address, IPv6Address) and (address not in _PUBLIC_V6 or address.scope_id):
-        return "no public address"
+        return "not a public address"
     return "an address of this machine" if not private and is_ours(address) else None
 
 
 def is_ours(address: Address) -> bool:
-    """Whether this machine itself has the address: then, and only then, the kernel lets us bind to it.
+    """Whether this machine itself has the address: only then can it be bound.
 
-    Where it is set up to let us bind to anything (``ip_nonlocal_bind``), nobody can tell.
+    With ``ip_nonlocal_bind`` every address can be bound, so the result is unknown.
     """
     return _binds(address) and not _binds(_NOBODYS[address.version])
 
@@ -100,7 +100,7 @@ def _found(address: Address, table: _Table) -> str | None:
 
 
 class Forbidden(httpx2.ConnectError):
-    """What must not be dialled, and why. The message is for the model and for logs."""
+    """A target that is not allowed. The message, with the reason, is for the model and for logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,11 @@ class Target:
     host: str
     port: int
     address: Address | None
-    """Where the host is written as an address."""
+    """Set if the host is written as an address."""
 
     @property
     def listed(self) -> str:
-        """Host and port the way ``PrivateHosts`` takes them."""
+        """Host and port in the format of ``PrivateHosts``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -124,13 +124,13 @@ class Target:
 
 
 def target(url: str | httpx2.URL) -> Target:
-    """Where the URL leads. Raises ``Forbidden`` where nothing could ever be dialled for it, whoever allows it."""
+    """Parses a URL. Raises ``Forbidden`` if no setting could allow it."""
     if len(str(url)) > MAX_URL_CHARS:
         raise Forbidden(f"the URL is longer than {MAX_URL_CHARS} characters")
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise Forbidden(f"this is no valid URL: {error}") from None
+        raise Forbidden(f"this is not a valid URL: {error}") from None
     if parsed.scheme not in _PORTS:
         raise Forbidden("only http:// and https:// URLs can be fetched; give the complete URL with its scheme")
     if parsed.userinfo:
@@ -152,7 +152,7 @@ class PrivateHosts:
         return (host, None) in self._listed or (host, port) in self._listed
 
     def has_port(self, host: str, port: int) -> bool:
-        """Whether the list names this very port, which then need not be one of the usual ones."""
+        """Whether the list has this port explicitly, which then need not be a standard one."""
         return (host, port) in self._listed
 
 
@@ -179,7 +179,9 @@ def _host(raw: str) -> tuple[str, Address | None]:
             four = IPv4Address(host)
             return str(four), four
     except ValueError:
-        raise Forbidden(f"{host} is no address; write one as four decimal numbers, or use the host's name") from None
+        raise Forbidden(
+            f"{host} is not an address; write one as four decimal numbers, or use the host's name"
+        ) from None
     if not _NAME.fullmatch(host):
-        raise Forbidden(f"{host[:100]!r} is no host name")
+        raise Forbidden(f"{host[:100]!r} is not a valid host name")
     return host, None

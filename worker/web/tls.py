@@ -1,4 +1,4 @@
-"""Whom this process trusts in TLS."""
+"""The certificate authorities that this process trusts."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ import httpx2
 
 @lru_cache(maxsize=1)
 def trust_store() -> SSLContext:
-    """The machine's certificate authorities, or SSL_CERT_FILE's. Made once a process: reading them takes 40 ms."""
+    """Returns the machine's certificate authorities, or SSL_CERT_FILE's. Cached: reading them takes 40 ms."""
     return httpx2.create_ssl_context()

@@ -207,7 +207,7 @@ def test_what_is_disabled_needs_not_even_be_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "has no servers"),
         ('{"mcpServers": []}', "has no servers"),
         ('"' + "x" * 2_000_000 + '"', "is larger than"),

@@ -95,7 +95,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_its_server_is_not(des
     async with opened(desk, {"raw": raw("unusable")}) as found:
         (warning,) = found.warnings
         assert warning.startswith("the tool 'unusable' of the MCP server 'raw' is left out: ")
-        assert "no JSON Schema" in warning
+        assert "not a valid JSON Schema" in warning
         assert "mcp__raw__unusable" not in found.tools
         assert "mcp__raw__echo" in found.tools
 
@@ -236,7 +236,7 @@ async def test_silence_ends_a_call(desk: Toolbench) -> None:
         result = await found.call("mcp__raw__say_nothing")
     assert result.error_type is ErrorType.TIMEOUT
     assert result.error is not None
-    assert "it said nothing for 0.2 seconds" in result.error
+    assert "it sent nothing for 0.2 seconds" in result.error
 
 
 @pytest.mark.requirement("P-15")

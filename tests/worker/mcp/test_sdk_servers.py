@@ -96,7 +96,7 @@ async def _files(sdk: Opened) -> None:
     assert lines[:3] == ["Four:", "[resource memo://1]", "remember the milk"]
     assert lines[3].startswith("[resource memo://2 application/pdf, 5 bytes, saved as .deputize/mcp/call-")
     assert lines[3].endswith(".pdf]")
-    assert lines[4] == "[resource memo://3: left out, it is no base64]"
+    assert lines[4] == "[resource memo://3: left out, it is not valid base64]"
     assert lines[5] == "[resource notes: memo://4 (text/plain, All notes)]"
 
 
@@ -109,7 +109,7 @@ async def _failures(sdk: Opened) -> None:
     assert loud.error is not None
     assert len(loud.error) <= 1000
     assert loud.content.count("line") > 1500
-    assert (await sdk.call("mcp__sdk__say_nothing")).error == "the server says that it failed, and not why"
+    assert (await sdk.call("mcp__sdk__say_nothing")).error == "the server reported a failure without a reason"
 
 
 @pytest.mark.requirement("P-15")
@@ -184,10 +184,10 @@ HUGE = b'{"jsonrpc": "2.0", "id": 1, "result": {"content": "' + b"x" * 9_000_000
         (lambda: PlainTextResponse("<html>oh no", 502), "outcome unknown: HTTP 502 Bad Gateway"),
         (lambda: PlainTextResponse("<html>hello", 200), "Unexpected content type"),
         (lambda: Response(b"{", 200, media_type="application/json"), "outcome unknown: Failed to parse JSON response"),
-        (lambda: Response(HUGE, 200, media_type="application/json"), "the answer is longer than"),
+        (lambda: Response(HUGE, 200, media_type="application/json"), "the response is longer than"),
         (lambda: StreamingResponse(cut_off(), 200, media_type="application/json"), "the answer broke off"),
         (lambda: RedirectResponse("http://elsewhere.test/mcp"), "not followed"),
-        (lambda: Response(b"x", 200, {"Content-Encoding": "gzip"}, "application/json"), "it answered compressed"),
+        (lambda: Response(b"x", 200, {"Content-Encoding": "gzip"}, "application/json"), "its response is compressed"),
         (lambda: Response(status_code=202), "202 Accepted"),
     ],
 )

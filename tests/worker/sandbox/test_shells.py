@@ -83,7 +83,7 @@ async def test_a_shell_that_cannot_be_started_says_why(place: Path) -> None:
     with sandbox_over(place, bwrap=Bwrap(Path("/bin/false"))) as sandbox:
         shell = await sandbox.shells.start("x", bash("echo never"))
         await shell.wait_for_news(20)
-        assert ((await shell.read()).status, shell.process.failure) == ("error", "it ended without a word")
+        assert ((await shell.read()).status, shell.process.failure) == ("error", "it ended without a message")
 
 
 async def test_a_shell_that_is_ended_before_it_begins_does_nothing(sandbox: Bubblewrap, place: Path) -> None:
@@ -194,6 +194,6 @@ def test_a_filter_finds_anywhere_in_a_line_and_sees_no_carriage_return() -> None
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<n>", "a{2,1}", "(?<=a*+)(", "\\"])
 def test_a_wrong_filter_is_a_mistake_of_the_arguments(pattern: str) -> None:
-    with pytest.raises(ToolError, match="filter is no regular expression") as caught:
+    with pytest.raises(ToolError, match="filter is not a valid regular expression") as caught:
         LineFilter(pattern)
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS

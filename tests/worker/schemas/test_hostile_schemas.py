@@ -89,7 +89,7 @@ async def test_a_schema_that_nobody_can_judge_is_refused_when_it_is_declared(
     schema: JSON, validators: ValidatorPool
 ) -> None:
     async with lag_probe() as lag:
-        with pytest.raises(Misconfigured, match="the parameters of tool 'sample' are no JSON Schema: "):
+        with pytest.raises(Misconfigured, match="the parameters of tool 'sample' are not a valid JSON Schema: "):
             await sample(schema, validators)
     assert lag.longest < 1
     with pytest.raises(Misconfigured):

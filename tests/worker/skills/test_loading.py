@@ -144,7 +144,7 @@ def test_the_whole_head_is_understood(tmp_path: Path) -> None:
         ("x", {"description": "y" * 1025}, "description: String should have at most 1024 characters"),
         ("x", {"compatibility": "y" * 501}, "compatibility: String should have at most 500 characters"),
         ("x", {"metadata": "text"}, "metadata: Input should be a valid dictionary"),
-        ("x", {"text": " \n"}, "there is no text below its head"),
+        ("x", {"text": " \n"}, "there is no text below its front matter"),
     ],
 )
 def test_a_broken_skill_is_left_out_and_the_warning_says_which_and_why(
@@ -161,12 +161,18 @@ def test_a_broken_skill_is_left_out_and_the_warning_says_which_and_why(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"no head", "it does not begin with a head between two lines of ---"),
-        (b"---\nname: x\n", "it does not begin with a head between two lines of ---"),
-        (b"---\nname: [\n---\ntext", "its head is no YAML: "),
-        (b"---\ndescription: Use when: asked\n---\ntext", "its head is no YAML: mapping values are not allowed here"),
+        (b"no head", "it does not begin with front matter between two lines of ---"),
+        (b"---\nname: x\n", "it does not begin with front matter between two lines of ---"),
+        (b"---\nname: [\n---\ntext", "its front matter is not valid YAML: "),
+        (
+            b"---\ndescription: Use when: asked\n---\ntext",
+            "its front matter is not valid YAML: mapping values are not allowed here",
+        ),
         (b"---\n- a\n---\ntext", "Input should be a valid dictionary"),
-        (b"---\nname: !!python/object/apply:os.getcwd []\n---\ntext", "its head is no YAML: could not determine"),
+        (
+            b"---\nname: !!python/object/apply:os.getcwd []\n---\ntext",
+            "its front matter is not valid YAML: could not determine",
+        ),
         (b"---\n\xff\n---\ntext", "'utf-8' codec can't decode"),
         (b"---\nname: x\n---\n" + b"x" * 1024 * 1024, "SKILL.md has more than 1048576 bytes"),
     ],

@@ -44,9 +44,9 @@ def test_each_mistake_is_named_with_the_known_parameters() -> None:
 
 
 def test_a_schema_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(Misconfigured, match="the parameters of tool 'sample' are no JSON Schema: 'x' is not valid"):
+    with pytest.raises(Misconfigured, match="tool 'sample' are not a valid JSON Schema: 'x' is not valid"):
         sample({"properties": {"a": {"type": "x"}}})
-    with pytest.raises(Misconfigured, match="are no JSON Schema"):
+    with pytest.raises(Misconfigured, match="are not a valid JSON Schema"):
         sample({"properties": [1]})
 
 

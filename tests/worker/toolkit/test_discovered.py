@@ -218,7 +218,7 @@ def deep(levels: int) -> Any:
         ({"name": ""}, "name: String should have at least 1 character"),
         ({"name": "x", "parameters": [1]}, "Input should be a valid dictionary"),
         ({"name": "x", "parameters": {"type": "string"}}, "the schema must be that of an object"),
-        ({"name": "x", "parameters": {"properties": {"a": {"type": "txt"}}}}, "are no JSON Schema"),
+        ({"name": "x", "parameters": {"properties": {"a": {"type": "txt"}}}}, "are not a valid JSON Schema"),
         ({"name": "x", "description": "half \ud83d"}, "surrogates not allowed"),
         ({"name": "x", "description": "long" * 10_000}, "longer than 20000"),
         ({"name": "x", "parameters": deep(300)}, "nested more than 100 deep"),

@@ -100,7 +100,7 @@ async def test_what_is_no_text_is_refused_with_its_type_and_size(bare_desk: Tool
     result = await fetch(bare_desk, net(response(b"\x89PNG\r\n\x1a\n\0\0\0\xff", content_type)))
     assert result.error_type is ErrorType.NOT_TEXT
     assert result.error == (
-        f"https://docs.example/a/b is no text: it is {content_type or 'of no known type'}, 12 bytes. Look for a page "
+        f"https://docs.example/a/b is not text: it is {content_type or 'of no known type'}, 12 bytes. Look for a page "
         "that describes it instead."
     )
 

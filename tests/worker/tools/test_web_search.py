@@ -212,8 +212,11 @@ async def test_engines_that_did_not_answer_are_no_empty_result(bare_desk: Toolbe
 
 
 FAILURES = [
-    (response("{}", "application/json", "401 Unauthorized"), "HTTP 401: it does not take our key. The operator must"),
-    (response("{}", "application/json", "422 Unprocessable"), "HTTP 422: it does not take our key. The operator must"),
+    (response("{}", "application/json", "401 Unauthorized"), "HTTP 401: it does not accept our key. The operator must"),
+    (
+        response("{}", "application/json", "422 Unprocessable"),
+        "HTTP 422: it does not accept our key. The operator must",
+    ),
     (response("{}", "application/json", "429 Too Many"), "HTTP 429: it was asked too often. Wait"),
     (response("oops", "text/plain", "500 Server Error"), "HTTP 500 - http"),
     (redirect("https://login.example/"), "HTTP 302 - http"),

@@ -80,7 +80,7 @@ async def test_a_bomb_of_zeros_is_no_text(fetch: Fetch) -> None:
     assert result.error_type is ErrorType.NOT_TEXT
     assert result.error is not None
     assert result.error.endswith(
-        "/ is no text: it is text/plain, more than 2 MiB. Look for a page that describes it instead."
+        "/ is not text: it is text/plain, more than 2 MiB. Look for a page that describes it instead."
     )
 
 
@@ -153,7 +153,7 @@ def test_the_time_limit_is_fifteen_seconds() -> None:
         (saying(b""), "disconnected"),
         (saying(b"SSH-2.0-OpenSSH_9.6\r\n"), ""),
         (saying(packed(gzip.compress(gzip.compress(b"x")), "gzip, gzip")), "packed its answer as 'gzip, gzip'"),
-        (saying(packed(b"\x8b\x03\x80", "br")), "packed its answer as 'br', which was not asked for"),
+        (saying(packed(b"\x8b\x03\x80", "br")), "compressed its response as 'br', which was not requested"),
         (saying(packed(b"not packed at all", "gzip")), "gzip body is broken"),
         (saying(packed(gzip.compress(b"x" * 10_000)[:-20], "gzip")), "gzip body ended too early"),
     ],
@@ -196,7 +196,7 @@ async def test_nobody_there_is_an_error_with_its_reason(bare_desk: Toolbench) ->
         ("http://[::1]/", "::1 must not be dialled: it is a loopback address"),
         ("file:///etc/passwd", "only http:// and https://"),
         ("http://user:pw@localhost/", "must not hold a user name"),
-        ("http://[::1", "no valid URL"),
+        ("http://[::1", "not a valid URL"),
     ],
 )
 async def test_a_redirect_into_the_network_is_refused(fetch: Fetch, location: str, why: str) -> None:

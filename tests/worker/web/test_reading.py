@@ -123,7 +123,7 @@ async def test_a_page_that_kills_its_reader_is_an_error() -> None:
     await until(lambda: descendants() - before)
     (pid,) = descendants() - before
     subprocess.run(["kill", "-9", str(pid)], check=True)
-    with pytest.raises(ToolError, match="its html leads nowhere; it may be broken"):
+    with pytest.raises(ToolError, match="its html cannot be read; it may be broken"):
         await reading
 
 
