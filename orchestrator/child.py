@@ -96,7 +96,7 @@ class Child:
             if self._stopping.is_set():
                 return
             ends += 1
-            why = last_line(self._log) or "it said nothing"
+            why = last_line(self._log) or "it logged nothing"
             if code == EXIT_MISCONFIGURED:
                 raise Misconfigured(f"{why} (from {self._log})")
             if not self.settled and ends >= EARLY_ENDS:

@@ -247,7 +247,7 @@ class Client:
             detail, errors, kind = str(problem["detail"]), list(problem["errors"]), str(problem["type"])
         except (ValueError, KeyError, TypeError):
             raise Unavailable(
-                f"{self.url} answered {answer.status_code} and is no service of ours; {MENDING}"
+                f"{self.url} answered {answer.status_code} and is not a deputize service; {MENDING}"
             ) from None
         if answer.status_code >= 500:
             raise (OutOfSpace if answer.status_code == 507 else Unavailable)(detail)
@@ -257,7 +257,7 @@ class Client:
     def _unreachable(self, error: Exception) -> Unavailable:
         if isinstance(error, Unavailable):
             return error
-        return Unavailable(f"nobody answers at {self.url} ({str(error) or type(error).__name__}); {MENDING}")
+        return Unavailable(f"no service answers at {self.url} ({str(error) or type(error).__name__}); {MENDING}")
 
 
 def _each(convert: Callable[[Any], T], items: object) -> list[T]:
@@ -277,7 +277,7 @@ def _host(url: str) -> str:
             return address.hostname
     except ValueError:
         pass
-    raise Misconfigured(f"{url!r} is no address of a service; DEPUTIZE_URL looks like http://127.0.0.1:8642")
+    raise Misconfigured(f"{url!r} is not a service URL; DEPUTIZE_URL looks like http://127.0.0.1:8642")
 
 
 def _header(token: str) -> bytes:

@@ -120,7 +120,7 @@ def _next_step(status: HTTPStatus) -> str:
     if status is HTTPStatus.NOT_FOUND:
         return "there is nothing at this path; /openapi.json lists what there is"
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        return "this path does not know the method; the Allow header lists those it knows"
+        return "this path does not support the method; the Allow header lists those it supports"
     return status.description
 
 
@@ -131,7 +131,7 @@ def unexpected(request_id: str) -> Response:
             type="about:blank",
             title="Internal Server Error",
             status=500,
-            detail=f"the service made a mistake; its log has the details under request id {request_id}",
+            detail=f"an internal error occurred; the service's log has the details under request id {request_id}",
         )
     )
 
@@ -156,7 +156,7 @@ MEANING: dict[int | str, str] = {
     413: "Over a size cap; the detail names it",
     415: "The body is not sent as JSON",
     422: "A field is wrong, or the idempotency key stands for another body",
-    503: "Redis is away, or nobody works; try again after Retry-After seconds",
+    503: "Redis is away, or no worker is alive; try again after Retry-After seconds",
     "default": "Any other problem",
 }
 

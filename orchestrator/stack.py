@@ -58,7 +58,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StackOptions:
     """The parts of a stack. Without workers it is read-only; the first user with work adds one."""
 
     workers: int = 1
@@ -98,7 +98,7 @@ async def stack_in_use(
     """
     home = settings.home
     prepare_home(home)
-    waiting = _Waiting(home, wait, tell)
+    waiting = _StartMonitor(home, wait, tell)
     async with AsyncExitStack() as held:
         try:
             users = held.enter_context(opened(home / USERS_LOCK, "ab"))
@@ -107,7 +107,7 @@ async def stack_in_use(
                 await waiting.pause(Stage("waiting for the last stack to stop", "supervisor.log"))
             if workers:
                 await _let_outdated_stop(settings, users, waiting)
-            info = await _ready(settings, Wanted(workers, concurrency), waiting)
+            info = await _ready(settings, StackOptions(workers, concurrency), waiting)
         except OSError as error:
             raise unusable(home, error) from None
         yield info
@@ -125,7 +125,7 @@ def asks_otherwise(settings: Settings, info: StackInfo) -> bool:
     return bool(said and info.model and info.model != model_digest(settings))
 
 
-async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _Waiting) -> None:
+async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _StartMonitor) -> None:
     """Waits for the end of a stack that has no other users and runs with outdated model settings."""
     info = running(settings)
     if info is None or info.stays or not asks_otherwise(settings, info):
@@ -140,9 +140,9 @@ async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _Wai
         await waiting.pause(stage)
 
 
-async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> StackInfo:
+async def _ready(settings: Settings, wanted: StackOptions, waiting: _StartMonitor) -> StackInfo:
     home = settings.home
-    started: _Started | None = None
+    started: _SupervisorProcess | None = None
     while True:
         if started is not None and started.ended:
             raise Misconfigured(f"this machine's stack did not start: {started.last_word()}")
@@ -150,7 +150,7 @@ async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> Stack
         # one gets the lock and passes it to the supervisor it starts, and the others find it held.
         with opened(home / SUPERVISOR_LOCK, "ab") as lock:
             if try_lock(lock, fcntl.LOCK_EX):
-                started = _Started(settings, wanted, lock)
+                started = _SupervisorProcess(settings, wanted, lock)
         info = read_info(home)
         stage = await stage_of(info)
         if not wanted.workers and stage == WORKER:
@@ -163,7 +163,7 @@ async def _ready(settings: Settings, wanted: Wanted, waiting: _Waiting) -> Stack
         await waiting.pause(stage)
 
 
-class _Waiting:
+class _StartMonitor:
     """One user's wait for a start: gives up without progress, and reports the stage if it takes long."""
 
     def __init__(self, home: Path, stalled: float, tell: Tell | None) -> None:
@@ -202,10 +202,10 @@ class _Waiting:
                 os.kill(info.pid, signal.SIGUSR1)
 
 
-class _Started:
+class _SupervisorProcess:
     """A supervisor that this process has started."""
 
-    def __init__(self, settings: Settings, wanted: Wanted, lock: IO[bytes]) -> None:
+    def __init__(self, settings: Settings, wanted: StackOptions, lock: IO[bytes]) -> None:
         # A pipe for its final error: a full disk cannot take a log line.
         self._word, word = os.pipe()
         self._log = settings.home / "logs" / "supervisor.log"
@@ -229,10 +229,10 @@ class _Started:
         with suppress(BlockingIOError):
             if said := os.read(self._word, 4096).decode("utf-8", "replace").strip():
                 return said
-        return last_line(self._log) or f"it said nothing and ended with {self._process.returncode}"
+        return last_line(self._log) or f"it logged nothing and ended with {self._process.returncode}"
 
 
-def _start(settings: Settings, wanted: Wanted, lock: IO[bytes], log: Path, word: int) -> subprocess.Popen[bytes]:
+def _start(settings: Settings, wanted: StackOptions, lock: IO[bytes], log: Path, word: int) -> subprocess.Popen[bytes]:
     # The configured port, else a free one: the default port is only used if it is set.
     port = settings.port if "port" in settings.model_fields_set else 0
     arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--word-fd", str(word)]

@@ -42,7 +42,7 @@ from orchestrator.home import (
 from orchestrator.listening import listen, url_of
 from orchestrator.readiness import until_ready
 from orchestrator.redis_server import EmbeddedRedis, prepare
-from orchestrator.stack import Wanted, model_digest
+from orchestrator.stack import StackOptions, model_digest
 from shared.errors import DeputizeError, Misconfigured
 from shared.libc import keep_memory_private
 from shared.log import log, set_up
@@ -62,7 +62,7 @@ Until = Callable[[], Coroutine[Any, Any, None]]
 class Supervisor:
     """Runs one stack. Its addresses are known before the start, so that all programs start concurrently."""
 
-    def __init__(self, settings: Settings, wanted: Wanted, port: int) -> None:
+    def __init__(self, settings: Settings, wanted: StackOptions, port: int) -> None:
         self._home = home = settings.home
         (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis: Child | None = None
@@ -98,7 +98,7 @@ class Supervisor:
         self.ready = asyncio.Event()
         """Whether the stack was ready for work once."""
 
-    def _environment(self, settings: Settings, wanted: Wanted) -> dict[str, str]:
+    def _environment(self, settings: Settings, wanted: StackOptions) -> dict[str, str]:
         said: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None}
         if wanted.concurrency is not None:
             said["concurrency"] = wanted.concurrency
@@ -191,7 +191,7 @@ class Supervisor:
         asked.set()
 
 
-def run_foreground(settings: Settings, wanted: Wanted, say: Say) -> None:
+def run_foreground(settings: Settings, wanted: StackOptions, say: Say) -> None:
     """Runs a stack in this process until SIGINT or SIGTERM. Calls ``say`` with its description when it is ready."""
 
     async def work() -> None:
@@ -275,14 +275,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--flower", action="store_true")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--lock-fd", type=int, required=True, help="supervisor.lock, held by whoever started this")
+    parser.add_argument(
+        "--lock-fd", type=int, required=True, help="supervisor.lock, held by the process that started this one"
+    )
     parser.add_argument("--word-fd", type=int, required=True, help="a pipe for its last word")
     return parser.parse_args(arguments)
 
 
 def _run(settings: Settings, options: argparse.Namespace) -> None:
     async def work() -> None:
-        wanted = Wanted(options.workers, options.concurrency, options.flower)
+        wanted = StackOptions(options.workers, options.concurrency, options.flower)
         await Supervisor(settings, wanted, options.port).run(lambda: until_unused(users))
 
     with opened(settings.home / USERS_LOCK, "ab") as users:

@@ -62,5 +62,5 @@ class RepeatedCause:
 
     def works(self) -> None:
         if self.cause:
-            log.info("mended: %s", self._what)
+            log.info("recovered: %s", self._what)
         self.cause = ""

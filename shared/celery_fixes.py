@@ -33,7 +33,7 @@ class SafeChannel(kombu_redis.Channel):
         try:
             return super()._brpop_read(**options)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            log.warning("an entry of the queue is no ticket and is dropped", extra={"cause": repr(error)[:300]})
+            log.warning("an entry of the queue is not a ticket and is dropped", extra={"cause": repr(error)[:300]})
             return True
 
     def _create_client(self, asynchronous: bool = False) -> Any:

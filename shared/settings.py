@@ -247,7 +247,7 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
         if value and name.upper().startswith(PREFIX) and name not in known:
             hint = did_you_mean(name.upper()[:100], known, 1)
             said = f"; {hint}" if hint else ""
-            log.warning("the variable %s is no setting and has no effect%s", visible(name[:100]), said)
+            log.warning("the variable %s is not a setting and has no effect%s", visible(name[:100]), said)
 
 
 def _forget_blank() -> None:

@@ -24,33 +24,33 @@ _MAX_MODEL = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileSettings:
     """The files' settings. ``trusted`` is the directory whose files apply because their trust record holds."""
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     trusted: Path | None = None
 
 
-def written(config: Path | None, environ: Mapping[str, str], caps: Limits) -> Written:
+def written(config: Path | None, environ: Mapping[str, str], caps: Limits) -> FileSettings:
     """Returns the settings of all files that apply; ``caps`` are the limits that a found file cannot raise.
 
     Raises Misconfigured for a named file, or one of the user's own, that cannot be read.
     """
     named = config or (Path(environ["DEPUTIZE_CONFIG"]) if environ.get("DEPUTIZE_CONFIG") else None)
     if named:
-        return Written(_parsed(_bytes_of(named), named))
+        return FileSettings(_parsed(_bytes_of(named), named))
     own_folder = configuration_folder(environ)
     own = own_folder / CONFIG
     values = _parsed(regular_bytes(own) or b"", own)
     try:
         here = Path.cwd()
     except FileNotFoundError:
-        return Written(values)
+        return FileSettings(values)
     if here == own_folder:
-        return Written(values)
+        return FileSettings(values)
     if (files := TrustRecords(own_folder).held(here)) is not None:
-        return Written({**values, **_of_trusted(files, here)}, here)
-    return Written({**values, **_found(here, values, caps)})
+        return FileSettings({**values, **_of_trusted(files, here)}, here)
+    return FileSettings({**values, **_found(here, values, caps)})
 
 
 def _bytes_of(named: Path) -> bytes:

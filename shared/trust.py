@@ -141,7 +141,7 @@ def _named_by(server: Mapping[str, Any], folder: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class TrustRecord:
     """One directory's trust record: digests by path, and the texts at that time."""
 
     at: datetime
@@ -161,7 +161,7 @@ class TrustRecords:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "trusted.json"
 
-    def of(self, folder: Path) -> Recorded | None:
+    def of(self, folder: Path) -> TrustRecord | None:
         """Returns a directory's record, or None."""
         kept = self._read().get(_key(folder))
         return _recorded(kept) if isinstance(kept, dict) else None
@@ -244,8 +244,8 @@ def _key(folder: Path) -> str:
     return os.path.realpath(folder)
 
 
-def _recorded(kept: Mapping[str, Any]) -> Recorded | None:
+def _recorded(kept: Mapping[str, Any]) -> TrustRecord | None:
     try:
-        return Recorded(datetime.fromisoformat(kept["at"]), dict(kept["digests"]), dict(kept["texts"]))
+        return TrustRecord(datetime.fromisoformat(kept["at"]), dict(kept["digests"]), dict(kept["texts"]))
     except (KeyError, TypeError, ValueError):
         return None

@@ -29,7 +29,7 @@ COMMANDS = {
     "worker": ("stack:worker", "Run one worker alone."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
     "token": ("token:token", "Print the token of this machine's stack."),
-    "doctor": ("doctor:doctor", "Check this machine and the service, and say what to mend."),
+    "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),
 }
 """Command name: its module and function, and its line in the help. A new command is one line here."""
 

@@ -54,7 +54,7 @@ def batch(
     lines = read_lines(file, name)
     if not lines:
         raise click.UsageError(f"{name} holds no request")
-    said = _Saying(name, wait, as_json)
+    said = _OutputOptions(name, wait, as_json)
     if out is None:
         code, results = asyncio.run(_run(settings, lines, said, None))
         return of_results(results) if code is None else code
@@ -70,7 +70,7 @@ def batch(
 
 
 @dataclass(frozen=True, slots=True)
-class _Saying:
+class _OutputOptions:
     """How the command was asked to tell its results."""
 
     name: str
@@ -79,7 +79,7 @@ class _Saying:
 
 
 async def _run(
-    settings: Settings, lines: list[Line], said: _Saying, written: Results | None
+    settings: Settings, lines: list[Line], said: _OutputOptions, written: Results | None
 ) -> tuple[Exit | None, list[ToolAgentResult]]:
     requests = [line.request for line in lines]
     async with connect(settings, workers=1, needs_model=asks_a_model(requests, settings)) as service:

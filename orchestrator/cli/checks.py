@@ -199,7 +199,7 @@ async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerato
         async with Client(url or "", token) as client:
             workers = await client.workers()
     except DeputizeError as error:
-        yield Row("✗", "service", str(error), "look at its log, or mend DEPUTIZE_URL and DEPUTIZE_TOKEN")
+        yield Row("✗", "service", str(error), "look at its log, or correct DEPUTIZE_URL and DEPUTIZE_TOKEN")
         return
     yield Row("✓", "service", f"answers at {url}")
     if not workers and settings.url is None and stack is not None and not stack.workers and not settings.redis_url:
@@ -222,7 +222,7 @@ def _sandbox() -> Row:
     if missing := _missing_programs():
         said = f"{' and '.join(missing)} not found, so commands and changes of files would be refused"
         return Row("!", "sandbox", said, _sandbox_mending())
-    return Row("✓", "sandbox", "its programs are here; the self-test of a worker has the last word")
+    return Row("✓", "sandbox", "its programs are here; a worker's self-test decides")
 
 
 def _missing_programs() -> list[str]:

@@ -64,7 +64,7 @@ class Part:
 def demo(ctx: click.Context) -> Exit:
     """Watch three delegations at once, each on a copy of its own.
 
-    One reports on this project's own code, one mends a bug, one runs into its limit and says how far it came. With
+    One reports on this project's own code, one fixes a bug, one reaches a limit and reports its progress. With
     ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL set a real model does it, else a script plays the model's part.
     """
     settings = load_settings(ctx)

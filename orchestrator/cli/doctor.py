@@ -18,7 +18,7 @@ from shared.errors import Misconfigured
 @click.option("--json", "as_json", is_flag=True, help="Each row as one JSON object a line.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> Exit:
-    """Check this machine and the service, and say what to mend.
+    """Check this machine and the service, with a remedy for each problem.
 
     A row is ✓ well, ! good enough for now, or ✗ broken; with a ✗ the exit code is 3.
     """
@@ -41,7 +41,7 @@ async def _doctor(ctx: click.Context, as_json: bool) -> Exit:
     try:
         settings = load_settings(ctx)
     except Misconfigured as error:
-        say(Row("✗", "settings", str(error), "mend what it names; nothing else can be checked before"))
+        say(Row("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
     else:
         async for row in checked(settings):
             say(row)

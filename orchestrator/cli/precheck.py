@@ -46,5 +46,5 @@ async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> 
     if workers and all(worker.sandbox is not None for worker in workers):
         note(
             f"warning: commands and changes of files will be refused, because the sandbox does not work: "
-            f"{workers[0].sandbox}; `deputize doctor` says how to mend it"
+            f"{workers[0].sandbox}; `deputize doctor` shows the remedy"
         )

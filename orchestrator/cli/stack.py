@@ -41,7 +41,7 @@ def up(
     """
     settings = load_settings(ctx, port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
-    from orchestrator.stack import Wanted
+    from orchestrator.stack import StackOptions
     from orchestrator.supervisor import run_foreground
     from shared.log import set_up
 
@@ -61,7 +61,7 @@ def up(
         output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
 
     output.line("starting Redis, the API and the workers…", err=True)
-    run_foreground(settings, Wanted(workers, concurrency, flower), say)
+    run_foreground(settings, StackOptions(workers, concurrency, flower), say)
     return Exit.SUCCEEDED
 
 

@@ -15,7 +15,7 @@ from orchestrator.cli.errors import Exit
 from orchestrator.cli.formatting import count
 
 if TYPE_CHECKING:
-    from shared.trust import Recorded, TrustRecords
+    from shared.trust import TrustRecord, TrustRecords
 
 
 @click.command()
@@ -59,7 +59,7 @@ def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
     for line in _shown(files, before):
         output.line(line, err=True)
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked without a terminal; look at what is shown, then give --yes")
+        raise click.UsageError("confirmation needs a terminal; review the output, then use --yes")
     if not yes and not output.confirmed(f"Trust {count(len(files), 'file')} as shown?"):
         return Exit.CANCELLED
     records.record(folder, files)
@@ -67,7 +67,7 @@ def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
     return Exit.SUCCEEDED
 
 
-def _shown(files: Mapping[str, bytes], before: Recorded | None) -> Iterator[str]:
+def _shown(files: Mapping[str, bytes], before: TrustRecord | None) -> Iterator[str]:
     """Yields each new or changed file as a diff from the trusted version."""
     from shared.trust import digests, text_of
 

@@ -146,7 +146,7 @@ async def test_what_is_no_service_of_ours_is_said_to_be_none() -> None:
     async with await asyncio.start_server(something, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
         async with Client(f"http://127.0.0.1:{port}") as client:
-            with pytest.raises(Unavailable, match="502 and is no service of ours"):
+            with pytest.raises(Unavailable, match="502 and is not a deputize service"):
                 await client.workers()
 
 

@@ -56,7 +56,7 @@ async def test_a_bus_that_may_not_subscribe_says_so_once_and_hears_again_when_it
         assert await asyncio.wait_for(entering, 30) == "news"
         await until(lambda: _published(operator, "deputize:test"))
         await until(lambda: not before.empty())
-        assert said(caplog, "mended")
+        assert said(caplog, "recovered")
     causes = said(caplog, "does not hear Redis")
     assert len(causes) == len(set(causes))
     assert any("NoPermissionError" in cause for cause in causes)

@@ -11,7 +11,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from orchestrator.stack import Wanted, stack_in_use
+from orchestrator.stack import StackOptions, stack_in_use
 from shared.errors import DeputizeError
 from shared.settings import Settings
 
@@ -25,7 +25,9 @@ async def use(settings: Settings, workers: int) -> None:
 def keep(settings: Settings, workers: int) -> None:
     from orchestrator.supervisor import run_foreground
 
-    run_foreground(settings, Wanted(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True))
+    run_foreground(
+        settings, StackOptions(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True)
+    )
 
 
 def _key() -> dict[str, str]:

@@ -55,7 +55,7 @@ async def test_an_entry_of_the_queue_that_is_no_ticket_is_dropped(fleet: Fleet, 
     result = await fleet.run(model=script(tmp_path, [say("done")]))
     assert result.success
     assert fleet.workers["1"].poll() is None
-    assert "is no ticket and is dropped" in (fleet.settings.home / "worker-1.log").read_text()
+    assert "is not a ticket and is dropped" in (fleet.settings.home / "worker-1.log").read_text()
 
 
 def test_celerys_own_worker_command_refuses_with_one_line(redis_url: str) -> None:
