@@ -20,7 +20,7 @@ from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
-from tests.waiting import until
+from tests.waiting import until, until_sync
 
 HOLDER = """
 import fcntl, sys
@@ -108,15 +108,11 @@ async def test_what_a_start_waits_for_is_known_from_outside() -> None:
 def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     stage, progress = Stage("starting Redis", "redis.log"), Progress(tmp_path)
-    first = progress.look(stage)
-    still = progress.look(stage)
-    assert still > first
+    still = until_sync(lambda: progress.look(stage) > 0.05 and progress.look(stage))
     (tmp_path / "logs" / "redis.log").write_text("Loading the data\n")
-    written = progress.look(stage)
-    assert written < still
-    later = progress.look(stage)
-    assert written < later
-    assert progress.look(API) < later
+    assert progress.look(stage) < still
+    still = until_sync(lambda: progress.look(stage) > 0.05 and progress.look(stage))
+    assert progress.look(API) < still
     assert stage.said(tmp_path) == "starting Redis (redis.log: Loading the data)"
 
 
