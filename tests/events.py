@@ -33,7 +33,7 @@ class Events:
         with suppress(TimeoutError):
             self._connection.drain_events(timeout=0.1)
 
-    def wait_for(self, type: str, id: str, timeout: float = 10) -> dict[str, Any]:
+    def wait_for(self, type: str, id: str, timeout: float = 60) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for event in self._seen:

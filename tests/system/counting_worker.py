@@ -25,7 +25,7 @@ class Count(Tool[CountParams]):
     params = CountParams
 
     async def run(self, ctx: ToolContext, params: CountParams) -> ToolResult:
-        await run_in_thread(lambda: urlopen(params.url, timeout=5).read())
+        await run_in_thread(lambda: urlopen(params.url, timeout=60).read())
         return ToolResult(content="counted")
 
 

@@ -139,9 +139,9 @@ async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: 
     slow = call("bash", command="echo begun > a.txt; exec sleep 1000")
     calls = [call("glob", pattern="*"), slow, WRITE]
     model = script(tmp_path, calls, [say("never")], summary="It took too long.")
-    result = await bench.run(model=model, limits={"timeout_seconds": 2})
+    result = await bench.run(model=model, limits={"timeout_seconds": 5})
     assert (result.termination_reason, result.summary) == ("timeout", "It took too long.")
-    assert result.execution_time_ms <= 2500
+    assert result.execution_time_ms <= 6250
     assert "sleep 1000" in result.reaped
     assert result.files_modified == ["a.txt"]
     history = await history_of(bench, result)
@@ -150,8 +150,8 @@ async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: 
     looked, cut, late, note = history[2]["content"]
     assert not looked.get("is_error")
     assert "outcome unknown: the run was stopped while this call was under way" in cut["content"]
-    assert late["content"] == "Error: not executed: timeoutSeconds 2.0 reached"
-    assert 'limit="timeoutSeconds 2.0 reached"' in note["text"]
+    assert late["content"] == "Error: not executed: timeoutSeconds 5.0 reached"
+    assert 'limit="timeoutSeconds 5.0 reached"' in note["text"]
     kept = json.loads(await bench.store.redis.hget(ledger_key(result.delegation_id), "call_1_2"))
     assert kept["state"] == "finished"
 
@@ -166,9 +166,9 @@ async def test_a_process_that_a_command_leaves_behind_is_ended_and_named(bench: 
 @pytest.mark.requirement("P-07")
 async def test_time_runs_out_during_a_model_call(bench: Bench, tmp_path: Path) -> None:
     model = script(tmp_path, {"blocks": [say("never")], "delay": 1000}, summary="The model was slow.")
-    result = await bench.run(model=model, limits={"timeout_seconds": 1})
+    result = await bench.run(model=model, limits={"timeout_seconds": 4})
     assert (result.termination_reason, result.summary) == ("timeout", "The model was slow.")
-    assert result.execution_time_ms <= 1500
+    assert result.execution_time_ms <= 5000
 
 
 async def test_a_token_budget_ends_the_run_before_it_is_exceeded(bench: Bench, tmp_path: Path) -> None:

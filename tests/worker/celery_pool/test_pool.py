@@ -105,7 +105,7 @@ def test_a_coroutine_runs_as_a_celery_task_and_its_result_is_announced(worker: W
 
 def test_fifty_jobs_take_as_long_as_one(worker: Worker) -> None:
     for number in range(50):
-        worker.send("stay", 1, id=f"f{number}")
+        worker.send("stay", 4, id=f"f{number}")
     worker.sees(*(f"end f{number}" for number in range(50)))
     lines = [line for line in worker.seen if line.startswith(("start f", "end f"))]
     assert all(line.startswith("start") for line in lines[:50])  # all had started before the first one ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -359,10 +360,15 @@ async def test_cancelling_a_run_ends_its_children_whether_they_have_started_or_n
     assert statuses == ["cancelled"] * 3
 
 
+async def _waits(bench: Bench, id: str) -> bool:
+    return (await bench.store.get(id)).status == "waiting"
+
+
 async def test_a_run_that_is_anothers_by_now_leaves_the_children_alone(bench: Bench, tmp_path: Path) -> None:
     model = by_task(tmp_path, parent=[[delegate("child")], [say("never")]])
-    id, running = await begin(bench, model=model, limits={"timeout_seconds": 1})
+    id, running = await begin(bench, model=model, limits={"timeout_seconds": 6})
     child = await the_child_of(bench, id)
+    await until(partial(_waits, bench, id))
     await bench.store.redis.hset(record_key(id), "fence", "9:other")
     assert await running is None
     assert [(await bench.store.get(each)).status for each in (id, child.id)] == ["waiting", "queued"]
