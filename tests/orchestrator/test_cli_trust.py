@@ -58,7 +58,7 @@ def test_what_is_trusted_is_shown_and_later_its_differences(repo: Path) -> None:
 def test_without_a_terminal_nothing_is_trusted_silently(repo: Path) -> None:
     done = trust(repo, str(repo))
     assert done.exit_code == Exit.USAGE
-    assert "give --yes" in done.stderr
+    assert "use --yes" in done.stderr
     assert "+url" in done.stderr
     assert trust(repo, "--list").stdout == ""
 

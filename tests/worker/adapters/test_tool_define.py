@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult, TextContent
 
-from shared.errors import ErrorType, Misconfigured
+from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.events import Envelope, RunStarted, StepCompleted, StepStarted
 from shared.settings import Settings
 from tests.running import call, open_bench, say, script
@@ -354,7 +354,7 @@ def test_a_definition_with_listed_parameters_becomes_a_tool() -> None:
         "more": {"type": "object", "description": "More"},
     }
     assert tool.parse({"what": "a"}) == {"what": "a"}
-    with pytest.raises(base.ToolError) as caught:
+    with pytest.raises(ToolError) as caught:
         tool.parse({"what": "c", "more": 1})
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
     assert "what: 'c' is not one of ['a', 'b']" in caught.value.message

@@ -267,7 +267,7 @@ def test_a_worker_that_is_still_opening_its_services_can_be_stopped(start: Calla
 def test_what_blocks_the_loop_is_reported_with_its_place(worker: Worker) -> None:
     worker.send("block", 0.5)
     worker.sees("blocked")
-    until_sync(lambda: "the event loop stood still" in worker.log.read_text())
+    until_sync(lambda: "the event loop was blocked" in worker.log.read_text())
     assert "in block" in worker.log.read_text()
 
 

@@ -160,7 +160,7 @@ async def test_a_server_that_cannot_be_had_is_warned_of_and_costs_the_others_not
     async with opened(desk, servers) as found:
         said = {name: next((w for w in found.warnings if f"'{name}'" in w), "") for name in servers}
         assert (await found.call("mcp__good__echo", text="still here")).content == "still here"
-    assert "it said: raw: no licence found" in said["dead"]
+    assert "its stderr: raw: no licence found" in said["dead"]
     assert "no-such-program" in said["absent"]
     assert "the variable NO_SUCH_KEY is not set" in said["keyless"]
     assert said["nonsense"]
@@ -349,7 +349,7 @@ async def test_outside_too_a_server_that_does_not_end_is_killed_with_its_group(b
     script = 'trap "" TERM; sleep 1000 & echo started >&2; wait; sleep 1000'
     entry = {"command": "sh", "args": ["-c", script], "sandbox": False}
     async with opened(bare_desk, {"stubborn": entry}, seconds=1) as found:
-        assert "it said: started" in found.warnings[0]
+        assert "its stderr: started" in found.warnings[0]
     assert [Path(each).name for each in bare_desk.sandbox.reaped] == ["sh"]
     await until(lambda: started() == set())
 

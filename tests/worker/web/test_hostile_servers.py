@@ -152,7 +152,7 @@ def test_the_time_limit_is_fifteen_seconds() -> None:
         (saying(CHUNKED + b"zz\r\nwhole\r\n"), ""),
         (saying(b""), "disconnected"),
         (saying(b"SSH-2.0-OpenSSH_9.6\r\n"), ""),
-        (saying(packed(gzip.compress(gzip.compress(b"x")), "gzip, gzip")), "packed its answer as 'gzip, gzip'"),
+        (saying(packed(gzip.compress(gzip.compress(b"x")), "gzip, gzip")), "compressed its response as 'gzip, gzip'"),
         (saying(packed(b"\x8b\x03\x80", "br")), "compressed its response as 'br', which was not requested"),
         (saying(packed(b"not packed at all", "gzip")), "gzip body is broken"),
         (saying(packed(gzip.compress(b"x" * 10_000)[:-20], "gzip")), "gzip body ended too early"),
