@@ -40,6 +40,17 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def texts() -> dict[str, str]:
+    """Every file of the project that is text, by its name."""
+    found: dict[str, str] = {}
+    for path in files():
+        try:
+            found[name(path)] = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
 def python_files(*tops: str) -> list[Path]:
     return [path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in tops]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT, files, name
+from tests.architecture.sources import ROOT, files, texts
 
 DOCUMENTS = (
     "README.md",
@@ -84,24 +84,14 @@ def test_a_test_that_is_gone_is_told_from_one_that_is_there() -> None:
     assert missing_tests(text) == [f"{here}::gone", "tests/gone.py::x"]
 
 
-def _texts() -> dict[str, str]:
-    found = {}
-    for path in files():
-        try:
-            found[name(path)] = path.read_text("utf-8")
-        except UnicodeDecodeError:
-            continue
-    return found
-
-
 def test_no_file_names_this_checkout() -> None:
-    assert len(ROOT.parts) < 3 or [path for path, text in _texts().items() if f"{ROOT}/" in text] == []
+    assert len(ROOT.parts) < 3 or [path for path, text in texts().items() if f"{ROOT}/" in text] == []
 
 
 def test_no_file_names_a_home_folder_or_a_registry() -> None:
     """Tests may name home folders: they are what a path must not escape to."""
     found = []
-    for path, text in _texts().items():
+    for path, text in texts().items():
         patterns = [A_REGISTRY] + ([] if path.startswith("tests/") else [SOME_MACHINES])
         found += [f"{path}: {match.group()}" for pattern in patterns for match in pattern.finditer(text)]
     assert found == []

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from tests.architecture.sources import PACKAGES, files, name
+from tests.architecture.sources import PACKAGES, name, texts
 from tests.requirements import conflicts, requirements
 
 SECTION = r"§|\b(?:contract|design|review)-?\d?\.md\b"
@@ -26,21 +26,17 @@ def references(text: str) -> list[str]:
 
 def _texts() -> dict[str, str]:
     """Everything but the tests, their data and binary files."""
-    found: dict[str, str] = {}
-    for path in files():
-        if name(path).startswith(OF_TESTS) or path.name == "requirements.lock":
-            continue
-        try:
-            found[name(path)] = path.read_text("utf-8")
-        except UnicodeDecodeError:
-            continue
-    return found
+    return {
+        path: text
+        for path, text in texts().items()
+        if not path.startswith(OF_TESTS) and Path(path).name != "requirements.lock"
+    }
 
 
 def test_no_file_but_a_test_cites_a_requirement_or_a_document_elsewhere() -> None:
-    texts = _texts()
-    assert {Path(path).parts[0] for path in texts} >= set(PACKAGES)
-    assert {path: found for path, text in texts.items() if (found := references(text))} == {}
+    ours = _texts()
+    assert {Path(path).parts[0] for path in ours} >= set(PACKAGES)
+    assert {path: found for path, text in ours.items() if (found := references(text))} == {}
 
 
 def test_a_reference_is_told_from_a_number_or_a_code() -> None:
@@ -53,6 +49,7 @@ def test_a_reference_is_told_from_a_number_or_a_code() -> None:
 def test_no_test_cites_a_document_outside_the_repository() -> None:
     """Ids stand on tests, because ``tests/requirements`` says what they mean; nothing says what a section was."""
     cited = re.compile(r"\b(?:contract|design) §")
-    texts = {name(path): path.read_text("utf-8") for path in files() if path.suffix == ".py"}
     here = name(Path(__file__))
-    assert [path for path, text in texts.items() if path != here and cited.search(text)] == []
+    assert [
+        path for path, text in texts().items() if path.endswith(".py") and path != here and cited.search(text)
+    ] == []

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.worker.forked import need_root
-from tests.worker.sandbox.sandboxes import bash, said, sandbox_over
+from tests.worker.sandbox.sandboxes import bash, said
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.priority import FIRST, LATER
 
 pytestmark = pytest.mark.requirement("P-03")
 UNTIL_LATER = f"until [ $(nice) = {LATER} ]; do sleep 0.02; done"
 SESSION = Path("/proc/self/autogroup")
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[Bubblewrap]:
-    with sandbox_over(tmp_path / "ws") as sandbox:
-        yield sandbox
 
 
 async def test_a_command_begins_after_the_worker_and_goes_after_the_others_when_it_takes_long(

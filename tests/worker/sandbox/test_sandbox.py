@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,17 +30,6 @@ from worker.sandbox.selftest import prove
 ROOT = Path(__file__).parents[3]
 PR_SET_DUMPABLE = 4
 SECRET = "sk-test-of-the-sandbox-0123456789"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "ws"
-
-
-@pytest.fixture
-def sandbox(place: Path) -> Iterator[Bubblewrap]:
-    with sandbox_over(place) as sandbox:
-        yield sandbox
 
 
 async def test_the_selftest_proves_every_promise_on_this_machine() -> None:

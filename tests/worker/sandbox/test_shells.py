@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,6 @@ from worker.sandbox.selftest import prove
 from worker.sandbox.shells import BackgroundShell
 
 LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "workspace"
-
-
-@pytest.fixture
-def sandbox(place: Path) -> Iterator[Bubblewrap]:
-    with sandbox_over(place) as sandbox:
-        yield sandbox
 
 
 async def started(sandbox: Bubblewrap, script: str) -> BackgroundShell:
