@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from worker.models.base import Call, Reply, keyed
+from worker.models.base import Call, Reply, with_call_keys
 from worker.tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
@@ -78,7 +78,7 @@ class History:
             for block in last["content"]
             if block["type"] == "tool_use"
         ]
-        return keyed(calls, turn)
+        return with_call_keys(calls, turn)
 
     def _append(self, entry: bytes) -> None:
         self.messages.append(entry)

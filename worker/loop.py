@@ -77,7 +77,7 @@ class Loop:
             elif reply.stop_reason == "model_context_window_exceeded":
                 await compact(self, "the reply reached the end of the model's window")
             elif reply.stop_reason != "pause_turn" and not asked_for_words(self.history, reply):
-                return reply.ending
+                return reply.termination_reason
 
     async def summarize(self, limit: LimitReached) -> None:
         """Runs the final turn, without tools."""
@@ -110,14 +110,14 @@ class Loop:
         most, key = self.max_output_tokens, self.context.delegation_id
         prompt = Prompt(self.system, self.specs, self.history.messages, most, allow_tools, key)
         reply = await self.model_call.reply(prompt, turn, counted=allow_tools)
-        return self.keep(turn, reply.keyed(turn) if allow_tools else reply.without_calls())
+        return self.keep(turn, reply.with_call_keys(turn) if allow_tools else reply.without_calls())
 
     def keep(self, turn: int, reply: Reply) -> Reply:
         """Adds a reply to history, counts and events."""
         usage = self.meter.spend(reply.usage)
         self.last_words = reply.text or self.last_words
         self.steps.thinking = reply.thinking or reply.text
-        self.history.add(reply.spoken())
+        self.history.add(reply.sendable())
         self.model_call.bound.learn(reply.usage, len(self.history.messages))
         self.window.learn(reply.usage, self.history)
         self.emit.emit(said(turn, reply, usage))

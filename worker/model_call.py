@@ -71,7 +71,7 @@ def asked_for_words(history: History, reply: Reply) -> bool:
 
     Raises ``ModelUnavailable`` where the reply to that is empty as well.
     """
-    if not reply.says_nothing or reply.ending is not TerminationReason.COMPLETED:
+    if not reply.is_empty or reply.termination_reason is not TerminationReason.COMPLETED:
         return False
     question = nothing_was_said()
     if len(history.messages) > 1 and history.messages[-2] == user_message(question):

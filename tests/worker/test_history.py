@@ -9,7 +9,7 @@ import pytest
 from shared.delegation import Usage
 from shared.errors import ErrorType, ToolError
 from worker.history import History
-from worker.models.base import Call, Reply, keyed
+from worker.models.base import Call, Reply, with_call_keys
 from worker.tools.base import ToolResult
 
 CALLS = [Call("c1", "read_file", {"path": "é"}), Call("c2", "bash", {"command": "ls"})]
@@ -48,7 +48,7 @@ def test_the_calls_of_an_unanswered_reply_are_found_again_after_a_crash() -> Non
     history = History(on_append=kept.append)
     history.ask("task")
     history.add(reply(*CALLS))
-    assert History(kept).unanswered(3) == keyed(CALLS, 3)
+    assert History(kept).unanswered(3) == with_call_keys(CALLS, 3)
     history.answer([(call, ToolResult(content="done")) for call in CALLS])
     assert History(kept).unanswered(3) == []
 

@@ -1,4 +1,4 @@
-"""The models: one protocol (``base.py``), one file an adapter, one line here an adapter."""
+"""Model providers: the protocol is ``base.py``; a provider is one file and one line of ``MODELS``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ MODELS: Mapping[str, str] = {
     "anthropic": "worker.models.anthropic:AnthropicModel",
     "scripted": "worker.models.scripted:ScriptedModel",
 }
-"""Kind → where its class is. Imported when opened: the SDK alone takes two seconds, and most processes need none."""
+"""Import path of the class for each kind. Imported on demand: importing the SDK takes two seconds."""
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """The model of that name: ``scripted``, ``scripted:FILE``, ``anthropic:NAME``, or any NAME the endpoint knows.
+    """Returns the model ``scripted``, ``scripted:FILE``, ``anthropic:NAME``, or, for any other NAME, the endpoint's.
 
-    Raises Misconfigured when a script cannot be read. Whether an endpoint knows the model shows at the first reply.
+    Raises Misconfigured where a script cannot be read. An unknown model name fails at the first reply.
     """
-    kind, _, rest = name.partition(":")
-    if kind not in MODELS or (kind == "anthropic" and not rest):
-        kind, rest = "anthropic", name
-    module, _, adapter = MODELS[kind].partition(":")
-    return getattr(import_module(module), adapter).open(rest, settings)
+    kind, _, argument = name.partition(":")
+    if kind not in MODELS or (kind == "anthropic" and not argument):
+        kind, argument = "anthropic", name
+    module, _, class_name = MODELS[kind].partition(":")
+    return getattr(import_module(module), class_name).open(argument, settings)
 
 
 async def close_models() -> None:
-    """Closes the connections that models of the running loop hold open. Call it before a loop ends."""
+    """Closes the model connections of the running event loop. Must be called before the loop is closed."""
     if endpoint := sys.modules.get("worker.models.endpoint"):
         await endpoint.close_endpoints()

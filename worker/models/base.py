@@ -1,4 +1,4 @@
-"""What a model is: it takes a prompt and gives deltas while it thinks, then one Reply."""
+"""The model protocol: a prompt in, a stream of deltas and one final reply out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.delegation import TerminationReason, Usage
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is told of it."""
+    """A tool as it is described to the model; ``schema`` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -20,11 +20,12 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Everything the model is asked with.
+    """One request to the model.
 
-    ``messages`` are JSON objects of the Messages API, each encoded once, when it joined the history. ``system`` and
-    ``tools`` never change within a run: provider signatures bind to the exact prefix. ``allow_tools`` false asks for
-    words only, without touching the prefix. ``key`` names the conversation for caches and scripts.
+    ``messages`` are JSON objects of the Messages API, each encoded once, when it was appended to the history.
+    ``system`` and ``tools`` never change within a run: provider signatures cover the exact prefix. ``allow_tools``
+    false requests a reply without tool calls and leaves the prefix unchanged. ``key`` identifies the conversation for
+    caches and scripts.
     """
 
     system: str
@@ -37,15 +38,15 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call of a reply. ``problem`` says why the arguments could not be read; such a call is not executed."""
+    """A tool call of a reply. With a ``problem``, its arguments could not be parsed and it is not executed."""
 
     id: str
-    """What the endpoint calls it: for the answer that is sent back, and for nothing else."""
+    """The endpoint's id, used only in the tool result that is sent back."""
     name: str
     arguments: dict[str, Any]
     problem: str | None = None
     key: str = ""
-    """What this project calls it, in files, ledger, steps and events: unique in its run, the same in every attempt."""
+    """This project's id, for files, ledger, steps and events: unique in the run and the same in every attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,16 @@ class ThinkingPart:
 
 @dataclass(frozen=True, slots=True)
 class ReplyStarted:
-    """The endpoint has taken the prompt: ``usage`` is owed from now on, whatever becomes of the reply."""
+    """The endpoint has accepted the prompt: ``usage`` is billed from now on, even if the reply is never completed."""
 
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The call failed in a passing way and is made again after ``delay`` seconds; deltas of this turn are void.
+    """The request failed and is retried after ``delay`` seconds; the deltas of this turn so far are void.
 
-    ``wasted`` is what the failed try cost, as far as it is known.
+    ``wasted`` is the usage of the failed try, as far as it is known.
     """
 
     error: str
@@ -79,7 +80,7 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A finished turn. ``content`` is the assistant message's content, verbatim, to be sent back as it came."""
+    """A complete reply. ``content`` is the assistant message's content, verbatim, as it must be sent back."""
 
     content: list[dict[str, Any]]
     stop_reason: str
@@ -89,33 +90,33 @@ class Reply:
     calls: list[Call] = field(default_factory=list[Call])
 
     @property
-    def ending(self) -> TerminationReason:
-        """Why a run ends with this reply, when it does."""
-        odd = {"refusal": TerminationReason.REFUSED, "model_context_window_exceeded": TerminationReason.ERROR}
-        return odd.get(self.stop_reason, TerminationReason.COMPLETED)
+    def termination_reason(self) -> TerminationReason:
+        """The termination reason of a run whose last reply is this one."""
+        failures = {"refusal": TerminationReason.REFUSED, "model_context_window_exceeded": TerminationReason.ERROR}
+        return failures.get(self.stop_reason, TerminationReason.COMPLETED)
 
-    def keyed(self, turn: int) -> Reply:
-        """This reply, of that turn, with keys for its calls."""
-        return replace(self, calls=keyed(self.calls, turn))
+    def with_call_keys(self, turn: int) -> Reply:
+        """Returns a copy, as the reply of that turn, whose calls have keys."""
+        return replace(self, calls=with_call_keys(self.calls, turn))
 
     @property
-    def says_nothing(self) -> bool:
-        """No call and no word: empty, blank, or thought and left unsaid."""
+    def is_empty(self) -> bool:
+        """Whether the reply has neither a call nor text: it is empty, blank, or thinking only."""
         kinds = {block.get("type") for block in self.content}
         return not self.calls and not self.text.strip() and kinds <= {"text", "thinking", "redacted_thinking"}
 
-    def spoken(self) -> Reply:
-        """This reply as it can be sent back: endpoints refuse an assistant's message without a word."""
-        return replace(self, content=[{"type": "text", "text": "(no words)"}]) if self.says_nothing else self
+    def sendable(self) -> Reply:
+        """Returns the reply with a placeholder text where it is empty: endpoints reject empty assistant messages."""
+        return replace(self, content=[{"type": "text", "text": "(no words)"}]) if self.is_empty else self
 
     def without_calls(self) -> Reply:
-        """This reply with its words alone: for the last turn, in which nothing is executed any more."""
-        words = [block for block in self.content if block.get("type") != "tool_use"]
-        return replace(self, content=words, calls=[])
+        """Returns a copy without tool calls, for the final turn, in which no tool is executed."""
+        content = [block for block in self.content if block.get("type") != "tool_use"]
+        return replace(self, content=content, calls=[])
 
 
-def keyed(calls: Sequence[Call], turn: int) -> list[Call]:
-    """The calls of one turn, in the order of asking, with their keys."""
+def with_call_keys(calls: Sequence[Call], turn: int) -> list[Call]:
+    """Returns copies of one turn's calls, with keys numbered in order from 1."""
     return [replace(call, key=f"call_{turn}_{number}") for number, call in enumerate(calls, 1)]
 
 
@@ -123,31 +124,31 @@ Part = ReplyStarted | TextPart | ThinkingPart | Retrying | Reply
 
 
 class Model(Protocol):
-    """One model behind one endpoint. Shared by all runs of a worker process; keeps nothing of any of them."""
+    """One model of one endpoint. Shared by all runs of a worker process, so it keeps no state of a run."""
 
     @property
     def name(self) -> str: ...
 
     def price(self) -> Price | None:
-        """What its tokens cost, or None where that is not known: then cost is null, never 0."""
+        """Returns the price of its tokens, or None where it is unknown: the cost is then null, not 0."""
         ...
 
     def window(self) -> int:
-        """How many tokens a conversation can have, replies included; a low guess where it is not known."""
+        """Returns the context window in tokens, replies included; a low estimate where it is unknown."""
         ...
 
     def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
-        """Begun, deltas in order, then exactly one Reply, last. Retries of passing failures happen inside.
+        """Yields ReplyStarted, deltas in order and, last, exactly one Reply. Temporary failures are retried inside.
 
-        Raises ``ModelUnavailable`` when trying again is of no use, and ``ContextFull`` when the conversation is longer
-        than the window. Cancelling closes the stream at once.
+        Raises ModelUnavailable where retrying does not help, and ContextFull where the conversation exceeds the
+        context window. Cancellation closes the stream immediately.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens, with the higher rates that hold for the whole request above ``band`` tokens."""
+    """US dollars per million tokens. ``above`` applies to the whole request if its prompt exceeds ``band`` tokens."""
 
     input: float
     output: float
@@ -157,7 +158,7 @@ class Price:
     above: Price | None = None
 
     def cost(self, usage: Usage) -> float:
-        """The cost of one call, in US dollars."""
+        """Returns the cost of one request, in US dollars."""
         prompt = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         rate = self.above if self.above and self.band is not None and prompt > self.band else self
         return (
