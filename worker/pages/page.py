@@ -17,7 +17,7 @@ from shared.errors import ErrorType, ToolError
 from shared.text import HALF_CHARACTER, clip
 from shared.tokens import estimate
 from worker.output import few_tokens
-from worker.text.textfile import MARKS, binary_kind, not_text, numbered, remarks_of
+from worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from worker.threads import give_way
 from worker.workspace.file_errors import explain, not_a_file
 from worker.workspace.files import Files
@@ -77,7 +77,7 @@ def read_stretch(files: Files, path: str, first: int, most: int, max_chars: int)
         try:
             return _Reader(fd, first, most, max_chars).read(path, found.st_size)
         except UnicodeDecodeError:
-            raise not_text(path, "binary data", found.st_size) from None
+            raise not_text_error(path, "binary data", found.st_size) from None
         except OSError as error:
             raise explain(path, error, files.mount) from None
     finally:
@@ -99,12 +99,14 @@ class _Reader:
 
     def read(self, path: str, size: int) -> Stretch:
         piece = os.read(self._fd, _PIECE)
-        mark, encoding = next(((mark, name) for mark, name, _ in MARKS if piece.startswith(mark)), (b"", "utf-8"))
-        if not mark and (kind := binary_kind(piece)):
-            raise not_text(path, kind, size)
+        bom, encoding = next(
+            ((bom, name) for bom, name, _ in BYTE_ORDER_MARKS if piece.startswith(bom)), (b"", "utf-8")
+        )
+        if not bom and (kind := binary_kind(piece)):
+            raise not_text_error(path, kind, size)
         decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
         done = len(piece)
-        piece = piece[len(mark) :]
+        piece = piece[len(bom) :]
         while piece:
             self._add(decoder.decode(piece))
             if done > _COUNTED and (self._is_full or done > _SEARCHED):
@@ -113,7 +115,7 @@ class _Reader:
             piece = os.read(self._fd, _PIECE)
             done += len(piece)
         self._add(decoder.decode(b"", final=True))
-        return self._finished(mark)
+        return self._finished(bom)
 
     @property
     def _is_full(self) -> bool:
@@ -151,12 +153,12 @@ class _Reader:
         self._number += 1
         self._head, self._length, self._returned = "", 0, False
 
-    def _finished(self, mark: bytes) -> Stretch:
+    def _finished(self, bom: bytes) -> Stretch:
         self._stretch.is_ended = not self._length
         if self._length:
             self._end()
         self._stretch.total = self._number - 1
-        self._stretch.remarks = remarks_of(mark, self._breaks, self._crlf, invalid=self._invalid)
+        self._stretch.remarks = format_remarks(bom, self._breaks, self._crlf, invalid=self._invalid)
         return self._stretch
 
     def _cut_off(self, path: str) -> Stretch:
@@ -192,10 +194,10 @@ def page(lines: Sequence[str], first: int, room: Room) -> tuple[str, int]:
         if size > room.chars and len(kept) > 1:
             kept.pop()
             break
-    text = numbered(kept, first)
+    text = number_lines(kept, first)
     while len(kept) > 1 and not few_tokens(text, room.tokens) and (tokens := estimate(text)) > room.tokens:
         kept = kept[: max(1, int(len(kept) * room.tokens / tokens * 0.95))]
-        text = numbered(kept, first)
+        text = number_lines(kept, first)
     return text, len(kept)
 
 

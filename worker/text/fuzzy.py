@@ -1,10 +1,10 @@
-"""The last resort: the one place of a file whose lines are nearly those of the old text.
+"""Fuzzy replacement, the last resort of an edit: the one place of a file whose lines are similar to the old text.
 
-Whole lines are compared, each with the one in its place: no first and last line can carry a wrong middle. Blank lines
-do not count, indentation has to differ constantly. Numbers, operators and backslashes have to be the same: another
-number is another place, another backslash a mistake that the new text has, too. A second place that is nearly as much
-alike is a refusal, and so is more work than a fixed amount; none of it depends on the clock. Of one line, a part may be
-meant (``fragments``).
+Lines are compared one with one, so that a matching first and last line do not hide a different middle. Blank lines are
+ignored, and the indentation must differ by one constant shift. Numbers, operators and backslashes must be equal:
+another number means another place, another backslash an escaping error that the new text has, too. A second place of
+nearly the same similarity is refused, and so is a search that takes more than a fixed amount of work; nothing depends
+on elapsed time. Instead of whole lines, a part of one line may match (``fragments``).
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from rapidfuzz import process
 from rapidfuzz.distance import Indel
 
 from shared.errors import ErrorType, ToolError
-from worker.text.folding import BLANK_RUNS, LOOK_ALIKES, Folded
 from worker.text.indentation import shift_between
-from worker.text.likeness import (
-    ALIKE,
+from worker.text.merge import SourceLine, split_source
+from worker.text.normalization import BLANK_RUNS, LOOK_ALIKES, NormalizedText
+from worker.text.rewrite import Span, join_differences, line_differences, rewrite
+from worker.text.similarity import (
     MARGIN,
     MIN_CHARS,
+    MIN_SIMILARITY,
     are_opposites,
-    fixed_in,
     fragments,
     is_certain,
-    is_little,
-    is_slip,
+    is_short,
+    is_typo,
+    significant_tokens,
 )
-from worker.text.merging import Line, lines_of
-from worker.text.rewriting import Span, differences, listed, rewritten
 from worker.text.textfile import TextFile
 
-_LINE_ALIKE = 0.75
-"""The least for each single line."""
+_MIN_LINE_SIMILARITY = 0.75
+"""The least similarity of each line."""
 _MAX_LINE_CHARS = 2000
 _MAX_FILE_CHARS = 4 * 1024 * 1024
 _MAX_WORK = 60_000
 """Pairs of ordinary lines compared, about 0.6 µs each, before the search is given up."""
 _WORK_CHARS = 32_000
-"""Characters of one line times those of the other that cost as much again."""
+"""Product of two lines' lengths, in characters, that costs as much as one pair of ordinary lines."""
 _SHOWN = 5
 _BLANK = " \t\r"
-_FOLDS = (LOOK_ALIKES, BLANK_RUNS)
+_NORMALIZATIONS = (LOOK_ALIKES, BLANK_RUNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Nearly:
-    """What to replace by what, and what the model has to know of it."""
+class FuzzyReplacement:
+    """What to write where, and the remark about it for the model."""
 
     span: Span
     remark: str
@@ -57,8 +57,8 @@ class Nearly:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Lines of the file, counted without the blank ones, and how much they are like the old text."""
+class _Candidate:
+    """A possible place: the index of its first line among the non-blank lines, and its similarity from 0 to 1."""
 
     first: int
     score: float
@@ -68,127 +68,136 @@ class _Place:
         return min(99, int(self.score * 100))
 
 
-class _Filled:
-    """The lines of a file that are not blank: their numbers from 0, and their texts as they are compared."""
+class _NonBlankLines:
+    """The non-blank lines of a file: their numbers from 0, and their normalized texts."""
 
     def __init__(self, text: str) -> None:
         self.raw = text.split("\n")
         self.starts = [0, *accumulate(len(line) + 1 for line in self.raw)]
-        folded = _comparable(text)
+        normalized = _comparable(text)
         self.numbers = [number for number, line in enumerate(self.raw) if line.strip(_BLANK)]
-        self.texts = [folded[number] for number in self.numbers]
+        self.texts = [normalized[number] for number in self.numbers]
 
 
-def nearly(file: TextFile, old: str, new: str) -> Nearly | None:
-    """The one place that is at least ``ALIKE``, or None. Raises ToolError: EDIT_AMBIGUOUS where there are two,
-    EDIT_NOT_FOUND where the change would lose what the file has otherwise."""
-    quoted = lines_of(old.replace("\r\n", "\n"))
+def replace_fuzzy(file: TextFile, old: str, new: str) -> FuzzyReplacement | None:
+    """Finds the one place of at least ``MIN_SIMILARITY`` and computes what to write there; None if there is none.
+
+    Raises:
+        ToolError: EDIT_AMBIGUOUS for several similar places, EDIT_NOT_FOUND if the edit would lose text in which the
+            file differs from the old text.
+    """
+    quoted = split_source(old.replace("\r\n", "\n"))
     wanted = _comparable("\n".join(line.text for line in quoted[1:]))
     if not _is_distinct(wanted) or len(file.text) > _MAX_FILE_CHARS:
         return None
-    filled = _Filled(file.text)
-    place = _best(_Search(wanted, filled.texts).places(), filled)
+    lines_with_text = _NonBlankLines(file.text)
+    place = _best_candidate(_Search(wanted, lines_with_text.texts).places(), lines_with_text)
     if place is None:
-        return _in_a_line(file, old, new)
-    found = filled.texts[place.first :][: len(wanted)]
-    if are_opposites(wanted, found) or (is_little(wanted) and not is_slip(wanted, found)):
+        return _replace_in_line(file, old, new)
+    found = lines_with_text.texts[place.first :][: len(wanted)]
+    if are_opposites(wanted, found) or (is_short(wanted) and not is_typo(wanted, found)):
         return None
-    start, end = _stretch(file, filled, place, quoted)
-    if shift_between(quoted, lines_of(file.text[start:end])) is None:
+    start, end = _replaced_range(file, lines_with_text, place, quoted)
+    if shift_between(quoted, split_source(file.text[start:end])) is None:
         return None
-    return _replaced(file, Span(start, end, old), new, place.percent)
+    return _replacement(file, Span(start, end, old), new, place.percent)
 
 
-def _in_a_line(file: TextFile, old: str, new: str) -> Nearly | None:
-    """The same for a part of a line."""
-    folded, wanted = Folded(file.text, *_FOLDS), Folded(old, *_FOLDS).text
-    found = fragments(folded.text, wanted)
-    if not found or not is_certain(folded.text, wanted, found[0]):
+def _replace_in_line(file: TextFile, old: str, new: str) -> FuzzyReplacement | None:
+    """The same for an old text that is a part of one line."""
+    normalized, wanted = NormalizedText(file.text, *_NORMALIZATIONS), NormalizedText(old, *_NORMALIZATIONS).text
+    found = fragments(normalized.text, wanted)
+    if not found or not is_certain(normalized.text, wanted, found[0]):
         return None
-    near = [each for each in found if each[2] >= min(ALIKE, found[0][2] - MARGIN)]
+    near = [each for each in found if each[2] >= min(MIN_SIMILARITY, found[0][2] - MARGIN)]
     if len(near) > 1:
-        number = [(folded.text.count("\n", 0, start) + 1, score) for start, _, score in near]
+        number = [(normalized.text.count("\n", 0, start) + 1, score) for start, _, score in near]
         raise _ambiguous([(line, min(99, int(score * 100))) for line, score in sorted(number)])
     start, end, score = found[0]
-    if folded.splits(start) or folded.splits(end):
+    if normalized.splits(start) or normalized.splits(end):
         return None
-    return _replaced(file, Span(folded.origin(start), folded.origin(end), old), new, min(99, int(score * 100)))
+    return _replacement(
+        file,
+        Span(normalized.original_offset(start), normalized.original_offset(end), old),
+        new,
+        min(99, int(score * 100)),
+    )
 
 
 def _is_distinct(wanted: Sequence[str]) -> bool:
-    """Little text is soon like some other, and endless lines take endless time."""
+    """Whether the text is long enough to be unlike others by chance, and its lines short enough to be compared."""
     sizes = [len(line) for line in wanted]
     return bool(sizes) and sum(sizes) >= MIN_CHARS and max(sizes) <= _MAX_LINE_CHARS
 
 
 def _comparable(text: str) -> list[str]:
-    folds = _FOLDS[1:] if text.isascii() else _FOLDS
-    return [line.strip(_BLANK) for line in Folded(text, *folds).text.split("\n")]
+    normalizations = _NORMALIZATIONS[1:] if text.isascii() else _NORMALIZATIONS
+    return [line.strip(_BLANK) for line in NormalizedText(text, *normalizations).text.split("\n")]
 
 
 class _Search:
-    """Looks for the wanted lines, the longest first: it decides where to look, the next ones whether to go on."""
+    """Search for the wanted lines: the longest one selects the candidates, the others confirm them."""
 
     def __init__(self, wanted: Sequence[str], texts: Sequence[str]) -> None:
         self._wanted, self._texts = wanted, texts
         self._order = sorted(range(len(wanted)), key=lambda at: -len(wanted[at]))
-        self._fixed: dict[str, list[str]] = {}
+        self._significant: dict[str, list[str]] = {}
         self._work = 0
 
-    def places(self) -> list[_Place]:
-        """Every place that may be meant or be taken for it; none where finding them takes too long."""
+    def places(self) -> list[_Candidate]:
+        """Returns every candidate, also those just below the limit; none if the search takes too much work."""
         wanted, texts, longest = self._wanted, self._texts, self._order[0]
         near = process.extract(
-            wanted[longest], texts, scorer=Indel.normalized_similarity, score_cutoff=_LINE_ALIKE, limit=None
+            wanted[longest], texts, scorer=Indel.normalized_similarity, score_cutoff=_MIN_LINE_SIMILARITY, limit=None
         )
         length = sum(map(len, wanted))
         lengths = [0, *accumulate(map(len, texts))]
-        found: list[_Place] = []
+        found: list[_Candidate] = []
         for first in sorted(at - longest for _, _, at in near):
             end = first + len(wanted)
             if first < 0 or end > len(texts):
                 continue
             size = length + lengths[end] - lengths[first]
-            lost = self._lost(first, int(size * (1 - ALIKE + MARGIN)))
+            distance = self._distance(first, int(size * (1 - MIN_SIMILARITY + MARGIN)))
             if self._work > _MAX_WORK:
                 return []
-            # a place that begins or ends otherwise may be a part of a line, and would take the rest of it along
+            # with another first or last character the old text may be a part of a line: the rest would be replaced, too
             is_whole = wanted[0][:1] == texts[first][:1] and wanted[-1][-1:] == texts[end - 1][-1:]
-            if lost is not None and is_whole:
-                found.append(_Place(first, 1 - lost / size))
+            if distance is not None and is_whole:
+                found.append(_Candidate(first, 1 - distance / size))
         return found
 
-    def _lost(self, first: int, most: int) -> int | None:
-        """How many characters are not the same, or None where they are too many, in a line or in all of them."""
-        lost = 0
+    def _distance(self, first: int, most: int) -> int | None:
+        """Returns the number of differing characters, or None if a line, or all of them together, have too many."""
+        total = 0
         for at in self._order:
             mine, theirs = self._wanted[at], self._texts[first + at]
             self._work += 1
             if mine == theirs:
                 continue
             self._work += len(mine) * len(theirs) // _WORK_CHARS
-            least = int((len(mine) + len(theirs)) * (1 - _LINE_ALIKE))
+            least = int((len(mine) + len(theirs)) * (1 - _MIN_LINE_SIMILARITY))
             distance = Indel.distance(mine, theirs, score_cutoff=least)
-            lost += distance
-            if distance > least or lost > most or self._fixed_in(mine) != self._fixed_in(theirs):
+            total += distance
+            if distance > least or total > most or self._significant_tokens(mine) != self._significant_tokens(theirs):
                 return None
-        return lost
+        return total
 
-    def _fixed_in(self, line: str) -> list[str]:
-        if line not in self._fixed:
-            self._fixed[line] = fixed_in(line)
-        return self._fixed[line]
+    def _significant_tokens(self, line: str) -> list[str]:
+        if line not in self._significant:
+            self._significant[line] = significant_tokens(line)
+        return self._significant[line]
 
 
-def _best(places: Sequence[_Place], filled: _Filled) -> _Place | None:
-    """The place that is meant. Raises ToolError(EDIT_AMBIGUOUS)."""
+def _best_candidate(places: Sequence[_Candidate], lines_with_text: _NonBlankLines) -> _Candidate | None:
+    """Returns the only candidate of sufficient similarity, or None. Raises ToolError(EDIT_AMBIGUOUS)."""
     best = max(places, key=lambda place: place.score, default=None)
-    if best is None or best.score < ALIKE:
+    if best is None or best.score < MIN_SIMILARITY:
         return None
-    near = [place for place in places if place.score >= min(ALIKE, best.score - MARGIN)]
+    near = [place for place in places if place.score >= min(MIN_SIMILARITY, best.score - MARGIN)]
     if len(near) == 1:
         return best
-    raise _ambiguous([(filled.numbers[place.first] + 1, place.percent) for place in near])
+    raise _ambiguous([(lines_with_text.numbers[place.first] + 1, place.percent) for place in near])
 
 
 def _ambiguous(near: Sequence[tuple[int, int]]) -> ToolError:
@@ -196,35 +205,39 @@ def _ambiguous(near: Sequence[tuple[int, int]]) -> ToolError:
     more = ", …" if len(near) > _SHOWN else ""
     return ToolError(
         ErrorType.EDIT_AMBIGUOUS,
-        f"old_string is not in the file, and {len(near)} places are nearly like it: {', '.join(lines)}{more}. "
-        "Nothing was changed. Read the file and copy old_string exactly from the place that is meant.",
+        f"old_string is not in the file, and {len(near)} places are similar to it: {', '.join(lines)}{more}. "
+        "Nothing was changed. Read the file and copy old_string exactly from the place to change.",
     )
 
 
-def _replaced(file: TextFile, place: Span, new: str, percent: int) -> Nearly | None:
-    """``place`` has the old text."""
-    done = rewritten(file, (place.start, place.end), place.text, new)
+def _replacement(file: TextFile, place: Span, new: str, percent: int) -> FuzzyReplacement | None:
+    """Computes the replacement of a place; the text of the span is the old text as it was requested."""
+    done = rewrite(file, (place.start, place.end), place.text, new)
     if done is None:
         return None
-    quoted, found = (lines_of(text) for text in (place.text, file.text[place.start : place.end]))
-    first, last, said = differences(file.text, place.start, quoted, found)
+    quoted, found = (split_source(text) for text in (place.text, file.text[place.start : place.end]))
+    first, last, differences = line_differences(file.text, place.start, quoted, found)
     lines = f"lines {first}-{last}" if last > first else f"line {first}"
-    differed = f"These lines differed: {listed(said)}." if said else "Only blank lines differed."
-    return Nearly(
+    differed = (
+        f"These lines differed: {join_differences(differences)}." if differences else "Only blank lines differed."
+    )
+    return FuzzyReplacement(
         Span(place.start, place.end, done.text),
-        f"old_string is not in the file: {lines}, {percent} % alike, were taken for it. "
-        f"What new_string keeps of it stays as the file has it. {differed}",
+        f"old_string is not in the file: {lines}, {percent} % alike, were replaced instead. "
+        f"The parts of old_string that new_string keeps were left as they are in the file. {differed}",
         done.moved,
     )
 
 
-def _stretch(file: TextFile, filled: _Filled, place: _Place, old: Sequence[Line]) -> tuple[int, int]:
-    """From where to where the file is replaced: the lines, and blank ones around them where the old text has some."""
-    numbers, past = filled.numbers, place.first + len(old) - 1
+def _replaced_range(
+    file: TextFile, lines_with_text: _NonBlankLines, place: _Candidate, old: Sequence[SourceLine]
+) -> tuple[int, int]:
+    """Returns the offsets of the replaced text: the lines, with the blank lines around them that the old text has."""
+    numbers, past = lines_with_text.numbers, place.first + len(old) - 1
     first, last = numbers[place.first], numbers[past - 1]
     before = numbers[place.first - 1] + 1 if place.first else 0
-    after = numbers[past] if past < len(numbers) else len(filled.raw)
-    start = filled.starts[max(before, first - old[0].breaks)]
+    after = numbers[past] if past < len(numbers) else len(lines_with_text.raw)
+    start = lines_with_text.starts[max(before, first - old[0].breaks)]
     if not old[-1].breaks:
-        return start, filled.starts[last] + len(filled.raw[last].rstrip(_BLANK))
-    return start, min(len(file.text), filled.starts[min(after, last + old[-1].breaks)])
+        return start, lines_with_text.starts[last] + len(lines_with_text.raw[last].rstrip(_BLANK))
+    return start, min(len(file.text), lines_with_text.starts[min(after, last + old[-1].breaks)])

@@ -1,4 +1,4 @@
-"""A text file as bytes and as text, and back without losing anything: encoding, byte order mark, line ends."""
+"""Text files: decoded and encoded without loss (encoding, byte order mark, line ends), and told from binary files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shared.errors import ErrorType, ToolError
 from shared.text import HALF_CHARACTER
 
 _SAMPLE = 8192
-_ODD = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
-"""Control characters that text does not have."""
-_FEW = 4
-"""Characters from which on an encoding may be told by them."""
-MARKS = (
+_CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
+"""Control characters that do not occur in text."""
+_MIN_WIDE_CHARS = 4
+"""Characters needed to recognize an encoding."""
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8", "a UTF-8 byte order mark"),
     (codecs.BOM_UTF32_LE, "utf-32-le", "UTF-32 encoding"),  # begins like that of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32-be", "UTF-32 encoding"),
     (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16 encoding"),
     (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16 encoding"),
 )
-_KINDS = (
+_MAGIC_NUMBERS = (
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
     (b"GIF8", "a GIF image"),
@@ -44,49 +44,50 @@ _KINDS = (
     (b"ID3", "an MP3 sound"),
     (b"OggS", "an Ogg sound or film"),
 )
-_OURS = re.compile(r"(?=.{6,}?\|) *(\d+)\|")
-_ANY = re.compile(r"[ \t]*(\d+)(?:\||\t|→|: ?|-(?=\s))")
+_NUMBERED_BY_US = re.compile(r"(?=.{6,}?\|) *(\d+)\|")
+_NUMBERED = re.compile(r"[ \t]*(\d+)(?:\||\t|→|: ?|-(?=\s))")
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """``text`` has the file's own line ends; bytes that are no valid text are kept as surrogates."""
+    """A decoded file. ``text`` has the file's own line ends; invalid bytes are surrogate escapes."""
 
     text: str
-    mark: bytes = b""
+    bom: bytes = b""
     encoding: str = "utf-8"
 
     @cached_property
     def newline(self) -> str:
-        """The line end that most lines have."""
+        """The line end of most lines."""
         crlf = self.text.count("\r\n")
         return "\r\n" if crlf > self.text.count("\n") - crlf else "\n"
 
     @cached_property
     def readable(self) -> str:
-        """The text with everything that is not valid shown as U+FFFD."""
+        """The text with U+FFFD for every invalid byte."""
         return HALF_CHARACTER.sub("\ufffd", self.text)
 
     def to_bytes(self, text: str) -> bytes:
-        """``text`` in this file's encoding."""
-        return self.mark + text.encode(self.encoding, "surrogateescape")
+        """Returns ``text`` in this file's encoding, with its byte order mark."""
+        return self.bom + text.encode(self.encoding, "surrogateescape")
 
 
 def decode(data: bytes, path: str) -> TextFile:
-    """Raises ToolError(NOT_TEXT) that names what the file is instead."""
-    for mark, encoding, _ in MARKS:
-        if data.startswith(mark):
-            body = data[len(mark) :]
+    """Decodes a file. Raises ToolError(NOT_TEXT), which names the kind of file, for binary data."""
+    for bom, encoding, _ in BYTE_ORDER_MARKS:
+        if data.startswith(bom):
+            body = data[len(bom) :]
             try:
-                return TextFile(body.decode(encoding, "surrogateescape"), mark, encoding)
+                return TextFile(body.decode(encoding, "surrogateescape"), bom, encoding)
             except UnicodeDecodeError:
                 break
     if kind := binary_kind(data):
-        raise not_text(path, kind, len(data))
+        raise not_text_error(path, kind, len(data))
     return TextFile(data.decode("utf-8", "surrogateescape"))
 
 
-def not_text(path: str, kind: str, size: int) -> ToolError:
+def not_text_error(path: str, kind: str, size: int) -> ToolError:
+    """Returns the error for a file that is not text; ``size`` is in bytes."""
     return ToolError(
         ErrorType.NOT_TEXT,
         f"{path} is not a text file: it is {kind} ({size} bytes). Use bash with a program that understands it.",
@@ -94,12 +95,12 @@ def not_text(path: str, kind: str, size: int) -> ToolError:
 
 
 def binary_kind(data: bytes) -> str | None:
-    """What kind of binary data this is, or None for text. Magic numbers alone prove nothing: "BM" starts words."""
+    """Returns the kind of binary data, or None for text. Magic numbers alone are not enough: text may begin with BM."""
     sample = data[:_SAMPLE]
-    odd = len(sample) - len(sample.translate(None, _ODD))
+    odd = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
     if b"\x00" not in sample and odd <= len(sample) // 10 and _mostly_text(sample):
         return None
-    known = next((kind for magic, kind in _KINDS if data.startswith(magic)), None)
+    known = next((kind for magic, kind in _MAGIC_NUMBERS if data.startswith(magic)), None)
     if known is None and data[:4] == b"RIFF":
         known = {b"WEBP": "a WebP image", b"WAVE": "a WAV sound"}.get(data[8:12])
     if known is None and data[4:8] == b"ftyp":
@@ -108,26 +109,33 @@ def binary_kind(data: bytes) -> str | None:
 
 
 def _wide_kind(sample: bytes) -> str | None:
-    """Text whose characters have two or four bytes, without the mark that says so; which it is would be a guess."""
+    """Recognizes UTF-16 and UTF-32 without a byte order mark; it is not decoded, because that would be a guess."""
     for encoding, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
         whole = sample[: len(sample) // width * width]
         text = whole.decode(encoding, "replace")
         ascii_part = sum(" " <= character <= "~" or character in "\t\r\n" for character in text)
-        if len(text) >= _FEW and ascii_part >= len(text) * 0.8:
+        if len(text) >= _MIN_WIDE_CHARS and ascii_part >= len(text) * 0.8:
             name = encoding.upper()
             return f"probably text in {name} without a byte order mark; `iconv -f {name} -t UTF-8` makes it readable"
     return None
 
 
 def _mostly_text(sample: bytes) -> bool:
-    """Old 8-bit encodings are text too; their letters are a minority among ASCII ones."""
+    """Whether few bytes are invalid UTF-8: text in an 8-bit encoding has mostly ASCII characters."""
     broken = len(HALF_CHARACTER.findall(sample.decode("utf-8", "surrogateescape")))
     return broken <= max(4, len(sample) * 0.3)
 
 
-def remarks_of(mark: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[str]:
-    """What the lines of a file do not show; ``breaks`` counts all line ends, ``crlf`` those of two characters."""
-    found = [said for each, _, said in MARKS if each == mark]
+def format_remarks(bom: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[str]:
+    """Returns remarks about a file's format.
+
+    Args:
+        bom: The byte order mark, or empty.
+        breaks: The number of all line ends.
+        crlf: The number of CRLF line ends.
+        invalid: Whether there are bytes that are not valid UTF-8.
+    """
+    found = [remark for each, _, remark in BYTE_ORDER_MARKS if each == bom]
     if crlf:
         found.append("CRLF line ends" if crlf == breaks else "mixed line ends (LF and CRLF)")
     if invalid:
@@ -136,20 +144,21 @@ def remarks_of(mark: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[st
 
 
 def fingerprint(data: bytes) -> str:
-    """SHA-256, to tell one content of a file from another."""
+    """Returns the SHA-256 of a file's content as hexadecimal digits."""
     return sha256(data).hexdigest()
 
 
-def numbered(lines: Iterable[str], first: int = 1) -> str:
+def number_lines(lines: Iterable[str], first: int = 1) -> str:
+    """Joins lines, each with its number in front, as ``read_file`` shows them."""
     return "\n".join(f"{number:6d}|{line}" for number, line in enumerate(lines, first))
 
 
-def without_numbers(text: str, *, only_ours: bool = False) -> str | None:
-    """The text without the numbers in front of its lines, or None unless all lines have one and they count on.
+def strip_line_numbers(text: str, *, only_ours: bool = False) -> str | None:
+    """Removes the numbers in front of lines; returns None unless all lines have consecutive numbers.
 
-    ``only_ours`` takes no other form than that of ``numbered``, for texts that may well begin with numbers.
+    ``only_ours`` accepts only the format of ``number_lines``, for texts whose lines may begin with numbers.
     """
-    form = _OURS if only_ours else _ANY
+    form = _NUMBERED_BY_US if only_ours else _NUMBERED
     lines = text.split("\n")
     end = [lines.pop()] if len(lines) > 1 and not lines[-1] else []
     found = [form.match(line) for line in lines]

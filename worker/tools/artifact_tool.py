@@ -14,7 +14,7 @@ from shared.settings import Settings
 from shared.text import clip
 from worker.display import FileDiff
 from worker.output import OutputLimit
-from worker.text.diff import unified
+from worker.text.diff import unified_diff
 from worker.text.textfile import fingerprint
 from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
@@ -102,7 +102,7 @@ class ArtifactWriter(ArtifactTool[A]):
         with artifacts.changing(params.name):
             draft = self.draft(artifacts, params)
             artifacts.add(params.name, draft.content, draft.version)
-        diff = unified(draft.before, draft.content, params.name, created=draft.version == 1)
+        diff = unified_diff(draft.before, draft.content, params.name, created=draft.version == 1)
         facts = {"name": params.name, "version": draft.version, "characters": len(draft.content)}
         display = FileDiff(params.name, diff.text, diff.added, diff.removed)
         return ToolResult(draft.said, self.title(params), display=display, metadata=facts)

@@ -11,8 +11,8 @@ from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.display import FileDiff
 from worker.pages.page import no_such_file
-from worker.text.diff import unified
-from worker.text.editing import edited, refuse_empty
+from worker.text.diff import unified_diff
+from worker.text.edit import apply_edit, refuse_empty
 from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import run_in_thread
@@ -86,7 +86,7 @@ class EditFile(Tool[EditFileParams]):
         with changing(ctx.files, params.path):
             path, file, done = _planned(ctx, params)
             ctx.files.write(path, file.to_bytes(done.text))
-        diff = unified(file.text, done.text, path)
+        diff = unified_diff(file.text, done.text, path)
         return ToolResult(
             done.report(path),
             self.title(params),
@@ -107,7 +107,7 @@ def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, R
     old, new = params.old_string, params.new_string
     refuse_empty(old, new, "write_file to create a file or to replace all of it")
     file = decode(_read(ctx, params.path), params.path)
-    return ctx.files.relative(params.path), file, edited(file, params.path, old, new, every=params.replace_all)
+    return ctx.files.relative(params.path), file, apply_edit(file, params.path, old, new, every=params.replace_all)
 
 
 def _read(ctx: ToolContext, path: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.text.editing import no_change
+from worker.text.edit import no_change_error
 from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
 from worker.workspace.artifacts import Artifacts
 
@@ -27,6 +27,6 @@ class RewriteArtifact(ArtifactWriter[RewriteArtifactParams]):
     def draft(self, artifacts: Artifacts, params: RewriteArtifactParams) -> Draft:
         version, before = artifacts.read(params.name)
         if before == params.content:
-            raise no_change(f"version {version} of artifact {params.name!r} already reads so")
+            raise no_change_error(f"version {version} of artifact {params.name!r} already has this text")
         said = f"Rewrote artifact {params.name}: version {version + 1}, {len(params.content)} characters."
         return Draft(params.content, version + 1, said, before)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.text.editing import edited, refuse_empty
+from worker.text.edit import apply_edit, refuse_empty
 from worker.text.textfile import TextFile
 from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
 from worker.workspace.artifacts import Artifacts
@@ -41,6 +41,6 @@ class UpdateArtifact(ArtifactWriter[UpdateArtifactParams]):
         refuse_empty(params.old_string, params.new_string, "rewrite_artifact to replace all of it")
         version, before = artifacts.read(params.name)
         old, new = params.old_string, params.new_string
-        done = edited(TextFile(before), params.name, old, new, every=params.replace_all)
+        done = apply_edit(TextFile(before), params.name, old, new, every=params.replace_all)
         said = f"{done.report(f'artifact {params.name}')} It is version {version + 1} now."
         return Draft(done.text, version + 1, said, before)

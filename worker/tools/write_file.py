@@ -11,9 +11,9 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.display import FileDiff
-from worker.text.diff import kept_form, unified
-from worker.text.editing import refuse_placeholder
-from worker.text.textfile import TextFile, decode, without_numbers
+from worker.text.diff import preserve_format, unified_diff
+from worker.text.edit import refuse_placeholder
+from worker.text.textfile import TextFile, decode, strip_line_numbers
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
@@ -61,16 +61,16 @@ class WriteFile(Tool[WriteFileParams]):
             before, is_whole = _there(ctx, path)
             if before and is_whole:  # in a new file a placeholder replaces no existing lines
                 refuse_placeholder("content", params.content, before.text)
-            text, kept = kept_form(before or TextFile(""), params.content)
+            text, kept = preserve_format(before or TextFile(""), params.content)
             created = ctx.files.write(path, before.to_bytes(text) if before else text.encode())
-        diff = unified(before.text if before else "", text, path, created=created) if is_whole else None
+        diff = unified_diff(before.text if before else "", text, path, created=created) if is_whole else None
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
         size = f"{_counted(len(params.content), 'character')}, {_counted(lines, 'line')}"
         said = f"Successfully wrote to {path}: {how}, {size}."
         if kept:
             said += f" Kept as the file had it: {', '.join(kept)}."
-        if lines > 1 and without_numbers(params.content, only_ours=True) is not None:
+        if lines > 1 and strip_line_numbers(params.content, only_ours=True) is not None:
             said += " Note: every line begins with a line number, as read_file prints them; that is now in the file."
         return ToolResult(
             said,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from shared.facts import FileChange
 from shared.text import clip
-from worker.text.diff import unified
+from worker.text.diff import unified_diff
 from worker.threads import give_way
 from worker.workspace.allowance import Allowance
 from worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, content_of
@@ -59,7 +59,7 @@ def file_patch(difference: Difference, old: bytes, new: bytes) -> FilePatch:
     texts = _text(old), _text(new)
     if texts[0] is None or texts[1] is None:
         return FilePatch("\n".join([*lines, "GIT binary patch", *_literal(new)]) + "\n")
-    diff = unified(texts[0], texts[1], "")
+    diff = unified_diff(texts[0], texts[1], "")
     if diff.text:
         lines += [f"--- {quoted('a/', difference.path) if before else '/dev/null'}"]
         lines += [f"+++ {quoted('b/', difference.path) if after else '/dev/null'}"]

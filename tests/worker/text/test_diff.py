@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.text.diff import Diff, unified
+from worker.text.diff import Diff, unified_diff
 
 texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d"]), max_size=25).map("".join)
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -41,7 +41,7 @@ def applied(diff: str, before: str) -> str:
 
 @given(texts, texts)
 def test_a_diff_applied_to_the_old_text_gives_the_new(before: str, after: str) -> None:
-    diff = unified(before, after, "a.txt")
+    diff = unified_diff(before, after, "a.txt")
     if before == after:
         assert diff == Diff("", 0, 0)
         return
@@ -54,7 +54,7 @@ def test_a_diff_applied_to_the_old_text_gives_the_new(before: str, after: str) -
 
 @given(texts, texts)
 def test_the_numbers_of_a_hunk_say_how_many_lines_follow(before: str, after: str) -> None:
-    parts = re.split(r"(?m)^(@@.*@@)\n", unified(before, after, "a.txt").text)[1:]
+    parts = re.split(r"(?m)^(@@.*@@)\n", unified_diff(before, after, "a.txt").text)[1:]
     for head, body in zip(parts[::2], parts[1::2], strict=True):
         found = HUNK.fullmatch(head)
         assert found is not None
@@ -65,7 +65,7 @@ def test_the_numbers_of_a_hunk_say_how_many_lines_follow(before: str, after: str
 
 def test_changes_far_apart_are_two_hunks_with_three_lines_around_them() -> None:
     before = "".join(f"{number}\n" for number in range(1, 21))
-    assert unified(before, before.replace("\n5\n", "\nfive\n").replace("\n15\n", "\n"), "n.txt").text == (
+    assert unified_diff(before, before.replace("\n5\n", "\nfive\n").replace("\n15\n", "\n"), "n.txt").text == (
         "--- a/n.txt\n+++ b/n.txt\n"
         "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n"
         "@@ -12,7 +12,6 @@\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n"
@@ -73,8 +73,8 @@ def test_changes_far_apart_are_two_hunks_with_three_lines_around_them() -> None:
 
 
 def test_a_missing_last_line_end_is_shown() -> None:
-    assert unified("a", "a\n", "f").text == "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"
-    assert unified("", "a\n", "f", created=True).text == "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n"
+    assert unified_diff("a", "a\n", "f").text == "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"
+    assert unified_diff("", "a\n", "f", created=True).text == "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_missing_last_line_end_is_shown() -> None:
 )
 def test_large_changes_take_bounded_time(before: str, after: str, added: int, removed: int) -> None:
     begun = time.process_time()
-    diff = unified(before, after, "f")
+    diff = unified_diff(before, after, "f")
     assert time.process_time() - begun < 5
     assert diff.added - diff.removed == added - removed
     assert diff.added >= added

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
-from worker.text.editing import no_such_text
-from worker.text.fuzzy import nearly
-from worker.text.likeness import ALIKE, fixed_in, is_little
-from worker.text.merging import Merge, lines_of
+from worker.text.edit import not_found_error
+from worker.text.fuzzy import replace_fuzzy
+from worker.text.merge import Merge, split_source
 from worker.text.replacement import WORDING, replace
+from worker.text.similarity import MIN_SIMILARITY, is_short, significant_tokens
 from worker.text.textfile import TextFile
 
 SOURCE = '''\
@@ -45,8 +45,9 @@ def test_what_was_taken_for_the_old_text_is_said_line_by_line() -> None:
     assert done is not None
     assert (done.lines, done.tolerated) == ((3,), "wording")
     assert done.report("a.py") == (
-        "Successfully edited a.py: 1 place, line 3. old_string is not in the file: lines 3-7, 98 % alike, were taken "
-        "for it. What new_string keeps of it stays as the file has it. These lines differed: "
+        "Successfully edited a.py: 1 place, line 3. old_string is not in the file: lines 3-7, 98 % alike, were "
+        "replaced instead. The parts of old_string that new_string keeps were left as they are in the file. "
+        "These lines differed: "
         "line 3 of the file was 'def total(prices):', not 'def total(price):'; "
         "line 5 of the file was 'result = sum(prices)', not 'result = sum(price)'.\n"
         'The lines are now:\n     3|def total(prices):\n     4|    """The sum of all prices."""\n'
@@ -180,9 +181,9 @@ def test_two_places_that_are_nearly_as_much_alike_are_refused(old: str, other: s
         replace(TextFile(SOURCE + "\n" + other), old, "new\n", every=False)
     assert caught.value.type is ErrorType.EDIT_AMBIGUOUS
     assert caught.value.message == (
-        f"old_string is not in the file, and 2 places are nearly like it: line 3 ({percents[0]} % alike), line 14 "
-        f"({percents[1]} % alike). Nothing was changed. Read the file and copy old_string exactly from the place that "
-        "is meant."
+        f"old_string is not in the file, and 2 places are similar to it: line 3 ({percents[0]} % alike), line 14 "
+        f"({percents[1]} % alike). Nothing was changed. Read the file and copy old_string exactly from the place to "
+        "change."
     )
 
 
@@ -193,7 +194,7 @@ def test_a_place_that_is_clearly_less_alike_does_not_disturb() -> None:
 
 def test_the_closest_lines_are_still_shown_where_nothing_is_near_enough() -> None:
     old = QUOTED.replace("return result", "yield result")
-    error = no_such_text(TextFile(SOURCE), "a.py", old, "new\n")
+    error = not_found_error(TextFile(SOURCE), "a.py", old, "new\n")
     assert '     3|def total(prices):\n     4|    """The sum of all prices."""' in error.message
 
 
@@ -222,7 +223,7 @@ def oracle(file: Sequence[str], old: Sequence[str]) -> list[tuple[int, float]]:
         same = [2 * common(mine, theirs) for mine, theirs in pairs]
         if (
             all(each >= 0.75 * size for each, size in zip(same, sizes, strict=True))
-            and all(fixed_in(mine) == fixed_in(theirs) for mine, theirs in pairs)
+            and all(significant_tokens(mine) == significant_tokens(theirs) for mine, theirs in pairs)
             and pairs[0][0][0] == pairs[0][1][0]
             and pairs[-1][0][-1] == pairs[-1][1][-1]
             and sum(same) >= 0.85 * sum(sizes)
@@ -254,18 +255,18 @@ def test_the_place_is_the_one_that_the_oracle_finds(quote: tuple[list[str], list
     plain = [line.strip().replace("“", '"').replace("”", '"') for line in file if line.strip()]
     wanted = [line.replace("“", '"').replace("”", '"') for line in old]
     numbers = [number for number, line in enumerate(file) if line.strip()]
-    if is_little(wanted):
+    if is_short(wanted):
         return
     places = oracle(plain, wanted)
     best = max((score for _, score in places), default=0.0)
-    near = [first for first, score in places if score >= min(ALIKE, best - 0.05) - 1e-9]
+    near = [first for first, score in places if score >= min(MIN_SIMILARITY, best - 0.05) - 1e-9]
     try:
-        found = nearly(TextFile("\n".join(file)), "\n".join(old), "NEW")
+        found = replace_fuzzy(TextFile("\n".join(file)), "\n".join(old), "NEW")
     except ToolError:
         assert len(near) > 1
-        assert best >= ALIKE
+        assert best >= MIN_SIMILARITY
         return
-    if best < ALIKE:
+    if best < MIN_SIMILARITY:
         assert found is None
         return
     assert len(near) == 1
@@ -290,7 +291,7 @@ def versions(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def merged(old: str, found: str, new: str) -> str | None:
-    return Merge(lines_of(old), lines_of(found), lines_of(new), "\n").text()
+    return Merge(split_source(old), split_source(found), split_source(new), "\n").text()
 
 
 @settings(deadline=None, derandomize=True)
@@ -308,7 +309,7 @@ def test_nobody_is_overruled_where_only_one_side_changed_anything(
 @given(st.lists(st.one_of(lines, blank), max_size=8).map("\n".join), st.sampled_from(["\n", "\r\n", ""]))
 def test_lines_are_put_together_again_as_they_were(text: str, end: str) -> None:
     whole = text.replace("\n", end or "\n") + end
-    assert "".join(line.whole + line.gap for line in lines_of(whole)) == whole
+    assert "".join(line.whole + line.gap for line in split_source(whole)) == whole
 
 
 def numbered_source(count: int) -> list[str]:
@@ -342,7 +343,7 @@ def test_a_place_among_two_thousand_lines_is_found_quickly(size: int) -> None:
 )
 def test_hostile_texts_take_no_hostile_time(text: str, old: str) -> None:
     begun = time.process_time()
-    assert nearly(TextFile(text), old, "new\n") is None
+    assert replace_fuzzy(TextFile(text), old, "new\n") is None
     assert time.process_time() - begun < 5
 
 
@@ -350,7 +351,7 @@ def test_a_search_that_is_given_up_finds_nothing_rather_than_the_first_place() -
     """The very first place would do, but thousands of others were not looked at."""
     line = "abcdefgh" * 5 + "\n"
     file = "start of it\n" + line * 50_000
-    assert nearly(TextFile(file), "start of itt\n" + line * 999, "new\n") is None
+    assert replace_fuzzy(TextFile(file), "start of itt\n" + line * 999, "new\n") is None
 
 
 def test_a_large_change_of_a_large_stretch_is_made_in_bounded_time() -> None:

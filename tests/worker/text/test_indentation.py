@@ -71,7 +71,7 @@ def test_the_answer_says_when_it_was_indented_anew() -> None:
     assert done is not None
     assert done.report("a.py") == (
         "Successfully edited a.py: 1 place, line 2. old_string did not match exactly: differences in indentation were "
-        "overlooked. new_string was re-indented as its place in the file is.\n"
+        "ignored. new_string was re-indented to match the file.\n"
         "The lines are now:\n     2|    def f():\n     3|        stop()"
     )
     kept = edited("class A:\n    def f():\n        go()\n", "def f():\n    go()", "    def f():\n        stop()")

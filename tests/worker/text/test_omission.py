@@ -7,7 +7,7 @@ import time
 import pytest
 
 from shared.errors import ErrorType, ToolError
-from worker.text.editing import placeholder, refuse_placeholder
+from worker.text.edit import find_placeholder, refuse_placeholder
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ from worker.text.editing import placeholder, refuse_placeholder
 )
 def test_a_line_that_stands_for_others_is_seen(line: str) -> None:
     text = f"before()\n{line}\nafter()\n"
-    assert placeholder(text) == line.strip()
-    assert placeholder(text, f"what is there\n    {line.strip()}\n") is None
+    assert find_placeholder(text) == line.strip()
+    assert find_placeholder(text, f"what is there\n    {line.strip()}\n") is None
     with pytest.raises(ToolError) as caught:
         refuse_placeholder("new_string", text)
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
@@ -87,7 +87,7 @@ def test_a_line_that_stands_for_others_is_seen(line: str) -> None:
     ],
 )
 def test_a_line_that_means_what_it_says_is_none(line: str) -> None:
-    assert placeholder(f"before()\n{line}\nafter()\n") is None
+    assert find_placeholder(f"before()\n{line}\nafter()\n") is None
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_a_line_that_means_what_it_says_is_none(line: str) -> None:
 )
 def test_hostile_lines_take_no_hostile_time(line: str) -> None:
     begun = time.process_time()
-    assert placeholder(f"{line}\n" * 1000) is None
+    assert find_placeholder(f"{line}\n" * 1000) is None
     assert time.process_time() - begun < 5

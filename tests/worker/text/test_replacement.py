@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ErrorType, ToolError
-from worker.text.editing import no_such_text
-from worker.text.folding import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Folded
+from worker.text.edit import not_found_error
+from worker.text.normalization import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, NormalizedText
 from worker.text.replacement import Replacement, replace
 from worker.text.textfile import TextFile, decode
 
@@ -88,9 +88,9 @@ def test_line_ends_do_not_matter_and_are_kept(edit: tuple[str, str, str], lf: bo
     at = found[0]
     done = replaced(text, old, new)
     assert done.text.replace("\r\n", "\n") == unix[:at] + unix_new + unix[at + len(unix_old) :]
-    folded = Folded(text, LINE_ENDS)
-    assert done.text.startswith(text[: folded.origin(at)])
-    assert done.text.endswith(text[folded.origin(at + len(unix_old)) :])
+    folded = NormalizedText(text, LINE_ENDS)
+    assert done.text.startswith(text[: folded.original_offset(at)])
+    assert done.text.endswith(text[folded.original_offset(at + len(unix_old)) :])
     only_crlf = "\r\n" in text and "\n" not in text.replace("\r\n", "")
     assert not only_crlf or "\n" not in done.text.replace("\r\n", "")
 
@@ -145,13 +145,16 @@ def test_tolerance_changes_nothing_but_the_place(edit: tuple[str, str, str], bla
 @given(st.text(alphabet="ab \t\r\n\u00a0\u2019e\u0301\u200b", max_size=40))
 def test_folding_knows_the_way_back(text: str) -> None:
     for fold in (LINE_ENDS, TRAILING_BLANKS, LOOK_ALIKES):
-        folded = Folded(text, fold)
-        ways = [folded.origin(at) for at in range(len(folded.text) + 1)]
+        folded = NormalizedText(text, fold)
+        ways = [folded.original_offset(at) for at in range(len(folded.text) + 1)]
         assert ways == sorted(ways)
         assert 0 <= ways[0] <= ways[-1] <= len(text)
         for at, character in enumerate(folded.text):
             source = text[ways[at] : ways[at + 1]]
-            assert Folded(source, fold).text.strip() == character.strip() or source.strip(" \t\u200b\r") == character
+            assert (
+                NormalizedText(source, fold).text.strip() == character.strip()
+                or source.strip(" \t\u200b\r") == character
+            )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_what_is_overlooked_is_kept_and_named(text: str, old: str, new: str, aft
 @pytest.mark.parametrize("every", [False, True])
 def test_tolerance_never_chooses_between_two_places(text: str, old: str, every: bool) -> None:
     said = ambiguous(text, old, every=every)
-    assert "not exactly, but apart from" in said
+    assert "(except for differences in" in said
     assert "replace_all" not in said
 
 
@@ -259,6 +262,6 @@ def test_the_closest_lines_are_found_quickly() -> None:
     """The bound is 50 ms for 2,000 lines; ten times that here, for machines that do other things as well."""
     text = "\n".join(f"    value_{number} = compute(number={number}, other='{number * 7}')" for number in range(2000))
     begun = time.process_time()
-    error = no_such_text(TextFile(text), "a.py", "    value_1500 = compute(nmber=1500, other='10500')\n    x", "y")
+    error = not_found_error(TextFile(text), "a.py", "    value_1500 = compute(nmber=1500, other='10500')\n    x", "y")
     assert time.process_time() - begun < 0.5
     assert "  1501|    value_1500 = compute(number=1500, other='10500')" in error.message

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.text.replacement import replace
-from worker.text.rewriting import Replacement
+from worker.text.rewrite import Replacement
 from worker.text.textfile import TextFile
 
-REPEATED = "new_string repeats what stands around its place in the file; that was not written twice."
+REPEATED = "new_string repeats text around its place in the file, which was not written twice."
 
 
 def edit(text: str, old: str, new: str) -> Replacement:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ToolError
-from worker.text.textfile import decode, numbered, without_numbers
+from worker.text.textfile import decode, number_lines, strip_line_numbers
 
 contents = st.one_of(
     st.binary(max_size=200),
@@ -48,18 +48,18 @@ def test_the_line_end_is_that_of_most_lines(text: str, newline: str) -> None:
 
 @given(lines, st.integers(1, 2_000_000))
 def test_numbers_come_off_as_they_went_on(given_lines: list[str], first: int) -> None:
-    assert without_numbers(numbered(given_lines, first), only_ours=True) == "\n".join(given_lines)
-    assert without_numbers(numbered(given_lines, first) + "\n") == "\n".join(given_lines) + "\n"
+    assert strip_line_numbers(number_lines(given_lines, first), only_ours=True) == "\n".join(given_lines)
+    assert strip_line_numbers(number_lines(given_lines, first) + "\n") == "\n".join(given_lines) + "\n"
 
 
 @pytest.mark.parametrize(
     "text", ["plain", "     1|a\nb", "     1|a\n     3|b", "", "\n", "12 apples", "-1|x", "     1|a\n\n     2|b"]
 )
 def test_what_is_not_numbered_throughout_is_left_alone(text: str) -> None:
-    assert without_numbers(text) is None
+    assert strip_line_numbers(text) is None
 
 
 @pytest.mark.parametrize("text", ["1|a\n2|b", "1: a\n2: b", "1- a\n2- b", "12\tx"])
 def test_other_forms_of_numbers_are_not_taken_for_ours(text: str) -> None:
-    assert without_numbers(text) is not None
-    assert without_numbers(text, only_ours=True) is None
+    assert strip_line_numbers(text) is not None
+    assert strip_line_numbers(text, only_ours=True) is None

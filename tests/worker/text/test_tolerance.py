@@ -126,7 +126,7 @@ def test_two_sentences_that_are_alike_are_refused() -> None:
     with pytest.raises(ToolError) as caught:
         edited(text, "The quick brown fox jmps over the lazy dog today.", "new")
     assert caught.value.type is ErrorType.EDIT_AMBIGUOUS
-    assert "2 places are nearly like it: line 1" in caught.value.message
+    assert "2 places are similar to it: line 1" in caught.value.message
 
 
 def test_all_places_that_are_the_same_are_replaced_tolerantly() -> None:
@@ -165,7 +165,7 @@ def test_a_line_that_stands_beside_the_place_is_not_brought_again(old: str, new:
     with pytest.raises(ToolError) as caught:
         edited(text, old.replace("lines\n", "lines here\n"), new)
     assert caught.value.type is ErrorType.EDIT_NOT_FOUND
-    assert "which stands beside the nearest place already" in caught.value.message
+    assert "which is already beside the most similar place" in caught.value.message
 
 
 def test_typographic_signs_of_the_model_do_not_get_into_plain_text() -> None:

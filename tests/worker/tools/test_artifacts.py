@@ -75,7 +75,7 @@ async def test_an_update_tolerates_what_an_edit_tolerates_and_says_so(bare_desk:
     assert "old_string" in result.content
     assert (await read(bare_desk)).endswith(f"{REPORT}Times follow.\n")
     blanks = await bare_desk.call("update_artifact", name="report.md", old_string="slow.  \nThe", new_string="slow. A")
-    assert "differences in blanks at line ends were overlooked" in blanks.content
+    assert "differences in blanks at line ends were ignored" in blanks.content
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_a_name_that_is_taken_leads_to_the_tools_that_change(bare_desk: To
         "update_artifact, or take another name."
     )
     same = await bare_desk.call("rewrite_artifact", name="a", content="one")
-    assert same.error == "Nothing to change: version 1 of artifact 'a' already reads so."
+    assert same.error == "Nothing to change: version 1 of artifact 'a' already has this text."
     assert await read(bare_desk, "a") == "[artifact a, version 1 of 1]\none"
 
 

@@ -85,7 +85,7 @@ async def test_a_text_that_is_not_there_is_answered_with_the_closest_lines(desk:
     )
     assert result.error == (
         "Text not found in a.py: 'def total(price):\\n    return sum(price)\\n'. "
-        "Check blanks, indentation and line ends, or read the file again: it may have changed.\n"
+        "Check whitespace, indentation and line ends, or read the file again: it may have changed.\n"
         "The closest lines are:\n     4|def total(prices):\n     5|    return sum(prices)"
     )
 
@@ -121,9 +121,9 @@ async def test_a_table_that_looks_like_line_numbers_is_edited_as_it_stands(desk:
     ("old", "new", "said"),
     [
         ('a = \\"x\\"\\nb', "y", "It is escaped twice"),
-        ("gone()", "def f():", "new_string is there already (line 1): perhaps this edit was made before."),
+        ("gone()", "def f():", "new_string is already in the file (line 1): perhaps this edit was made before."),
         ("caf\ufffd", "cafe", "\ufffd stands for bytes of the file that are not valid UTF-8"),
-        ("\u00a7\u00a7\u00a7", "x", "Check blanks, indentation and line ends"),
+        ("\u00a7\u00a7\u00a7", "x", "Check whitespace, indentation and line ends"),
     ],
 )
 async def test_known_mistakes_are_named(desk: Toolbench, old: str, new: str, said: str) -> None:
@@ -139,7 +139,7 @@ async def test_what_had_to_be_overlooked_is_said(desk: Toolbench) -> None:
     result = await desk.call("edit_file", path="a.py", old_string="f():\n    return 1", new_string="f():\n    return 2")
     assert result.content == (
         "Successfully edited a.py: 1 place, line 1. "
-        "old_string did not match exactly: differences in blanks at line ends were overlooked."
+        "old_string did not match exactly: differences in blanks at line ends were ignored."
     )
     assert desk.read("a.py") == b"def f():  \n    return 2\n"
 
@@ -203,8 +203,9 @@ async def test_a_text_that_is_nearly_right_is_found_and_the_answer_says_what_it_
     result = await desk.call("edit_file", path="a.py", old_string=old, new_string=old.replace("0.19", "0.2"))
     assert result.success
     assert result.content == (
-        "Successfully edited a.py: 1 place, line 1. old_string is not in the file: lines 1-3, 98 % alike, were taken "
-        "for it. What new_string keeps of it stays as the file has it. These lines differed: "
+        "Successfully edited a.py: 1 place, line 1. old_string is not in the file: lines 1-3, 98 % alike, were "
+        "replaced instead. The parts of old_string that new_string keeps were left as they are in the file. "
+        "These lines differed: "
         "line 1 of the file was 'def total(prices):', not 'def total(price):'; "
         "line 3 of the file was 'return sum(prices) * (1 + tax)', not 'return sum(price) * (1 + tax)'.\n"
         "The lines are now:\n     1|def total(prices):\n     2|    tax = 0.2\n     3|    return sum(prices) * (1 + tax)"
@@ -226,8 +227,8 @@ async def test_a_placeholder_never_replaces_the_code_it_stands_for(desk: Toolben
     result = await desk.call("edit_file", path="a.py", old_string=SOURCE, new_string=new)
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert result.error == (
-        "new_string has a placeholder: '# ... rest of the code ...'. It would stand in the file instead of the lines "
-        "it is meant for. Write these lines out, or change less at once: what stays need not be given at all. "
+        "new_string has a placeholder: '# ... rest of the code ...'. It would be written to the file instead of the "
+        "lines that it stands for. Write these lines out, or change less at once: unchanged lines can be left out. "
         "Nothing was changed."
     )
     assert desk.read("a.py").decode() == SOURCE

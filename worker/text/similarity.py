@@ -1,4 +1,4 @@
-"""When two texts say the same in nearly the same words, and when what differs makes them two things."""
+"""Similarity of two texts, and the differences that matter whatever the similarity: numbers, operators, negations."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rapidfuzz.distance import Indel
 
 from worker.text.line_merge import changes
 
-ALIKE = 0.9
-"""Of all characters of both sides, the share that is the same."""
+MIN_SIMILARITY = 0.9
+"""The least share of characters, of both texts together, that are the same."""
 MARGIN = 0.05
-"""How much better than any other place the best one must be."""
+"""By how much the best place must exceed every other."""
 MIN_CHARS = 12
-"""Less is soon like something else."""
-_MIN_LINES, _LITTLE_CHARS = 3, 40
-"""With less, few words may differ, and only as slips of the pen do: there is little around them to be sure by."""
-_WORDS_PER_SLIP = 8
+"""Shorter texts are similar to others by chance."""
+_MIN_LINES, _SHORT_CHARS = 3, 40
+"""Texts with less have too little context: few words may differ, and only by typos."""
+_WORDS_PER_TYPO = 8
 _MIN_WORDS, _MANY_WORDS = 5, 20
-_SLIP_CHARS, _SLIP = 4, 0.8
+_TYPO_CHARS, _TYPO_SIMILARITY = 4, 0.8
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 _WORD = re.compile(r"\w+")
-_FIXED = re.compile(
+_SIGNIFICANT = re.compile(
     r"""
     \d+|\\                                                    # numbers; mistakes in escaping
     | [<>=/%&|^~+]                                            # operators
@@ -34,28 +34,30 @@ _FIXED = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_OPPOSITE = ("un", "in", "im", "ir", "il", "dis", "non", "not", "de", "anti", "mis", "no", "never")
+_NEGATIONS = ("un", "in", "im", "ir", "il", "dis", "non", "not", "de", "anti", "mis", "no", "never")
 _MAX_CHARS = 4000
 _MAX_PAIRS = 4000
-"""Stretches compared before the search is given up."""
+"""Fragments compared before the search stops without a result."""
 _WORK_CHARS = 200_000_000
-"""Characters of the old text times those of each stretch, likewise."""
+"""The same for the sum of the products of both texts' lengths, in characters."""
 Fragment = tuple[int, int, float]
-"""From where to where, and how much it is alike."""
+"""Start offset, end offset, similarity."""
 
 
-def fixed_in(line: str) -> list[str]:
-    """What has to be the same: another number, operator or negation is another place, another backslash a mistake."""
-    return [each.lower() for each in _FIXED.findall(line)]
+def significant_tokens(line: str) -> list[str]:
+    """Returns the tokens that must be equal: numbers, operators and negations, which change the meaning, and
+    backslashes, which are escaping errors.
+    """
+    return [each.lower() for each in _SIGNIFICANT.findall(line)]
 
 
-def is_little(wanted: Sequence[str]) -> bool:
-    """Whether the text is so short that more than likeness is needed."""
-    return len(wanted) < _MIN_LINES or sum(map(len, wanted)) < _LITTLE_CHARS
+def is_short(wanted: Sequence[str]) -> bool:
+    """Whether the text is so short that similarity alone is not sufficient."""
+    return len(wanted) < _MIN_LINES or sum(map(len, wanted)) < _SHORT_CHARS
 
 
-def is_slip(wanted: Sequence[str], found: Sequence[str]) -> bool:
-    """Whether the few words of a short text differ only as slips do, so that nothing else can be meant."""
+def is_typo(wanted: Sequence[str], found: Sequence[str]) -> bool:
+    """Whether the words of a short text differ only by typos."""
     words = sum(len(_WORD.findall(line)) for line in wanted)
     differing = 0
     for mine, theirs in zip(wanted, found, strict=True):
@@ -67,11 +69,11 @@ def is_slip(wanted: Sequence[str], found: Sequence[str]) -> bool:
             certain = words >= _MANY_WORDS or (words >= _MIN_WORDS and _is_same_word(before.strip(), after.strip()))
             if has_words and not certain:
                 return False
-    return differing <= max(1, words // _WORDS_PER_SLIP)
+    return differing <= max(1, words // _WORDS_PER_TYPO)
 
 
 def are_opposites(wanted: Sequence[str], found: Sequence[str]) -> bool:
-    """Whether a word stands against the same one with a prefix that turns it round."""
+    """Whether a word of one text is, in the other, the same word with a negating prefix."""
     for mine, theirs in zip(wanted, found, strict=True):
         if mine == theirs:
             continue
@@ -79,12 +81,12 @@ def are_opposites(wanted: Sequence[str], found: Sequence[str]) -> bool:
         for change in changes(tokens, _TOKEN.findall(theirs)):
             before, after = ("".join(each).lower() for each in (tokens[change.start : change.end], change.tokens))
             short, long = sorted((before, after), key=len)
-            if short and any(_turned(short, long, prefix) for prefix in _OPPOSITE):
+            if short and any(_differs_by_prefix(short, long, prefix) for prefix in _NEGATIONS):
                 return True
     return False
 
 
-def _turned(short: str, long: str, prefix: str) -> bool:
+def _differs_by_prefix(short: str, long: str, prefix: str) -> bool:
     """``is_valid`` and ``is_invalid``, ``enabled`` and ``notEnabled``."""
     size = len(long) - len(short)
     if size not in (len(prefix), len(prefix) + 1):
@@ -94,27 +96,27 @@ def _turned(short: str, long: str, prefix: str) -> bool:
 
 
 def _is_same_word(before: str, after: str) -> bool:
-    """A word more or less is a slip, and so is one that is spelt nearly the same."""
+    """Whether one word was added or removed, or spelled slightly differently."""
     if not before or not after:
         return " " not in before + after
-    alike = Indel.normalized_similarity(before, after) >= _SLIP
-    return alike and before[0] == after[0] and min(len(before), len(after)) >= _SLIP_CHARS
+    alike = Indel.normalized_similarity(before, after) >= _TYPO_SIMILARITY
+    return alike and before[0] == after[0] and min(len(before), len(after)) >= _TYPO_CHARS
 
 
 def fragments(text: str, old: str) -> list[Fragment]:
-    """The stretches inside of lines that may be meant or be taken for it, best first; none of them overlap.
+    """Returns the parts of lines that are similar to the old text, best first and without overlaps.
 
-    Empty where looking at all of them takes too long.
+    Empty if comparing all of them takes too much work.
     """
     words = _WORD.findall(old)
     if "\n" in old or len(words) < 2 or len(old) > _MAX_CHARS:
         return []
     first, last = words[0], words[-1]
     head, tail = old[: old.index(first)], old[old.rindex(last) + len(last) :]
-    starts = [match.start() - len(head) for match in _whole(text, first)]
-    ends = [match.end() + len(tail) for match in _whole(text, last)]
+    starts = [match.start() - len(head) for match in _whole_words(text, first)]
+    ends = [match.end() + len(tail) for match in _whole_words(text, last)]
     found: list[Fragment] = []
-    spread = int(len(old) * (1 - ALIKE + MARGIN) * 2) + 1
+    spread = int(len(old) * (1 - MIN_SIMILARITY + MARGIN) * 2) + 1
     pairs = 0
     for start in starts:
         if start < 0 or not text.startswith(head, start):
@@ -124,26 +126,26 @@ def fragments(text: str, old: str) -> list[Fragment]:
         pairs += high - low
         if pairs > _MAX_PAIRS or pairs * len(old) * len(old) > _WORK_CHARS:
             return []
-        found += _alike(text, old, start, ends[low:high], tail)
-    return _apart(found)
+        found += _similar_fragments(text, old, start, ends[low:high], tail)
+    return _without_overlaps(found)
 
 
-def _whole(text: str, word: str) -> Iterator[re.Match[str]]:
+def _whole_words(text: str, word: str) -> Iterator[re.Match[str]]:
     return re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)
 
 
-def _alike(text: str, old: str, start: int, ends: Sequence[int], tail: str) -> Iterator[Fragment]:
+def _similar_fragments(text: str, old: str, start: int, ends: Sequence[int], tail: str) -> Iterator[Fragment]:
     for end in ends:
         there = text[start:end]
         if "\n" in there or not there.endswith(tail):
             continue
-        score = Indel.normalized_similarity(old, there, score_cutoff=ALIKE - MARGIN)
-        if score and fixed_in(old) == fixed_in(there) and not are_opposites([old], [there]):
+        score = Indel.normalized_similarity(old, there, score_cutoff=MIN_SIMILARITY - MARGIN)
+        if score and significant_tokens(old) == significant_tokens(there) and not are_opposites([old], [there]):
             yield start, end, score
 
 
-def _apart(found: Sequence[Fragment]) -> list[Fragment]:
-    """The best of those that overlap."""
+def _without_overlaps(found: Sequence[Fragment]) -> list[Fragment]:
+    """Keeps the best one of fragments that overlap."""
     kept: list[Fragment] = []
     for start, end, score in sorted(found, key=lambda each: (-each[2], each[0])):
         if all(end <= other[0] or other[1] <= start for other in kept):
@@ -152,6 +154,6 @@ def _apart(found: Sequence[Fragment]) -> list[Fragment]:
 
 
 def is_certain(text: str, old: str, fragment: Fragment) -> bool:
-    """Whether so little differs that nothing else can be meant."""
+    """Whether the fragment is similar enough and differs only by typos."""
     start, end, score = fragment
-    return score >= ALIKE and is_slip([old], [text[start:end]])
+    return score >= MIN_SIMILARITY and is_typo([old], [text[start:end]])

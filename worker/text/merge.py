@@ -1,0 +1,214 @@
+"""Three-way merge of lines: lines that a model leaves unchanged stay as they are in the file, the others are new."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rapidfuzz.distance import Indel
+
+from worker.text.diff import compare
+from worker.text.line_merge import loses_file_text, merge_line, reaches_end, reaches_start
+from worker.text.normalization import LOOK_ALIKES, NormalizedText
+
+_TEXT = re.compile(r"[^ \t\r\n](?:[^\n]*[^ \t\r\n])?")
+_MIN_LINE_SIMILARITY = 0.6
+"""The least similarity of a new line to the old line that it is a changed version of."""
+_MAX_PAIRS = 10_000
+"""Pairs of old and new lines that are compared to find out which was changed into which."""
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line that is not blank. ``gap`` is everything between its text and the next such line's indentation."""
+
+    indent: str
+    text: str
+    gap: str
+
+    @property
+    def whole(self) -> str:
+        return self.indent + self.text
+
+    @property
+    def breaks(self) -> int:
+        """The number of line ends that follow: 1 if no blank line follows, 0 at the end of the text."""
+        return self.gap.count("\n")
+
+
+def split_source(text: str) -> list[SourceLine]:
+    """Splits a text into its non-blank lines. The first one is empty: its gap is everything before the others."""
+    found = [(match.start(), match.end()) for match in _TEXT.finditer(text)]
+    lines: list[SourceLine] = []
+    indent = ""
+    for (start, end), (following, _) in pairwise([(0, 0), *found, (len(text), len(text))]):
+        cut = text.rfind("\n", end, following) + 1 or end
+        if following == len(text):
+            cut = following
+        lines.append(SourceLine(indent, text[start:end], text[end:cut]))
+        indent = text[cut:following]
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The lines that a model quoted, the matching lines of the file, one for one, and the new lines.
+
+    All three have the file's indentation; ``style`` is the line end of new lines.
+    """
+
+    old: Sequence[SourceLine]
+    found: Sequence[SourceLine]
+    new: Sequence[SourceLine]
+    style: str
+
+    def text(self) -> str | None:
+        """Returns the merged text, or None if it would lose or break text that only the file has.
+
+        A line that the model left unchanged is the file's, with its line end and the blank lines after it. A changed
+        line is the model's, with the file's differences in other parts of the line.
+        """
+        old_indexes = self._old_indexes()
+        pairs = zip(self.old, self.found, strict=True)
+        otherwise = {old.text for old, found in pairs if old.text != found.text}
+        parts: list[str] = []
+        for number, at in enumerate(old_indexes):
+            line = self.new[number]
+            body = line.whole if at is None else self._merged_line(number, at, old_indexes)
+            if body is None or (at is None and line.text in otherwise):  # moved: which version is wanted is unknown
+                return None
+            parts += (body, self._gap(number, at))
+        text = "".join(parts)
+        return text if self._is_balanced(text) and not self._is_typographic(text) else None
+
+    def _old_indexes(self) -> list[int | None]:
+        """Returns, for each new line, the index of its old line: an equal one, else one that differs in its
+        indentation, else a similar one.
+        """
+        old_indexes: list[int | None] = [None] * len(self.new)
+        for old, new in _match_equal(range(len(self.old)), range(len(self.new)), self._indented_texts, old_indexes):
+            for left, right in _match_equal(old, new, self._texts, old_indexes):
+                self._pair(left, right, old_indexes)
+        return old_indexes
+
+    def _indented_texts(self, old: range, new: range) -> tuple[list[str], list[str]]:
+        return [self.old[at].whole for at in old], [self.new[at].whole for at in new]
+
+    def _texts(self, old: range, new: range) -> tuple[list[str], list[str]]:
+        return [self.old[at].text for at in old], [self.new[at].text for at in new]
+
+    def _pair(self, old: range, new: range, old_indexes: list[int | None]) -> None:
+        """Pairs changed lines in their order, with the greatest sum of similarities."""
+        if len(old) == len(new):
+            for at, number in zip(old, new, strict=True):
+                if self._similarity(at, number):
+                    old_indexes[number] = at
+        elif len(old) * len(new) <= _MAX_PAIRS:
+            for at, number in _best_pairs([[self._similarity(at, number) for number in new] for at in old]):
+                old_indexes[new[number]] = old[at]
+
+    def _similarity(self, at: int, number: int) -> float:
+        return Indel.normalized_similarity(self.old[at].text, self.new[number].text, score_cutoff=_MIN_LINE_SIMILARITY)
+
+    def _merged_line(self, number: int, at: int, old_indexes: Sequence[int | None]) -> str | None:
+        old, found, new = self.old[at], self.found[at], self.new[number]
+        indent = found.indent if new.indent == old.indent else new.indent
+        if old.text == new.text and old.text != found.text and self._meets_neighbours(number, at, old_indexes):
+            return None if loses_file_text(old.text, found.text, new.text) else indent + new.text
+        text = merge_line(old.text, found.text, new.text)
+        return None if text is None else indent + text
+
+    def _meets_neighbours(self, number: int, at: int, old_indexes: Sequence[int | None]) -> bool:
+        """Whether lines are inserted or removed beside the end at which the file's line differs.
+
+        A separator at that end may depend on them.
+        """
+        is_last, was_last = number == len(self.new) - 1, at == len(self.old) - 1
+        below = was_last if is_last else old_indexes[number + 1] == at + 1
+        above = old_indexes[number - 1] == at - 1
+        old, found = self.old[at].text, self.found[at].text
+        return (not below and reaches_end(old, found)) or (not above and reaches_start(old, found))
+
+    def _gap(self, number: int, old_index: int | None) -> str:
+        """Returns the gap after a new line: the file's, if the model left it unchanged."""
+        is_last = number == len(self.new) - 1
+        same = old_index is not None and self.old[old_index].whole == self.new[number].whole
+        old_index = len(self.old) - 1 if is_last else old_index
+        mine = self.new[number].gap
+        if old_index is None or self.old[old_index].breaks != self.new[number].breaks:
+            return mine.replace("\n", self.style)
+        theirs = self.found[old_index].gap
+        if mine and not is_last and "\n" not in theirs:
+            return self.style  # it was the file's last line
+        if same or mine == self.old[old_index].gap:
+            return theirs
+        return mine[: len(mine) - len(mine.lstrip(" \t"))] + theirs.lstrip(" \t")
+
+    def _is_typographic(self, text: str) -> bool:
+        """Whether the text has typographic quotes, dashes or blanks where the file has plain ones."""
+        found = _join(self.found)
+        odd = set(_join(self.old)) - set(found)
+        return any(not sign.isascii() and NormalizedText(sign, LOOK_ALIKES).text != sign for sign in odd & set(text))
+
+    def _is_balanced(self, text: str) -> bool:
+        """Whether the balance of brackets and quotes is that of the file, or changed as the model changed it."""
+        if not text.strip() or all(old.text == found.text for old, found in zip(self.old, self.found, strict=True)):
+            return True
+        was, quoted, wanted = (bracket_balance(_join(lines)) for lines in (self.found, self.old, self.new))
+        quotes = [(a + b + c) % 2 for a, b, c in zip(was[0], quoted[0], wanted[0], strict=True)]
+        brackets = [a - b + c for a, b, c in zip(was[1], quoted[1], wanted[1], strict=True)]
+        return bracket_balance(text) in (was, (quotes, brackets))
+
+
+def _match_equal(
+    old: range,
+    new: range,
+    texts_of: Callable[[range, range], tuple[list[str], list[str]]],
+    old_indexes: list[int | None],
+) -> Iterator[tuple[range, range]]:
+    """Records which lines are equal, and yields the ranges between them that are not."""
+    for block in compare(*texts_of(old, new)):
+        theirs, mine = (
+            old[block.old.start : block.old.stop],
+            new[block.new.start : block.new.stop],
+        )
+        if block.same:
+            for at, number in zip(theirs, mine, strict=True):
+                old_indexes[number] = at
+        else:
+            yield theirs, mine
+
+
+def _best_pairs(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """Returns the pairs of row and column, both ascending and of positive score, with the largest sum of scores."""
+    width = len(scores[0]) if scores else 0
+    best = [[0.0] * (width + 1) for _ in range(len(scores) + 1)]
+    for row in reversed(range(len(scores))):
+        for column in reversed(range(width)):
+            paired = scores[row][column] + best[row + 1][column + 1] if scores[row][column] else 0.0
+            best[row][column] = max(best[row + 1][column], best[row][column + 1], paired)
+    pairs: list[tuple[int, int]] = []
+    row = column = 0
+    while row < len(scores) and column < width:
+        if best[row][column] == best[row + 1][column]:
+            row += 1
+        elif best[row][column] == best[row][column + 1]:
+            column += 1
+        else:
+            pairs.append((row, column))
+            row, column = row + 1, column + 1
+    return pairs
+
+
+def _join(lines: Sequence[SourceLine]) -> str:
+    return "\n".join(line.text for line in lines)
+
+
+def bracket_balance(text: str) -> tuple[list[int], list[int]]:
+    """Returns the parity of each kind of quote, and the number of unclosed brackets of each kind."""
+    plain = _APOSTROPHE.sub("", text)
+    quotes = [plain.count(sign) % 2 for sign in "\"'`"]
+    return quotes, [plain.count(first) - plain.count(last) for first, last in ("()", "[]", "{}")]

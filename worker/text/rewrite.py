@@ -1,0 +1,234 @@
+"""The text to write in a place of a file, also where the quoted lines only resemble those of the file.
+
+Also the report of an edit: where it was made, which differences were ignored, and what was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from shared.errors import ErrorType, ToolError
+from shared.text import clip
+from worker.text.indentation import reindent
+from worker.text.merge import Merge, SourceLine, bracket_balance, split_source
+from worker.text.textfile import TextFile, number_lines
+
+_SHOWN, _SHOWN_CHARS = 5, 160
+"""Differing lines that are shown, and characters of each."""
+_WRITTEN, _WRITTEN_CHARS = 40, 300
+"""Written lines that are shown, and characters of each."""
+_CHARS = 160
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of the file's text, and the text that replaces it."""
+
+    start: int
+    end: int
+    text: str
+
+
+def splice(text: str, spans: Sequence[Span]) -> str:
+    """Returns the text with all spans replaced; they must be in order and not overlap."""
+    parts: list[str] = []
+    end = 0
+    for span in spans:
+        parts += (text[end : span.start], span.text)
+        end = span.end
+    return "".join([*parts, text[end:]])
+
+
+def line_start(text: str, at: int) -> int:
+    """Returns the offset of the start of the line that contains ``at``."""
+    return text.rfind("\n", 0, at) + 1
+
+
+def line_stop(text: str, at: int) -> int:
+    """Returns the offset of the end of the line that contains ``at``, before its line end."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    return end - (end > at and text[end - 1 : end] == "\r")
+
+
+def line_numbers(text: str, spans: Sequence[Span]) -> tuple[int, ...]:
+    """Returns the numbers of the lines in which the spans begin; the first line is 1."""
+    numbers: list[int] = []
+    line, end = 1, 0
+    for span in spans:
+        line += text.count("\n", end, span.start)
+        end = span.start
+        numbers.append(line)
+    return tuple(numbers)
+
+
+def line_end(file: TextFile, start: int, end: int) -> str:
+    """Returns the line end used in a range of the file, or the file's own if the range has none."""
+    stretch = file.text[start:end]
+    return "\r\n" if "\r\n" in stretch else "\n" if "\n" in stretch else file.newline
+
+
+def with_line_ends(text: str, style: str) -> str:
+    """Returns the text with CRLF line ends if ``style`` is CRLF, else unchanged."""
+    return text if style == "\n" else text.replace("\r\n", "\n").replace("\n", style)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The whole new text, the line number of each place, and the name of the differences ignored (None: none).
+
+    ``remark`` replaces the sentence about ignored differences in the report.
+    """
+
+    text: str
+    lines: tuple[int, ...]
+    tolerated: str | None = None
+    remark: str = ""
+    moved: bool = field(default=False, compare=False)
+    """Whether the new text was re-indented."""
+    repeated: bool = field(default=False, compare=False)
+    """Whether the new text repeated text around the place, which was not written twice."""
+    written: str = field(default="", compare=False)
+    """The lines as they are in the file now, if they may differ from the new text."""
+
+    def report(self, path: str) -> str:
+        """Returns the report for the model: the places, the differences ignored, and what was written."""
+        count = len(self.lines)
+        lines = ", ".join(map(str, self.lines[:20])) + (", …" if count > 20 else "")
+        places = f"1 place, line {lines}" if count == 1 else f"{count} places, lines {lines}"
+        report = f"Successfully edited {path}: {places}."
+        if self.remark:
+            report += f" {self.remark}"
+        elif self.tolerated:
+            report += f" old_string did not match exactly: differences in {self.tolerated} were ignored."
+        if self.moved:
+            report += " new_string was re-indented to match the file."
+        if self.repeated:
+            report += " new_string repeats text around its place in the file, which was not written twice."
+        return f"{report}\n{self.written}" if self.written else report
+
+
+def line_difference(old: SourceLine, found: SourceLine, number: int) -> str:
+    """Returns a sentence about one line that differs from the quoted one."""
+    return f"line {number} of the file was {clip(found.text, _SHOWN_CHARS)!r}, not {clip(old.text, _SHOWN_CHARS)!r}"
+
+
+def line_differences(
+    text: str, start: int, old: Sequence[SourceLine], found: Sequence[SourceLine]
+) -> tuple[int, int, list[str]]:
+    """Returns the first and the last line number of a place, and a sentence about each line that differs."""
+    number = text.count("\n", 0, start) + 1 + found[0].breaks
+    first, last = number, number
+    differences: list[str] = []
+    for mine, theirs in zip(old[1:], found[1:], strict=True):
+        if mine.text != theirs.text:
+            differences.append(line_difference(mine, theirs, number))
+        last = number
+        number += theirs.breaks
+    return first, last, differences
+
+
+def join_differences(differences: Sequence[str]) -> str:
+    """Joins the first differences, with the number of the others."""
+    more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return "; ".join(differences[:_SHOWN]) + more
+
+
+def show_lines(text: str, spans: Sequence[Span]) -> str:
+    """Returns the lines of the places as they are after the edit, numbered."""
+    parts: list[str] = []
+    room = _WRITTEN
+    moved = 0
+    number, counted = 1, 0
+    for span in spans:
+        if room <= 0:
+            break
+        head = line_start(text, span.start)
+        tail = text.find("\n", span.end)
+        number += text.count("\n", counted, head)
+        counted = head
+        ended = span.text.endswith("\n") or (not span.text and head == span.start)
+        rest = "" if ended else text[span.end : len(text) if tail < 0 else tail]
+        lines = (text[head : span.start] + span.text + rest).split("\n")
+        lines = lines[:-1] if ended else lines
+        shown = [clip(line.removesuffix("\r"), _WRITTEN_CHARS) for line in lines[:room]]
+        parts += [number_lines(shown, number + moved)] if shown else []
+        parts += ["…"] * (len(lines) > room)
+        room -= len(lines)
+        moved += span.text.count("\n") - text.count("\n", span.start, span.end)
+    return "The lines are now:\n" + "\n".join(parts) if parts else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The text to write, and whether it was re-indented."""
+
+    text: str
+    moved: bool = False
+
+
+def rewrite(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rewrite | None:
+    """Computes the text to write in the place that was found for the old text.
+
+    Returns:
+        The new text merged with the file's lines; None if its indentation is not certain.
+
+    Raises:
+        ToolError: EDIT_NOT_FOUND if the edit would lose text in which the file differs from the old text.
+    """
+    start, end = place
+    found = split_source(file.text[start:end])
+    quoted, asked = (split_source(text.replace("\r\n", "\n")) for text in (old, new))
+    if len(quoted) != len(found):
+        return None
+    fresh = reindent(file.text, quoted, found, asked)
+    if fresh is None:
+        return None
+    if twice := _repeated_neighbor(file.text, place, quoted, asked):
+        raise ToolError(
+            ErrorType.EDIT_NOT_FOUND,
+            f"old_string is not exactly in the file, and new_string adds the line {clip(twice, _CHARS)!r}, "
+            "which is already beside the most similar place. Nothing was changed. "
+            "Copy old_string exactly from the file.",
+        )
+    there = [replace(mine, indent=theirs.indent) for mine, theirs in zip(quoted, found, strict=True)]
+    text = Merge(there, found, fresh, line_end(file, start, end)).text()
+    if text is not None:
+        return Rewrite(text, fresh != asked)
+    first, last, differences = line_differences(file.text, start, quoted, found)
+    raise ToolError(
+        ErrorType.EDIT_NOT_FOUND,
+        f"old_string is not exactly in the file. Lines {first}-{last} are similar to it, but new_string changes the "
+        f"text that differs there, so that it is not certain what to write: {join_differences(differences)}. "
+        "Nothing was changed. Copy old_string exactly from the file, and keep in new_string what has to stay.",
+    )
+
+
+def _repeated_neighbor(
+    text: str, place: tuple[int, int], old: Sequence[SourceLine], new: Sequence[SourceLine]
+) -> str | None:
+    """Returns the first or last new line if it is also beside the place, and not in the old text; else None."""
+    if len(new) < 2 or len(old) < 2:
+        return None
+    (*above, head), rest = text[: place[0]].split("\n"), text[place[1] :].split("\n")
+    if not text[: place[1]].endswith("\n"):
+        rest = rest[1:] if not rest[0].strip() else []
+    before = _first_non_blank(reversed(above)) if not head.strip() else ""
+    quoted = {line.text for line in old}
+    for beside, line in ((before, new[1].text), (_first_non_blank(rest), new[-1].text)):
+        # lines of brackets alone may repeat, unless the new text opens or closes one more of them than the old
+        counts = _WORD.search(line) or _brackets(old) != _brackets(new)
+        if beside == line and line not in quoted and counts:
+            return line
+    return None
+
+
+def _brackets(lines: Sequence[SourceLine]) -> list[int]:
+    return bracket_balance("\n".join(line.text for line in lines))[1]
+
+
+def _first_non_blank(lines: Iterable[str]) -> str:
+    return next((line.strip() for line in lines if line.strip()), "")
