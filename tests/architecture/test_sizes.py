@@ -28,13 +28,13 @@ NOT_ONE_OF_MANY = {
 def roof(path: str) -> int:
     if path not in NOT_ONE_OF_MANY:
         for pattern, lines in ROOFS.items():
-            if ROOT.joinpath(path).match(pattern):
+            if ROOT.joinpath(path).match(str(ROOT / pattern)):
                 return lines
     return FILE_ROOF
 
 
 def test_no_file_is_longer_than_its_roof() -> None:
-    sizes = {name(path): len(path.read_text("utf-8").splitlines()) for path in python_files(*PACKAGES)}
+    sizes = {name(path): len(path.read_text("utf-8").splitlines()) for path in python_files(*PACKAGES, "tests")}
     assert [f"{path}: {size} lines, at most {roof(path)}" for path, size in sizes.items() if size > roof(path)] == []
 
 
@@ -47,6 +47,7 @@ def test_no_file_is_longer_than_its_roof() -> None:
         ("worker/tools/base.py", 120),
         ("worker/policy/kind.py", 80),
         ("worker/policy/commands.py", 300),
+        ("tests/worker/tools/test_grep.py", 300),
     ],
 )
 def test_the_roof_of_a_file(path: str, lines: int) -> None:

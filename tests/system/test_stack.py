@@ -7,55 +7,23 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import redis
 
 from orchestrator.stack import running
-from shared.settings import Settings
 from tests.leaks import kept
 from tests.running import call, script
+from tests.system.stack_processes import User, all_standbys_run, child, family, gone, ready, settings, workers_of
 from tests.waiting import until_sync
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-ROOT = Path(__file__).parents[2]
-
-
-class User:
-    """A process that uses the stack of ``home``; ``stack`` is what it was told."""
-
-    def __init__(self, home: Path, *said: str, before: tuple[str, ...] = (), **variables: str) -> None:
-        self.home = home
-        self.process = subprocess.Popen(
-            [*before, sys.executable, "-m", "tests.system.stack_user", str(home), *said],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | variables,
-        )
-
-    @property
-    def stack(self) -> dict[str, Any]:
-        if not hasattr(self, "_stack"):
-            assert self.process.stdout is not None
-            self._stack = json.loads(self.process.stdout.readline())
-        return self._stack
-
-    def leave(self) -> None:
-        if self.process.poll() is None:
-            self.process.communicate()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
@@ -91,66 +59,6 @@ def use(home: Path) -> Iterator[Callable[..., User]]:
         user.leave()
     if stack:
         gone({stack.pid})
-
-
-def settings(home: Path) -> Settings:
-    return Settings.load(environ={}, home=home)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def family(pid: int) -> dict[int, str]:
-    """A process with everything below it, and how each was started."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return {member: _command(member) for member in found if alive(member)}
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
-
-
-def child(pid: int, what: str, but: int = 0) -> int:
-    """A process below ``pid`` whose command line says ``what``; 0 for none."""
-    return next((found for found, command in family(pid).items() if what in command and found != but), 0)
-
-
-def gone(pids: set[int] | dict[int, str], timeout: float = 30) -> None:
-    until_sync(lambda: not any(alive(pid) for pid in pids), timeout)
-
-
-def ready(stack: dict[str, Any]) -> bool:
-    try:
-        with urllib.request.urlopen(f"{stack['url']}/readyz", timeout=2) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
-
-
-def workers_of(supervisor: int) -> int:
-    return sum("-m worker --name" in command for command in family(supervisor).values())
-
-
-def all_standbys_run(supervisor: int) -> bool:
-    """Whether every worker has its standby and no standby is left of a worker that is gone."""
-    standbys = [pid for pid, command in family(supervisor).items() if "standby/program.py" in command]
-    workers = [pid for pid, command in family(supervisor).items() if "-m worker --name" in command]
-    return len(standbys) == len(workers) == sum(child(worker, "standby/program.py") > 0 for worker in workers)
 
 
 def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User]) -> None:

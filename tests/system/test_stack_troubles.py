@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.leaks import kept
-from tests.system.test_stack import ROOT, User, child, family, gone, ready
+from tests.system.stack_processes import ROOT, User, child, family, gone, ready
 from tests.waiting import until_sync
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]

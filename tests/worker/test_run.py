@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, StepStatus, ToolAgentResult
-from shared.events import Replied, StepCompleted, StepStarted
-from shared.runs.keys import LEASES, history_key, ledger_key, record_key
-from tests.running import Bench, call, open_bench, say, script
-from tests.waiting import until
-from worker.task import carry_out
-
-READ = call("read_file", path="a.txt")
-WRITE = call("write_file", path="a.txt", content="one\n")
-
-
-async def history_of(bench: Bench, result: ToolAgentResult) -> list[dict[str, Any]]:
-    return [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)]
-
-
-def answered_once(history: list[dict[str, Any]]) -> bool:
-    """Whether every call has exactly one answer, in the message right after it, in the order of asking."""
-    for asked, answer in zip(history, [*history[1:], {"role": "user", "content": []}], strict=True):
-        calls = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
-        answers = [block["tool_use_id"] for block in answer["content"] if block["type"] == "tool_result"]
-        if asked["role"] == "assistant" and calls != answers:
-            return False
-    return True
+from shared.delegation import StepStatus
+from shared.events import StepCompleted, StepStarted
+from tests.running import Bench, call, say, script
+from tests.worker.run_history import READ, WRITE, history_of
 
 
 @pytest.mark.requirement("P-11", "S002-048", "S002-059", "S002-061", "S002-062")
@@ -105,111 +84,6 @@ async def test_the_details_are_one_line_a_step(bench: Bench, tmp_path: Path) -> 
     assert second.startswith("2. [turn 1] ✗ read none — File not found: none")
 
 
-@pytest.mark.requirement("P-05", "P-08")
-async def test_thirty_turns_mean_thirty_and_one_without_tools_for_the_summary(bench: Bench, tmp_path: Path) -> None:
-    turns = [[call("list_directory", path=".")], [call("glob", pattern="*")]] * 3
-    model = script(tmp_path, *turns, summary="This far I came.")
-    result = await bench.run(model=model, limits={"max_turns": 4}, tools=["*"])
-    assert (result.status, result.success, result.termination_reason) == ("failed", False, "max_turns")
-    assert (result.turn_count, result.tool_call_count, result.summary) == (4, 4, "This far I came.")
-    replies = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
-    assert ([reply.turn for reply in replies], replies[-1].tool_calls) == ([1, 2, 3, 4, 5], [])
-
-
-@pytest.mark.requirement("P-06", "P-09")
-async def test_calls_past_the_limit_are_answered_and_not_executed(bench: Bench, tmp_path: Path) -> None:
-    calls = [call("write_file", path=f"{n}.txt", content="x") for n in range(5)]
-    model = script(tmp_path, calls, [say("never")], summary="Three of five.")
-    result = await bench.run(model=model, limits={"max_tool_calls": 3})
-    assert (result.termination_reason, result.tool_call_count) == ("max_tool_calls", 3)
-    assert result.files_modified == ["0.txt", "1.txt", "2.txt"]
-    history = await history_of(bench, result)
-    assert answered_once(history)
-    late = history[2]["content"][3:5]
-    assert all("not executed: limit reached (maxToolCalls 3)" in block["content"] for block in late)
-
-
-async def test_a_run_that_needs_just_its_last_call_is_completed(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]), limits={"max_tool_calls": 1})
-    assert result.termination_reason == "completed"
-
-
-@pytest.mark.requirement("P-07", "P-08", "P-09")
-async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: Bench, tmp_path: Path) -> None:
-    slow = call("bash", command="echo begun > a.txt; exec sleep 1000")
-    calls = [call("glob", pattern="*"), slow, WRITE]
-    model = script(tmp_path, calls, [say("never")], summary="It took too long.")
-    result = await bench.run(model=model, limits={"timeout_seconds": 5})
-    assert (result.termination_reason, result.summary) == ("timeout", "It took too long.")
-    assert result.execution_time_ms <= 6250
-    assert "sleep 1000" in result.reaped
-    assert result.files_modified == ["a.txt"]
-    history = await history_of(bench, result)
-    assert answered_once(history)
-    assert [message["role"] for message in history] == ["user", "assistant"] * 2
-    looked, cut, late, note = history[2]["content"]
-    assert not looked.get("is_error")
-    assert "outcome unknown: the run was stopped while this call was under way" in cut["content"]
-    assert late["content"] == "Error: not executed: timeoutSeconds 5.0 reached"
-    assert 'limit="timeoutSeconds 5.0 reached"' in note["text"]
-    kept = json.loads(await bench.store.redis.hget(ledger_key(result.delegation_id), "call_1_2"))
-    assert kept["state"] == "finished"
-
-
-@pytest.mark.requirement("P-18", "S000-084")
-async def test_a_process_that_a_command_leaves_behind_is_ended_and_named(bench: Bench, tmp_path: Path) -> None:
-    left = call("bash", command="(setsid sleep 1000 &); sleep 0.1; echo done")
-    result = await bench.run(model=script(tmp_path, [left], [say("done")]))
-    assert (result.termination_reason, result.reaped) == ("completed", ["sleep"])
-
-
-@pytest.mark.requirement("P-07")
-async def test_time_runs_out_during_a_model_call(bench: Bench, tmp_path: Path) -> None:
-    model = script(tmp_path, {"blocks": [say("never")], "delay": 1000}, summary="The model was slow.")
-    result = await bench.run(model=model, limits={"timeout_seconds": 4})
-    assert (result.termination_reason, result.summary) == ("timeout", "The model was slow.")
-    assert result.execution_time_ms <= 5000
-
-
-async def test_a_token_budget_ends_the_run_before_it_is_exceeded(bench: Bench, tmp_path: Path) -> None:
-    usage = {"input": 900, "output": 100}
-    model = script(tmp_path, *({"blocks": [call("glob", pattern=str(n))], "usage": usage} for n in range(20)))
-    result = await bench.run(model=model, limits={"max_tokens": 12_000})
-    assert result.termination_reason == "budget"
-    assert 0 < result.usage.total <= 12_000
-
-
-async def test_a_money_budget_ends_the_run_before_it_is_exceeded(bench: Bench, tmp_path: Path) -> None:
-    usage = {"input": 1000, "output": 100}
-    turns = [{"blocks": [call("glob", pattern=str(n))], "usage": usage} for n in range(30)]
-    model = script(tmp_path, *turns, price={"input": 2, "output": 10})
-    result = await bench.run(model=model, limits={"max_cost_usd": 0.03})
-    assert result.termination_reason == "budget"
-    assert 0 < (result.usage.cost_usd or 0) <= 0.03
-
-
-async def test_a_money_limit_for_a_model_without_a_price_is_refused(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run(model=script(tmp_path, [say("done")]), limits={"max_cost_usd": 1})
-    assert result.termination_reason == "refused"
-    assert "maxCostUsd cannot be held" in result.summary
-
-
-@pytest.mark.requirement("P-20")
-async def test_a_run_in_circles_is_stopped(bench: Bench, tmp_path: Path) -> None:
-    same = call("list_directory", path=".")
-    model = script(tmp_path, *[[same, same]] * 9, summary="I went in circles.")
-    result = await bench.run(model=model, tools=["*"])
-    assert (result.termination_reason, result.tool_call_count) == ("loop_detected", 6)
-    assert result.summary == "I went in circles."
-
-
-@pytest.mark.requirement("P-20")
-async def test_the_watch_for_circles_can_be_switched_off(redis_url: str, tmp_path: Path) -> None:
-    async with open_bench(redis_url, tmp_path / "home", loop_detection=False) as bench:
-        model = script(tmp_path, *[[call("list_directory", path=".")]] * 9, [say("done")])
-        assert (await bench.run(model=model, tools=["*"])).termination_reason == "completed"
-
-
 @pytest.mark.requirement("P-10", "S000-110")
 async def test_what_goes_wrong_with_a_call_is_an_answer_and_the_run_goes_on(bench: Bench, tmp_path: Path) -> None:
     wrong = [call("no_such_tool"), call("read_file", nothing=1), call("read_file", path="../out"), WRITE]
@@ -280,129 +154,6 @@ async def test_a_workspace_that_cannot_be_made_is_a_refusal(bench: Bench, tmp_pa
     result = await bench.run(model=script(tmp_path, [say("done")]), workspace=missing)
     assert result.termination_reason == "refused"
     assert str(tmp_path / "none") in result.summary
-
-
-@pytest.mark.requirement("P-15", "P-09")
-async def test_cancelling_stops_a_running_command_at_once(bench: Bench, tmp_path: Path) -> None:
-    hold = call("bash", command="echo begun > a.txt; exec sleep 1000")
-    model = script(tmp_path, [say("I begin."), call("glob", pattern="*")], [hold], [say("never")])
-    id = await bench.accept(DelegationRequest(task="do it", model=model))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    file = bench.settings.workspaces / id / "files" / "a.txt"
-    await until(file.exists)
-    assert await bench.store.cancel(id) == "asked"
-    await asyncio.wait_for(running, 2)
-    result = await bench.result(id)
-    assert (result.status, result.termination_reason, result.summary) == ("cancelled", "cancelled", "I begin.")
-    assert result.files_modified == ["a.txt"]
-    assert answered_once(await history_of(bench, result))
-
-
-@pytest.mark.requirement("P-15")
-async def test_cancelling_stops_a_running_model_call(bench: Bench, tmp_path: Path) -> None:
-    model = script(tmp_path, {"blocks": [say("never")], "delay": 1000})
-    id = await bench.accept(DelegationRequest(task="do it", model=model))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hget(record_key(id), "status"))
-    await until(lambda: bench.services.leases.count)
-    await bench.store.cancel(id)
-    await asyncio.wait_for(running, 2)
-    assert (await bench.result(id)).status == "cancelled"
-
-
-async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_finishes_it(
-    bench: Bench, tmp_path: Path
-) -> None:
-    block = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
-    model = script(tmp_path, [WRITE], [block], [say("done")])
-    id = await bench.accept(DelegationRequest(task="do it", model=model))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    file = bench.settings.workspaces / id / "files" / "a.txt"
-    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert (await bench.store.get(id)).status == "queued"
-    await carry_out(bench.services, id)
-    result = await bench.result(id)
-    assert (result.termination_reason, result.attempts, result.turn_count) == ("completed", 2, 3)
-    assert answered_once(await history_of(bench, result))
-    assert "outcome unknown" in json.dumps(await history_of(bench, result))
-
-
-async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
-    turns = [[WRITE], [call("bash", command="exec sleep 1000")], [say("done")]]
-    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere") as other:
-        await carry_out(other.services, id)
-    result = await bench.result(id)
-    assert result.termination_reason == "worker_lost"
-    assert "DEPUTIZE_WORKSPACE_ROOT" in result.summary
-
-
-async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(bench: Bench, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("kept.txt", "edited.txt"):
-        (source / name).write_text("before\n")
-    edit = call("edit_file", path="edited.txt", old_string="before", new_string="after")
-    hold = call("bash", command="touch begun.txt; exec sleep 1000")
-    turns = [[edit], [hold], [call("bash", command="echo x > new.txt")], [say("ok")]]
-    model = script(tmp_path, *turns)
-    request = DelegationRequest.model_validate(
-        {"task": "do it", "model": model, "workspace": {"kind": "directory", "path": str(source)}}
-    )
-    id = await bench.accept(request)
-    running = asyncio.create_task(carry_out(bench.services, id))
-    folder = bench.settings.workspaces / id
-    await until((folder / "files" / "begun.txt").exists)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    await carry_out(bench.services, id)
-    result = await bench.result(id)
-    assert [(change.path, change.change) for change in result.file_changes] == [
-        ("edited.txt", "modified"),
-        ("begun.txt", "created"),
-        ("new.txt", "created"),
-    ]
-    assert not (folder / "files" / "new.txt").exists()
-    assert (folder / "files.2" / "new.txt").read_text() == "x\n"
-
-
-@pytest.mark.requirement("P-16")
-async def test_a_ticket_for_a_finished_delegation_is_dropped(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
-    before = await bench.events(result.delegation_id)
-    assert await carry_out(bench.services, result.delegation_id) is None
-    assert await bench.events(result.delegation_id) == before
-
-
-async def test_a_delegation_that_kills_its_workers_is_given_up(bench: Bench, tmp_path: Path) -> None:
-    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
-    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
-    await carry_out(bench.services, id)
-    result = await bench.result(id)
-    assert (result.status, result.termination_reason, result.attempts) == ("failed", "worker_lost", 0)
-
-
-async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, tmp_path: Path) -> None:
-    model = script(tmp_path, [WRITE], {"blocks": [WRITE], "delay": 0.3}, [say("never")])
-    id = await bench.accept(DelegationRequest(task="do it", model=model))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    file = bench.settings.workspaces / id / "files" / "a.txt"
-    await until(file.exists)
-    await bench.store.redis.hset(record_key(id), "fence", "9:other")
-    seen = len(await bench.events(id))
-    assert await asyncio.wait_for(running, 30) is None
-    assert len(await bench.events(id)) == seen
-    assert (await bench.store.get(id)).result is None
-    await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), ledger_key(id), LEASES)
 
 
 @pytest.mark.requirement("P-03")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import Misconfigured
-from shared.settings import Settings
 from shared.trust import TrustRecords, covered
-from tests.toolbench import Toolbench, bare_desk
-from worker.mcp.config import Config, Found, Server, expanded, find_config_file
-from worker.mcp.entry import exposed, prefix
-from worker.mcp.source import McpServers
-from worker.toolkit.sources import ToolSourceContext
-
-__all__ = ["bare_desk"]
-
-ENVIRON = {"TOKEN": "t0ken", "EMPTY": ""}
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own configuration directory; nobody's real one is looked into."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    folder = tmp_path / "home/.config/deputize"
-    folder.mkdir(parents=True)
-    return folder
-
-
-def read(folder: Path, whole: Any, *, named: bool = True) -> Config:
-    path = folder / "mcp.json"
-    path.write_text(whole if isinstance(whole, str) else json.dumps(whole))
-    return Config.read(Found(path, named), ENVIRON, Path("/workspaces/x"))
-
-
-def one(folder: Path, entry: Any, *, named: bool = True) -> Server:
-    config = read(folder, {"mcpServers": {"one": entry}}, named=named)
-    assert config.problems == {}
-    (server,) = config.servers
-    return server
-
-
-def problem(folder: Path, entry: Any, *, named: bool = True) -> str:
-    config = read(folder, {"mcpServers": {"one": entry, "good": {"command": "x"}}}, named=named)
-    assert [server.name for server in config.servers] == ["good"]
-    return config.problems["one"]
-
+from tests.worker.mcp.configuration import one, problem, read
+from worker.mcp.config import Found, expanded, find_config_file
 
 # where
 
@@ -277,59 +237,6 @@ def test_text_without_a_reference_stays_as_it_is(text: str) -> None:
         assert expanded([{"a": text}], {}, {}) == [{"a": text}]
 
 
-# as a source
-
-
-@asynccontextmanager
-async def source(desk: Toolbench, configured: Path | None) -> AsyncIterator[tuple[list[str], ToolSourceContext]]:
-    warnings: list[str] = []
-    place = ToolSourceContext("", None, desk.files, desk.sandbox, warnings.append)
-    async with McpServers(configured, 5, ENVIRON, desk.root.parent).open(place) as tools:
-        assert tuple(tools) == ()
-        yield warnings, place
-
-
-@pytest.mark.requirement("S000-019", "S000-024")
-async def test_a_configured_file_that_is_not_there_is_warned_of(bare_desk: Toolbench, home: Path) -> None:
-    async with source(bare_desk, Path("/nowhere/mcp.json")) as (warnings, place):
-        assert warnings == ["MCP config file not found: /nowhere/mcp.json"]
-        assert place.excuses("mcp__git__*")
-        assert not place.excuses("read_file")
-
-
-async def test_where_no_file_is_nothing_is_said(bare_desk: Toolbench, home: Path) -> None:
-    async with source(bare_desk, None) as (warnings, place):
-        assert (warnings, place.missing) == ([], [])
-
-
-@pytest.mark.requirement("S000-020", "S000-024")
-@pytest.mark.parametrize("servers", [{}, {"off": {"command": "x", "disabled": True}}])
-async def test_a_file_without_tools_is_warned_of(bare_desk: Toolbench, servers: Any) -> None:
-    file = bare_desk.root.parent / "some.json"
-    file.write_text(json.dumps({"mcpServers": servers}))
-    async with source(bare_desk, file) as (warnings, _):
-        assert warnings == ["No available MCP tools found"]
-
-
-@pytest.mark.requirement("S000-021", "S000-024")
-@pytest.mark.parametrize("content", [b"{", b"\xff\xfe\x00", None])
-async def test_whatever_goes_wrong_is_warned_of(bare_desk: Toolbench, content: bytes | None) -> None:
-    file = bare_desk.root.parent / "some.json"
-    file.write_bytes(content or b"")
-    if content is None:
-        file.write_text('{"mcpServers": ' + "[" * 100_000)
-    async with source(bare_desk, file) as (warnings, place):
-        (warning,) = warnings
-        assert warning.startswith("Failed to load MCP tools: ")
-        assert place.excuses("mcp__any")
-
-
-@pytest.mark.requirement("S000-104")
-def test_mcp_is_switched_off_and_on_by_the_settings() -> None:
-    assert McpServers.of(Settings.load(environ={"DEPUTIZE_TOOLS_ENABLE_MCP": "false"})) == []
-    assert len(McpServers.of(Settings.load(environ={}))) == 1
-
-
 # what no name may contain
 
 
@@ -349,31 +256,3 @@ def test_mcp_is_switched_off_and_on_by_the_settings() -> None:
 )
 def test_control_characters_are_refused_wherever_they_stand(tmp_path: Path, entry: Any) -> None:
     assert "control character" in problem(tmp_path, entry)
-
-
-# names
-
-
-@pytest.mark.parametrize(
-    ("server", "tool", "name"),
-    [
-        ("git", "git_status", "mcp__git__git_status"),
-        ("my server", "get.time/now", "mcp__my_server__get_time_now"),
-        ("é", "漢", "mcp______"),
-        ("s" * 40, "t" * 40, f"mcp__{'s' * 40}__{'t' * 8}_"),
-    ],
-)
-def test_names_are_such_as_every_model_takes(server: str, tool: str, name: str) -> None:
-    assert exposed(server, tool, ()).startswith(name)
-    assert exposed(server, tool, ()).startswith(prefix(server))
-
-
-@given(st.text(), st.text(), st.text())
-def test_names_differ_wherever_tools_do(server: str, tool: str, other: str) -> None:
-    first = exposed(server, tool, ())
-    second = exposed(server, other, {first})
-    for name in (first, second):
-        assert len(name) <= 64
-        assert name.isascii()
-        assert name.replace("-", "_").isidentifier()
-    assert first != second or tool == other

@@ -7,11 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import ErrorType
-from tests.toolbench import Toolbench, desk
+from tests.toolbench import Toolbench
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import opened
-
-__all__ = ["desk"]
 
 
 async def test_news_put_off_the_end_of_a_call(desk: Toolbench) -> None:

@@ -20,13 +20,11 @@ from starlette.routing import Route
 
 from shared.errors import ErrorType
 from tests.leaks import ROOT
-from tests.toolbench import Toolbench, bare_desk
+from tests.toolbench import Toolbench
 from tests.waiting import until
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.servers.sdk import PNG, server
 from worker.tools.base import Effect
-
-__all__ = ["bare_desk"]
 
 
 @asynccontextmanager

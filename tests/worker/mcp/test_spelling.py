@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.mcp.test_config import one, read
+from tests.worker.mcp.configuration import one, read
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""Delegations in a store, and what an attempt writes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.connection import Pipe
+from shared.delegation import DelegationRequest, Status, TerminationReason, ToolAgentResult
+from shared.events import Envelope, RunFinished, TurnStarted
+from shared.ids import new_id
+from shared.runs.record import Claim
+from shared.runs.store import RECORD, RunStore
+from shared.runs.update import RunUpdate
+from shared.wire import now
+
+LEASE = 10.0
+
+
+async def accepted(store: RunStore, **fields: Any) -> str:
+    request = DelegationRequest(task="do it", **fields)
+    return (await store.accept([(new_id(), request, request.limits)], 30))[0].id
+
+
+async def claimed(store: RunStore) -> Claim:
+    claim = await store.claim(await accepted(store), "token", "worker-1", LEASE)
+    assert claim is not None
+    return claim
+
+
+def turn(claim: Claim, seq: int) -> tuple[int, str]:
+    event = TurnStarted(turn=seq)
+    return seq, Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=event).to_json()
+
+
+def ending(claim: Claim, seq: int) -> RunUpdate:
+    result = ToolAgentResult(
+        delegation_id=claim.id, status=Status.SUCCEEDED, termination_reason=TerminationReason.COMPLETED
+    )
+    event = Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=RunFinished(result=result))
+    fields = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat()}
+    return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60)
+
+
+async def write(pipe: Pipe, claim: Claim, writing: RunUpdate) -> bool:
+    """Returns whether it was written, and not fenced off."""
+    answer = await pipe.script(RECORD, *writing.call(claim.id, claim.fence))
+    assert answer in ("written", "fenced")
+    return answer == "written"

@@ -1,0 +1,30 @@
+"""mcp.json as tests write it, and what was read in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from worker.mcp.config import Config, Found, Server
+
+ENVIRON = {"TOKEN": "t0ken", "EMPTY": ""}
+
+
+def read(folder: Path, whole: Any, *, named: bool = True) -> Config:
+    path = folder / "mcp.json"
+    path.write_text(whole if isinstance(whole, str) else json.dumps(whole))
+    return Config.read(Found(path, named), ENVIRON, Path("/workspaces/x"))
+
+
+def one(folder: Path, entry: Any, *, named: bool = True) -> Server:
+    config = read(folder, {"mcpServers": {"one": entry}}, named=named)
+    assert config.problems == {}
+    (server,) = config.servers
+    return server
+
+
+def problem(folder: Path, entry: Any, *, named: bool = True) -> str:
+    config = read(folder, {"mcpServers": {"one": entry, "good": {"command": "x"}}}, named=named)
+    assert [server.name for server in config.servers] == ["good"]
+    return config.problems["one"]

@@ -1,0 +1,31 @@
+"""Servers of tests, and a user's configuration directory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.toolbench import Toolbench, bare_desk, desk
+from tests.worker.mcp.entries import raw
+from tests.worker.mcp.opening import Opened, opened
+from tests.worker.mcp.server_processes import look_around
+
+__all__ = ["bare_desk", "desk", "look_around"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own configuration directory; nobody's real one is looked into."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home/.config/deputize"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+async def server(desk: Toolbench) -> AsyncIterator[Opened]:
+    """The raw server behind its tools, which are called ``mcp__raw__…``."""
+    async with opened(desk, {"raw": raw()}) as found:
+        yield found

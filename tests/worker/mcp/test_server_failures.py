@@ -1,0 +1,130 @@
+"""A server in the sandbox that fails, is silent or is cancelled: what is said, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from shared.errors import ErrorType
+from tests.toolbench import Toolbench
+from tests.waiting import until
+from tests.worker.mcp.entries import raw
+from tests.worker.mcp.opening import Opened, opened
+from tests.worker.mcp.server_processes import command_of, started
+
+# misbehaviour
+
+pytestmark = pytest.mark.usefixtures("look_around")  # which processes are ours
+
+
+@pytest.mark.requirement("S000-024")
+async def test_a_server_that_cannot_be_had_is_warned_of_and_costs_the_others_nothing(desk: Toolbench) -> None:
+    servers = {
+        "dead": raw("die"),
+        "absent": {"command": "no-such-program"},
+        "keyless": raw(env={"KEY": "${NO_SUCH_KEY}"}),
+        "good": raw(),
+        "nonsense": raw("nonsense"),
+    }
+    async with opened(desk, servers) as found:
+        said = {name: next((w for w in found.warnings if f"'{name}'" in w), "") for name in servers}
+        assert (await found.call("mcp__good__echo", text="still here")).content == "still here"
+    assert "its stderr: raw: no licence found" in said["dead"]
+    assert "no-such-program" in said["absent"]
+    assert "the variable NO_SUCH_KEY is not set" in said["keyless"]
+    assert said["nonsense"]
+    assert set(found.missing) == {"mcp__dead__", "mcp__absent__", "mcp__keyless__", "mcp__nonsense__"}
+
+
+@pytest.mark.requirement("S000-024")
+async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(desk: Toolbench) -> None:
+    async with opened(desk, {"deaf": raw("deaf")}, seconds=1) as found:
+        warning, nothing = found.warnings
+        assert "the MCP server 'deaf' is left out: it did not answer within 1 seconds" in warning
+        assert nothing == "No available MCP tools found"
+    assert started() == set()
+
+
+async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt_and_is_there_for_the_next(server: Opened) -> None:
+    result = await server.call("mcp__raw__die")
+    assert result.error is not None
+    assert "outcome unknown" in result.error
+    assert "look before you repeat it" in result.error
+    assert (await server.call("mcp__raw__echo", text="again")).content == "again"
+    assert server.notes() == ["die", "echo"]
+
+
+async def test_a_call_that_may_be_repeated_is_made_again_once(server: Opened) -> None:
+    assert (await server.call("mcp__raw__die_once")).content == "alive again"
+    assert server.notes() == ["die once", "die once"]
+
+
+async def test_a_server_that_was_killed_between_two_calls_is_started_again(server: Opened) -> None:
+    """Nobody can have seen the second call before it was made, so it is made although it may not be repeated."""
+    await server.call("mcp__raw__echo", text="first")
+    (victim,) = [pid for pid in started() if command_of(pid).partition(b"\0")[0].endswith(b"/python3")]
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: not server.tools["mcp__raw__babble"]._link.alive)  # type: ignore[attr-defined]
+    assert (await server.call("mcp__raw__babble")).content == "done babbling"
+
+
+async def test_silence_ends_a_call(desk: Toolbench) -> None:
+    async with opened(desk, {"raw": raw(idleSeconds=0.2)}) as found:
+        result = await found.call("mcp__raw__say_nothing")
+    assert result.error_type is ErrorType.TIMEOUT
+    assert result.error is not None
+    assert "it sent nothing for 0.2 seconds" in result.error
+
+
+@pytest.mark.requirement("P-15")
+async def test_a_cancelled_call_is_cancelled_at_the_server(server: Opened) -> None:
+    call = asyncio.create_task(server.call("mcp__raw__wait"))
+    await until(lambda: server.desk.news)
+    assert server.desk.news == [(None, {"progress": 1.0, "total": 3.0, "message": "a third"})]
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: server.notes() == ["cancelled"])
+    assert (await server.call("mcp__raw__echo", text="next")).content == "next"
+
+
+# nothing stays
+
+
+async def test_a_server_ends_with_the_run_and_so_does_what_it_left(desk: Toolbench) -> None:
+    async with opened(desk, {"raw": raw()}) as found:
+        await found.call("mcp__raw__leave_a_child")
+        await until(lambda: [pid for pid in started() if b"sleep\x001000" in command_of(pid)])
+    assert found.notes()[-1] == "ended by itself"
+    assert started() == set()
+
+
+async def test_a_call_after_the_run_starts_nothing(desk: Toolbench) -> None:
+    async with opened(desk, {"raw": raw()}) as found:
+        pass
+    assert "the run that used it is over" in ((await found.call("mcp__raw__echo", text="late")).error or "")
+    assert started() == set()
+
+
+async def test_a_server_that_does_not_end_by_itself_is_killed_and_named(desk: Toolbench) -> None:
+    with pytest.raises(RuntimeError, match="the run fails"):
+        async with opened(desk, {"sleepy": {"command": "sh", "args": ["-c", "exec sleep 1000"]}}, seconds=1):
+            raise RuntimeError("the run fails")
+    assert desk.sandbox.reaped == ["sleep 1000"]
+    assert started() == set()
+
+
+async def test_cancelled_while_it_connects_nothing_stays(desk: Toolbench) -> None:
+    async def connect() -> None:
+        async with opened(desk, {"deaf": raw("deaf"), "good": raw()}):
+            raise AssertionError("it cannot come so far")
+
+    connecting = asyncio.create_task(connect())
+    await until(started)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert started() == set()

@@ -1,0 +1,144 @@
+"""What a command cannot see or do, and what it still can."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.worker.sandbox.sandboxes import bash, said
+from worker.sandbox.bubblewrap import Bubblewrap
+
+SECRET = "sk-test-of-the-sandbox-0123456789"
+
+
+@pytest.mark.parametrize("what", ["mem", "maps", "environ", "fd/0"])
+async def test_no_command_reads_or_changes_the_guard_that_tells_of_it(sandbox: Bubblewrap, what: str) -> None:
+    """Its memory holds the word by which we know its report."""
+    for redirection in ("<", ">>"):
+        assert "Permission denied" in await said(sandbox, f": {redirection}/proc/2/{what}; exit 0")
+
+
+@pytest.mark.requirement("P-17")
+async def test_no_secret_of_the_workers_environment_is_anywhere_in_sight(
+    sandbox: Bubblewrap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    assert (
+        await said(
+            sandbox, f"env | grep {SECRET}; cat /proc/*/environ /proc/*/cmdline 2>&- | grep -c {SECRET[:-1]}.?\\$"
+        )
+        == "0"
+    )
+    assert await said(sandbox, "cat /proc/1/environ | wc -c") == "0"
+    names = (await said(sandbox, "env | cut -d= -f1 | sort | xargs")).split()
+    assert names == ["HOME", "LANG", "PATH", "PWD", "SHLVL", "TERM", "USER", "_"]
+
+
+@pytest.mark.requirement("P-17")
+async def test_variables_given_on_purpose_arrive_unchanged(sandbox: Bubblewrap) -> None:
+    value = "a b'\"$HOME\n=é"
+    done = await sandbox.run(bash('printf %s "$GIVEN"', env={"GIVEN": value}))
+    assert done.stdout.decode() == value
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ls -d /root /home /var /run /mnt /etc/shadow /etc/ssh 2>/dev/null",
+        "ls /proc | grep -E '^[0-9]+$' | awk '$1 > 40'",
+        "ls /proc/self/fd | grep -vE '^[0-3]$'",
+        "true 2>/dev/null >>/proc/sys/kernel/core_pattern && echo wrote",
+        "true 2>/dev/null >>/proc/sys/vm/drop_caches && echo wrote",
+        "for f in / /etc /usr /usr/bin /dev /opt /proc; do touch $f/x 2>/dev/null && echo $f; done",
+        "unshare --user true 2>/dev/null && echo namespaced",
+        "unshare --mount true 2>/dev/null && echo namespaced",
+        "mount -t tmpfs tmpfs /tmp 2>/dev/null && echo mounted",
+        "mknod /tmp/null c 1 3 2>/dev/null && echo made",
+        "chown 0 /workspace 2>/dev/null && echo owned",
+        "dmesg 2>/dev/null",
+        "ln /usr/bin/env /workspace/linked 2>/dev/null && echo linked",
+        "hostname other 2>/dev/null && echo renamed",
+        "nice -n -5 true 2>&1 | grep -v Permission",
+        "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/status | grep -v 0000000000000000",
+        "tail -n +3 /proc/net/dev | grep -v lo:",
+        "timeout 5 bash -c '>/dev/tcp/169.254.169.254/80' 2>/dev/null && echo connected",
+        "timeout 5 bash -c '>/dev/udp/1.1.1.1/53' 2>/dev/null && echo sent",
+    ],
+)
+async def test_an_attempt_to_get_out_says_nothing(script: str, sandbox: Bubblewrap) -> None:
+    assert await said(sandbox, script) == ""
+
+
+async def test_servers_of_the_machine_cannot_be_reached(sandbox: Bubblewrap) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        port = server.getsockname()[1]
+        abstract.bind("\0deputize-test-of-the-sandbox")
+        abstract.listen()
+        script = f">/dev/tcp/127.0.0.1/{port} && echo connected"
+        assert "connected" not in await said(sandbox, script)
+        connect = "import socket; socket.socket(socket.AF_UNIX).connect('\\0deputize-test-of-the-sandbox')"
+        assert "ConnectionRefusedError" in await said(sandbox, f'python3 -c "{connect}"')
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("os.memfd_create('x')", "PermissionError"),
+        ("socket.socket(40, 1)", "PermissionError"),
+        ("socket.socket(17, 3)", "PermissionError"),
+        ("socket.socket(38, 5)", "PermissionError"),
+        ("os.open_by_handle_at", "AttributeError"),
+        ("fcntl.ioctl(0, 0x5412, b'x')", "PermissionError"),
+        ("number(425, 4, 0)", "PermissionError"),
+        ("number(435, 0, 0)", "OSError: [Errno 38]"),
+        ("os.kill(os.getppid(), 0) or os.kill(40000, 9)", "ProcessLookupError"),
+        ("len(bytearray(5 << 30))", "MemoryError"),
+    ],
+)
+async def test_a_program_is_refused(call: str, error: str, sandbox: Bubblewrap) -> None:
+    program = f"""
+import ctypes, fcntl, os, socket
+def number(*words):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(*words) < 0:
+        raise OSError(ctypes.get_errno(), "")
+    return "went"
+print({call})
+"""
+    assert error in await said(sandbox, f"python3 - <<'END'\n{program}\nEND", stdin=b"")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "python3 -c 'import threading, multiprocessing; multiprocessing.Pool(2).map(abs, [1]); print(1)'",
+        "python3 -m venv --without-pip v && v/bin/python -c 'print(1)'",
+        "cat <(echo 1)",
+        "ps >/dev/null && echo 1",
+        "mkfifo p; (echo 1 >p) & cat p",
+        "echo 1 >/tmp/f && cat /tmp/f",
+        "python3 -c 'from socket import *; s = create_server((\"\", 0)); create_connection(s.getsockname()); print(1)'",
+    ],
+)
+async def test_ordinary_work_goes_on_inside(script: str, sandbox: Bubblewrap) -> None:
+    assert await said(sandbox, script) == "1"
+
+
+async def test_each_limit_holds(sandbox: Bubblewrap, place: Path) -> None:
+    limits = await said(sandbox, "ulimit -u; ulimit -v; ulimit -f; ulimit -n; ulimit -c")
+    assert limits.split() == ["256", str(4 << 20), str(256 << 10), "1024", "0"]
+    await said(sandbox, "truncate -s 300M big; head -c 300M /dev/zero >/tmp/big; true")
+    assert not (place / "big").exists() or (place / "big").stat().st_size <= 256 << 20
+    forks = "import os, signal\nfor number in range(300):\n  if os.fork() == 0: signal.pause()"
+    assert (await said(sandbox, f"python3 -c '{forks}'")).endswith("Resource temporarily unavailable")
+
+
+async def test_a_fork_bomb_is_bounded_and_ends_with_its_time(sandbox: Bubblewrap) -> None:
+    done = await sandbox.run(bash("f() { f | f & }; f; wait; sleep 1000", timeout=0.5))
+    assert done.timed_out
+    assert await said(sandbox, "echo fine") == "fine"

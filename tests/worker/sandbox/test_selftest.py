@@ -1,0 +1,122 @@
+"""The sandbox proves its promises before it is used: with which bubblewrap, and as which user."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, processes_named, sandbox_over
+from worker.sandbox import environment
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import Bwrap
+from worker.sandbox.selftest import prove
+
+ROOT = Path(__file__).parents[3]
+PR_SET_DUMPABLE = 4
+
+
+async def test_the_selftest_proves_every_promise_on_this_machine() -> None:
+    assert await Bubblewrap.selftest() is None
+
+
+async def test_without_a_working_bubblewrap_nothing_runs_and_the_reason_says_how_to_mend_it(tmp_path: Path) -> None:
+    none = await prove(Bubblewrap, tmp_path, [])
+    broken = await prove(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false"))])
+    assert none.bwrap is broken.bwrap is None
+    assert none.reason is not None
+    assert none.reason.startswith("there is no bubblewrap. Install bubblewrap")
+    assert "worker/sandbox/seccomp-worker.json" in none.reason
+    assert broken.reason is not None
+    assert broken.reason.startswith("/bin/false: the sandbox could not be set up")
+
+
+async def test_the_first_bubblewrap_that_keeps_its_promises_is_taken(tmp_path: Path) -> None:
+    good = environment.bubblewraps()
+    assert await prove(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false")), *good]) == await prove(
+        Bubblewrap, tmp_path, good
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sandbox_nobody_has_tested_is_broken(tmp_path: Path) -> None:
+    class Untested(Bubblewrap):
+        _proof = None
+
+    with Untested(tmp_path) as sandbox:
+        assert sandbox.broken == "the sandbox has not been tested yet"
+
+
+def test_an_ordinary_user_keeps_the_same_promises() -> None:
+    """The test is root here; elsewhere every other test is this one."""
+    need_root()
+    programs = [each.program for each in environment.bubblewraps()]
+    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
+        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+
+    async def work(home: Path) -> list[object]:
+        proof = await prove(Bubblewrap, home, environment.bubblewraps())
+        with sandbox_over(home / "ws", bwrap=proof.bwrap, shown=()) as sandbox:
+            done = await sandbox.run(bash(f"{DAEMON}; id -u; touch f"))
+        return [proof.reason, done.stdout.decode(), (home / "ws/f").stat().st_uid, anyone_alive(home / "ws")]
+
+    with home_of_an_ordinary_user() as home:
+        found = in_child(lambda: asyncio.run(work(home)), ORDINARY_UID)
+    assert found == [None, "1000\n", ORDINARY_UID, False]
+
+
+async def test_root_runs_no_process_of_a_sandbox_as_root(sandbox: Bubblewrap) -> None:
+    need_root()
+    heard: list[bytes] = []
+    word = f"user-of-{os.getpid()}"
+    process = await sandbox.start(bash(f": {word}; echo up; sleep 1000"), heard.append, heard.append)
+    await until(lambda: heard)
+    owners = {Path(f"/proc/{pid}").stat().st_uid for pid in processes_named(word)}
+    process.kill()
+    await process.ended
+    assert owners == {environment.SANDBOX_UID}
+
+
+async def test_root_can_use_a_bubblewrap_where_nobody_else_can_go(tmp_path: Path) -> None:
+    """As in a clone below root's home: pytest's own directories are as private."""
+    need_root()
+    found = next((each for each in environment.bubblewraps() if each.parts), None)
+    if found is None:
+        pytest.skip("SKIPPED: the wheel of bubblewrap is not installed")
+    private = tmp_path / "private"
+    for part in found.parts:
+        shutil.copytree(part, private / part.name)
+    private.chmod(0o700)
+    program = private / found.program.relative_to(found.parts[0].parent)
+    parts = tuple(private / part.name for part in found.parts)
+    assert (await prove(Bubblewrap, tmp_path, [Bwrap(program, parts)])).reason is None
+
+
+def test_root_that_may_not_mount_is_told_to_be_somebody_else(tmp_path: Path) -> None:
+    """As in a container without CAP_SYS_ADMIN."""
+    need_root()
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from worker.sandbox.bubblewrap import Bubblewrap\n"
+        "print(asyncio.run(Bubblewrap.selftest(pathlib.Path(sys.argv[1]))))"
+    )
+    weaker = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    done = subprocess.run([*weaker, sys.executable, "-c", script, tmp_path], capture_output=True, text=True, cwd=ROOT)
+    assert "root may not mount here (Operation not permitted)" in done.stdout, done.stderr
+    assert "run the worker as an ordinary user" in done.stdout
+
+
+def test_a_worker_that_hides_its_memory_can_still_run_commands(tmp_path: Path) -> None:
+    def hide_and_prove() -> str | None:
+        assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0) == 0
+        return asyncio.run(prove(Bubblewrap, tmp_path, environment.bubblewraps())).reason
+
+    assert in_child(hide_and_prove) is None

@@ -1,0 +1,17 @@
+"""A bench whose runs can hand over work."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.nesting import carrying_out
+from tests.running import Bench
+
+
+@pytest.fixture
+async def busy(bench: Bench) -> AsyncIterator[Bench]:
+    """A bench that carries out what its runs hand over."""
+    async with carrying_out(bench):
+        yield bench

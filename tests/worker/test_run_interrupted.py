@@ -1,0 +1,139 @@
+"""Runs that are cancelled, handed over, resumed or given up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.delegation import DelegationRequest
+from shared.runs.keys import LEASES, history_key, ledger_key, record_key
+from tests.running import Bench, call, open_bench, say, script
+from tests.waiting import until
+from tests.worker.run_history import WRITE, answered_once, history_of
+from worker.task import carry_out
+
+
+@pytest.mark.requirement("P-15", "P-09")
+async def test_cancelling_stops_a_running_command_at_once(bench: Bench, tmp_path: Path) -> None:
+    hold = call("bash", command="echo begun > a.txt; exec sleep 1000")
+    model = script(tmp_path, [say("I begin."), call("glob", pattern="*")], [hold], [say("never")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    file = bench.settings.workspaces / id / "files" / "a.txt"
+    await until(file.exists)
+    assert await bench.store.cancel(id) == "asked"
+    await asyncio.wait_for(running, 2)
+    result = await bench.result(id)
+    assert (result.status, result.termination_reason, result.summary) == ("cancelled", "cancelled", "I begin.")
+    assert result.files_modified == ["a.txt"]
+    assert answered_once(await history_of(bench, result))
+
+
+@pytest.mark.requirement("P-15")
+async def test_cancelling_stops_a_running_model_call(bench: Bench, tmp_path: Path) -> None:
+    model = script(tmp_path, {"blocks": [say("never")], "delay": 1000})
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: bench.store.redis.hget(record_key(id), "status"))
+    await until(lambda: bench.services.leases.count)
+    await bench.store.cancel(id)
+    await asyncio.wait_for(running, 2)
+    assert (await bench.result(id)).status == "cancelled"
+
+
+async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_finishes_it(
+    bench: Bench, tmp_path: Path
+) -> None:
+    block = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
+    model = script(tmp_path, [WRITE], [block], [say("done")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    file = bench.settings.workspaces / id / "files" / "a.txt"
+    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await bench.store.get(id)).status == "queued"
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts, result.turn_count) == ("completed", 2, 3)
+    assert answered_once(await history_of(bench, result))
+    assert "outcome unknown" in json.dumps(await history_of(bench, result))
+
+
+async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
+    turns = [[WRITE], [call("bash", command="exec sleep 1000")], [say("done")]]
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere") as other:
+        await carry_out(other.services, id)
+    result = await bench.result(id)
+    assert result.termination_reason == "worker_lost"
+    assert "DEPUTIZE_WORKSPACE_ROOT" in result.summary
+
+
+async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(bench: Bench, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("kept.txt", "edited.txt"):
+        (source / name).write_text("before\n")
+    edit = call("edit_file", path="edited.txt", old_string="before", new_string="after")
+    hold = call("bash", command="touch begun.txt; exec sleep 1000")
+    turns = [[edit], [hold], [call("bash", command="echo x > new.txt")], [say("ok")]]
+    model = script(tmp_path, *turns)
+    request = DelegationRequest.model_validate(
+        {"task": "do it", "model": model, "workspace": {"kind": "directory", "path": str(source)}}
+    )
+    id = await bench.accept(request)
+    running = asyncio.create_task(carry_out(bench.services, id))
+    folder = bench.settings.workspaces / id
+    await until((folder / "files" / "begun.txt").exists)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert [(change.path, change.change) for change in result.file_changes] == [
+        ("edited.txt", "modified"),
+        ("begun.txt", "created"),
+        ("new.txt", "created"),
+    ]
+    assert not (folder / "files" / "new.txt").exists()
+    assert (folder / "files.2" / "new.txt").read_text() == "x\n"
+
+
+@pytest.mark.requirement("P-16")
+async def test_a_ticket_for_a_finished_delegation_is_dropped(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    before = await bench.events(result.delegation_id)
+    assert await carry_out(bench.services, result.delegation_id) is None
+    assert await bench.events(result.delegation_id) == before
+
+
+async def test_a_delegation_that_kills_its_workers_is_given_up(bench: Bench, tmp_path: Path) -> None:
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
+    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.status, result.termination_reason, result.attempts) == ("failed", "worker_lost", 0)
+
+
+async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, tmp_path: Path) -> None:
+    model = script(tmp_path, [WRITE], {"blocks": [WRITE], "delay": 0.3}, [say("never")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    file = bench.settings.workspaces / id / "files" / "a.txt"
+    await until(file.exists)
+    await bench.store.redis.hset(record_key(id), "fence", "9:other")
+    seen = len(await bench.events(id))
+    assert await asyncio.wait_for(running, 30) is None
+    assert len(await bench.events(id)) == seen
+    assert (await bench.store.get(id)).result is None
+    await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), ledger_key(id), LEASES)

@@ -1,0 +1,124 @@
+"""What is told of the changes in a workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from shared.delegation import FileChange
+from tests.worker.workspace.trees import git_apply, tree
+from worker.workspace.workspace import Workspace
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.requirement("P-11", "S002-061")
+async def test_every_change_is_told_once_whoever_made_it_in_order_of_first_change(copied: Workspace) -> None:
+    copied.files.write("z.txt", b"one\ntwo")
+    await copied.note_changes()
+    copied.files.remove("src/deep/run.sh")
+    await copied.note_changes()
+    copied.files.write("src/main.py", b"one\n2\nthree\nfour\n")
+    copied.files.write("z.txt", b"one\n")
+    await copied.note_changes()
+    (copied.path / "src/kept.o").rename(copied.path / "moved.o")
+    original = b"one\ntwo\nthree\n"
+    assert await copied.changes() == [
+        FileChange(path="z.txt", change="created", new_hash=sha256(b"one\n"), added_lines=1),
+        FileChange(path="src/deep/run.sh", change="deleted", base_hash=sha256(b"#!/bin/sh\n"), removed_lines=1),
+        FileChange(
+            path="src/main.py",
+            change="modified",
+            base_hash=sha256(original),
+            new_hash=sha256(b"one\n2\nthree\nfour\n"),
+            added_lines=2,
+            removed_lines=1,
+        ),
+        FileChange.model_validate(
+            {
+                "path": "moved.o",
+                "change": "renamed",
+                "from": "src/kept.o",
+                "base_hash": sha256(b"kept"),
+                "new_hash": sha256(b"kept"),
+            }
+        ),
+    ]
+
+
+async def test_a_file_put_back_as_it_was_has_not_changed(copied: Workspace) -> None:
+    data = copied.files.read("src/main.py")
+    copied.files.write("src/main.py", b"other")
+    await copied.note_changes()
+    copied.files.write("src/main.py", data)
+    assert await copied.changes() == []
+
+
+async def test_a_change_is_seen_even_when_size_and_time_are_set_back(copied: Workspace) -> None:
+    path = copied.path / "src/main.py"
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"ONE")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert [change.path for change in await copied.changes()] == ["src/main.py"]
+
+
+async def test_only_modes_that_git_keeps_count(copied: Workspace) -> None:
+    (copied.path / "src/main.py").chmod(0o600)
+    (copied.path / "logo.png").chmod(0o755)
+    assert [(change.path, change.change) for change in await copied.changes()] == [("logo.png", "modified")]
+    assert await copied.patch() == "diff --git a/logo.png b/logo.png\nold mode 100644\nnew mode 100755\n"
+
+
+async def test_our_own_directory_is_no_part_of_the_work(copied: Workspace) -> None:
+    copied.files.write(".deputize/outputs/1.txt", b"x")
+    assert await copied.changes() == []
+
+
+async def test_what_is_neither_file_nor_link_is_no_change(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copied.path)  # a socket's whole name must be short
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        Path("new-directory").mkdir()
+        assert await copied.changes() == []
+
+
+async def test_a_name_that_is_no_text_can_still_be_told_and_patched(copied: Workspace, tmp_path: Path) -> None:
+    (copied.path / os.fsdecode(b"caf\xe9")).write_bytes(b"x\n")
+    changes = await copied.changes()
+    assert [change.path for change in changes] == ["caf\\xe9"]
+    assert changes[0].to_json()
+    shutil.copytree(copied.path.with_name("base"), tmp_path / "again", symlinks=True)
+    assert git_apply(await copied.patch(), tmp_path / "again") == ""
+    assert tree(tmp_path / "again") == tree(copied.path)
+
+
+async def test_files_that_come_and_go_while_we_look_do_no_harm(copied: Workspace) -> None:
+    stop = asyncio.Event()
+
+    def churn() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            folder = copied.path / f"d{number % 7}"
+            folder.mkdir(exist_ok=True)
+            (folder / "f").write_text("x" * number)
+            shutil.rmtree(folder)
+
+    churning = asyncio.create_task(asyncio.to_thread(churn))
+    for _ in range(30):
+        await copied.note_changes()
+        await copied.changes()
+        await copied.patch()
+    stop.set()
+    await churning
+    assert await copied.changes() == []

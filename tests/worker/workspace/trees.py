@@ -1,0 +1,60 @@
+"""Directory trees: their content, a patch applied to them by git, and how workspaces ask for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+from shared.delegation import DirectoryWorkspace
+
+GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent", "LC_ALL": "C"}
+
+
+def directory(path: Path | str, *, ignored: bool = True) -> DirectoryWorkspace:
+    return DirectoryWorkspace(kind="directory", path=str(path), ignored=ignored)
+
+
+def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Every file and link of a directory as git sees it; not git's own."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if ".git" in path.relative_to(folder).parts:
+            continue
+        if path.is_symlink():
+            found[name] = ("link", os.fsencode(path.readlink()))
+        elif path.is_file():
+            found[name] = ("program" if path.stat().st_mode & stat.S_IXUSR else "file", path.read_bytes())
+    return found
+
+
+def git_apply(patch: str, onto: Path) -> str:
+    """Applies a patch with the real git in a directory that is no repository; what git complained of."""
+    done = subprocess.run(
+        ["git", "apply", "--allow-empty", "--whitespace=nowarn", "-"],
+        input=patch.encode("utf-8"),
+        cwd=onto,
+        env=GIT | {"GIT_CEILING_DIRECTORIES": str(onto.parent)},
+        capture_output=True,
+    )
+    return done.stderr.decode("utf-8", "replace")
+
+
+def plant(folder: Path, wanted: dict[str, tuple[str, bytes]]) -> None:
+    """Makes a directory hold exactly this tree."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for name, (kind, data) in wanted.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "link":
+            path.symlink_to(os.fsdecode(data))
+        else:
+            path.write_bytes(data)
+            path.chmod(0o755 if kind == "program" else 0o644)
