@@ -14,7 +14,7 @@ from celery import Celery
 from shared import tokens
 from shared.connection import REDIS_ERRORS, shielded
 from shared.delegation import TerminationReason
-from shared.errors import Misconfigured, NotFound
+from shared.errors import DeputizeError, Misconfigured, NotFound
 from shared.log import log
 from shared.queue import TASK, send_tickets
 from shared.runs.store import RunStore
@@ -110,7 +110,7 @@ async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
 def _warm_up(settings: Settings) -> None:
     """Imports the model's client and loads the token table, which takes seconds, before the first run needs them."""
     tokens.count("")
-    with suppress(Exception):  # the run that needs it reports the error
+    with suppress(DeputizeError, ImportError, OSError):  # the run that needs it reports the error
         open_model(settings.model, settings)
 
 

@@ -7,10 +7,10 @@ import inspect
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +24,8 @@ from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
 
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object"]
+P = ParamSpec("P")
+T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -158,6 +160,14 @@ def answered(tool: str) -> Generator[None]:
         raise
     except Exception as error:
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"invalid arguments for {tool}: {error}") from error
+
+
+async def attempted(work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T | Exception:
+    """Calls the code of others. Returns its result, or the exception that it raised."""
+    try:
+        return await work(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - nothing is known of the code; every caller reports the exception
+        return error
 
 
 async def called(execute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared.log import log
 from shared.settings import Settings
+from worker.adapters.foreign import attempted
 from worker.skills.loader import SkillLoader
 from worker.threads import run_in_thread
 from worker.toolkit.registry import offered
@@ -33,10 +34,11 @@ async def initialize_base_tools(
     tools = await run_in_thread(offered, settings, [tool for tool in BUILTIN if tool.switch not in IN_A_WORKSPACE])
     loader = next((tool.loader for tool in tools if isinstance(tool, GetSkill)), None)
     if load_mcp is not None and settings.tools.enable_mcp is not False:
-        try:
-            tools += await load_mcp()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs only these tools
-            log.warning("Failed to load MCP tools: %s", error)
+        loaded = await attempted(load_mcp)
+        if isinstance(loaded, Exception):
+            log.warning("Failed to load MCP tools: %s", loaded)
+        else:
+            tools += loaded
     return tools, loader
 
 

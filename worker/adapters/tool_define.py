@@ -11,7 +11,17 @@ from typing import Any, Literal, overload
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
-from worker.adapters.foreign import AbortSignal, Adapted, Parameters, ToolParameter, answered, as_text, called, part
+from worker.adapters.foreign import (
+    AbortSignal,
+    Adapted,
+    Parameters,
+    ToolParameter,
+    answered,
+    as_text,
+    attempted,
+    called,
+    part,
+)
 from worker.schemas.arguments import unknown_tool
 from worker.toolkit.registry import Registry, find
 from worker.tools import base
@@ -192,10 +202,9 @@ class AdaptedInfoAsync(Adapted):
 
     async def ready(self, ctx: InitContext) -> AnyTool:
         """Raises ``Misconfigured`` where the tool cannot say what it is."""
-        try:
-            info = await self.info.initialized(ctx)
-        except Exception as error:
-            raise Misconfigured(f"the tool {self.name} could not be made ready: {error}") from error
+        info = await attempted(self.info.initialized, ctx)
+        if isinstance(info, Exception):
+            raise Misconfigured(f"the tool {self.name} could not be made ready: {info}") from info
         if self._made is None or self._made.info is not info:
             self._made = AdaptedInfo(info, self.kind, self.effect)
         return self._made
@@ -232,13 +241,19 @@ async def execute_tool(
     Whoever calls it has decided that it may be done. What the tool or its arguments do wrong is the answer.
     """
     kit = {tool.name: tool for tool in tools}
-    try:
-        tool = await find(kit, id).ready(InitContext(ctx.delegation_id, skills or {}))
-        if tool is None:
-            raise unknown_tool(id, kit)
-        result = await tool.run(ctx, await tool.accept(ctx, arguments))
-        return ToolExecutionResult.of(await bounded(result, tool, ctx, estimate))
-    except ToolError as error:
-        return ToolExecutionResult(False, error=error.message)
-    except Exception as error:  # noqa: BLE001 - a tool's failure is its caller's answer
-        return ToolExecutionResult(False, error=f"{id} failed inside: {error}")
+    result = await attempted(_result, kit, id, arguments, ctx, InitContext(ctx.delegation_id, skills or {}))
+    if isinstance(result, ToolError):
+        return ToolExecutionResult(False, error=result.message)
+    if isinstance(result, Exception):
+        return ToolExecutionResult(False, error=f"{id} failed inside: {result}")
+    return ToolExecutionResult.of(result)
+
+
+async def _result(
+    kit: Mapping[str, AnyTool], id: str, arguments: Mapping[str, Any], ctx: base.ToolContext, init: InitContext
+) -> base.ToolResult:
+    tool = await find(kit, id).ready(init)
+    if tool is None:
+        raise unknown_tool(id, kit)
+    result = await tool.run(ctx, await tool.accept(ctx, arguments))
+    return await bounded(result, tool, ctx, estimate)

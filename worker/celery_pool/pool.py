@@ -210,20 +210,25 @@ class AsyncPool(BasePool):
         self.loop = asyncio.get_running_loop()
         share_threads(self.loop)
         self._closing = asyncio.Event()
-        try:
-            async with AsyncExitStack() as services:
-                for service in _services.get(self.app, []):
-                    await services.enter_async_context(service(self))
-                self._opened.set_result(None)
-                await self._closing.wait()
-        except Exception as error:
-            if self._closing.is_set():
-                logger.exception("a service of this worker could not be closed")
-                return
-            self.failure = error
-            if not self._opened.done():
-                self._opened.set_exception(error)
-                return
-            logger.critical("a service of this worker ended, so the worker stops", exc_info=error)
-            os.kill(os.getpid(), signal.SIGTERM)
-            await self._closing.wait()  # the jobs get their time to hand over
+        serving = asyncio.create_task(self._hold_services(), name="services")
+        await asyncio.wait([serving])
+        if (error := serving.exception()) is None:
+            return
+        if self._closing.is_set():
+            logger.error("a service of this worker could not be closed", exc_info=error)
+            return
+        self.failure = error
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            return
+        logger.critical("a service of this worker ended, so the worker stops", exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await self._closing.wait()  # the jobs get their time to hand over
+
+    async def _hold_services(self) -> None:
+        """Opens the services, and closes them when the pool closes. Raises what one of them raises."""
+        async with AsyncExitStack() as services:
+            for service in _services.get(self.app, []):
+                await services.enter_async_context(service(self))
+            self._opened.set_result(None)
+            await self._closing.wait()

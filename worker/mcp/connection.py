@@ -70,13 +70,15 @@ class Connection:
         if self._ended:
             raise ServerUnavailable("the run that used it is over")
         words = StderrTail()
-        ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
-        self._holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
+        self._holding = holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
+        holding.add_done_callback(self._log_failure)
         why: str | None = "it was not waited for"
         try:
-            await asyncio.wait([ready], timeout=self.connect_seconds)
-            why = ready.result() if ready.done() else f"it did not answer within {self.connect_seconds:g} seconds"
+            await asyncio.wait([ready, holding], timeout=self.connect_seconds, return_when=asyncio.FIRST_COMPLETED)
+            late = f"it did not answer within {self.connect_seconds:g} seconds"
+            why = None if ready.done() else _failure(holding) or late
         finally:
             if why is not None:
                 await self.close()
@@ -145,7 +147,8 @@ class Connection:
                 raise self._doubt(_explained(error)) from None
         raise AssertionError("the second try returns or raises")
 
-    async def _hold(self, words: StderrTail, ready: asyncio.Future[str | None]) -> None:
+    async def _hold(self, words: StderrTail, ready: asyncio.Future[None]) -> None:
+        """Connects, and closes the connection when it is not needed or has failed. Raises what ended it."""
         over: asyncio.Event | None = None
         try:
             async with AsyncExitStack() as stack:
@@ -155,14 +158,13 @@ class Connection:
                 self._client = await stack.enter_async_context(client)
                 ready.set_result(None)
                 await _first(self._closing, line.over)
-        except BaseException as error:  # noqa: BLE001 - the task of this connection, which ends here in any case
-            if ready.done():
-                log.info("the connection to the MCP server %s ended: %s", self.server.name, _explained(error))
-            else:
-                ready.set_result(_explained(error))
         finally:
             if over is not None:
                 over.set()
+
+    def _log_failure(self, holding: asyncio.Task[None]) -> None:
+        if failure := _failure(holding):
+            log.info("the connection to the MCP server %s ended: %s", self.server.name, failure)
 
     async def _connected(self) -> Client:
         async with self._lock:
@@ -232,6 +234,13 @@ async def _first(*events: asyncio.Event) -> None:
     finally:
         for each in waiting:
             each.cancel()
+
+
+def _failure(task: asyncio.Task[None]) -> str | None:
+    """Returns what the task raised as a short message; None if it raised nothing, or not yet."""
+    if not task.done() or (not task.cancelled() and task.exception() is None):
+        return None
+    return "it was cancelled" if task.cancelled() else _explained(task.exception())
 
 
 def _explained(error: BaseException | None) -> str:

@@ -26,11 +26,15 @@ _TRIES = 20
 """Tries to mark the stalled runs, a second apart: after that their leases have lapsed anyway."""
 
 
+class _Unavailable(Exception):
+    """Redis or its client cannot be used now."""
+
+
 def _attempt(work: Callable[[], None]) -> bool:
-    """Runs ``work``; False where it failed: Redis or its client may be unavailable, and another try follows."""
+    """Runs ``work``; False where Redis was unavailable, and another try follows."""
     try:
         work()
-    except Exception:  # noqa: BLE001 - nothing but the end of the worker may end its standby
+    except _Unavailable:
         return False
     return True
 
@@ -82,7 +86,7 @@ class Standby:
         keys = [self._settings["leases"], *(key for _, (key, _) in held)]
         runs = [{"id": id, "fence": fence} for id, (_, fence) in held]
         arguments = {"lease_ms": int(self._settings["lease"] * 1000), "runs": runs}
-        answers = self._client().eval(self._settings["renew"], len(keys), *keys, json.dumps(arguments))
+        answers = self._evaluate("renew", keys, arguments)
         self._renewed = sent
         lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == b"fenced"]
         with suppress(BlockingIOError):
@@ -94,12 +98,10 @@ class Standby:
             f"the event loop was blocked for {self._silence:.0f} s: this worker process is ended, its runs requeued\n"
         )
         os.write(sys.stderr.fileno(), note.encode())
-        _attempt(self._mark_stalled)  # before another worker takes the runs; _let_go repeats it, perhaps too late
-        for number in (signal.SIGABRT, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, number)
-            if select.select([pidfd], [], [], _GRACE_SECONDS)[0]:
-                break
+        try:
+            _attempt(self._mark_stalled)  # before another worker takes the runs; _let_go repeats it, perhaps too late
+        finally:
+            _end(pidfd)
         for _ in range(_TRIES):
             if _attempt(self._let_go):
                 return
@@ -116,18 +118,31 @@ class Standby:
 
     def _mark(self, id: str, *, ends_lease: bool) -> None:
         key, fence = self._held[id]
-        arguments = json.dumps({"id": id, "fence": fence, "ends_lease": ends_lease})
-        self._client().eval(self._settings["stalled"], 2, key, self._settings["leases"], arguments)
+        arguments = {"id": id, "fence": fence, "ends_lease": ends_lease}
+        self._evaluate("stalled", [key, self._settings["leases"]], arguments)
 
-    def _client(self) -> Any:
+    def _evaluate(self, script: str, keys: list[str], arguments: dict[str, Any]) -> Any:
+        """Runs a Lua script. Raises ``_Unavailable``, also where the package was removed under the running worker."""
+        try:
+            from redis import Redis, RedisError
+        except ImportError as error:
+            raise _Unavailable from error
         if self._redis is None:
-            import redis
-
             seconds = max(0.5, self._settings["lease"] / 3)
-            self._redis = redis.Redis.from_url(
-                self._settings["url"], socket_timeout=seconds, socket_connect_timeout=seconds
-            )
-        return self._redis
+            self._redis = Redis.from_url(self._settings["url"], socket_timeout=seconds, socket_connect_timeout=seconds)
+        try:
+            return self._redis.eval(self._settings[script], len(keys), *keys, json.dumps(arguments))
+        except (RedisError, OSError) as error:
+            raise _Unavailable from error
+
+
+def _end(pidfd: int) -> None:
+    """Ends the worker, with its stack on stderr where it can still write it."""
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, number)
+        if select.select([pidfd], [], [], _GRACE_SECONDS)[0]:
+            break
 
 
 def is_stopped(pid: int) -> bool:

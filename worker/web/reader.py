@@ -2,7 +2,7 @@
 page can make them run for ever. It imports nothing of this project; the process handles one page.
 
 Input: a line of JSON (``kind``: html or pdf, ``url``), then the bytes. Output: a line of JSON (``cut``, or ``error``),
-then the text in UTF-8.
+then the text in UTF-8; nothing if a library fails on the page in a way that it does not document.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ _NOT_READ = [
 """Elements around a page's text, or invisible ones."""
 
 
+class _Unreadable(Exception):
+    """The page cannot be read; the message says why."""
+
+
 def html(text: str, url: str) -> str:
     """Returns the page as Markdown, with absolute links, code blocks and tables, without hidden text."""
-    from html_to_markdown import ConversionOptions, convert
+    from html_to_markdown import ConversionError, ConversionOptions, convert
 
     options = ConversionOptions(
         base_url=url,
@@ -38,26 +42,33 @@ def html(text: str, url: str) -> str:
         compact_tables=True,
         exclude_selectors=_NOT_READ,
     )
-    return convert(text, options).content or ""
+    try:
+        return convert(text, options).content or ""
+    except ConversionError as error:
+        raise _Unreadable(f"the page cannot be read as html: {error!r}") from None
 
 
 def pdf(data: bytes) -> str:
     """Returns the text of each page, preceded by its number."""
     try:
         from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
     except ImportError:
-        raise LookupError(
+        raise _Unreadable(
             "text of PDFs can only be read where the package pypdf is installed: the operator can add it with the "
             "extra 'pdf' of deputize"
         ) from None
 
     parts: list[str] = []
     length = 0
-    for number, page in enumerate(PdfReader(io.BytesIO(data)).pages, 1):
-        parts.append(f"[page {number}]\n{page.extract_text().strip()}")
-        length += len(parts[-1])
-        if length > MAX_CHARS:
-            break
+    try:
+        for number, page in enumerate(PdfReader(io.BytesIO(data)).pages, 1):
+            parts.append(f"[page {number}]\n{page.extract_text().strip()}")
+            length += len(parts[-1])
+            if length > MAX_CHARS:
+                break
+    except PyPdfError as error:
+        raise _Unreadable(f"the page cannot be read as pdf: {error!r}") from None
     return "\n\n".join(parts)
 
 
@@ -70,10 +81,8 @@ def main() -> None:
     data = sys.stdin.buffer.read()
     try:
         text = pdf(data) if asked["kind"] == "pdf" else html(data.decode("utf-8", "replace"), asked["url"])
-    except LookupError as error:
+    except _Unreadable as error:
         answer, text = {"error": str(error)}, ""
-    except Exception as error:  # noqa: BLE001 - any failure of a library is caused by the page
-        answer, text = {"error": f"the page cannot be read as {asked['kind']}: {error!r}"}, ""
     else:
         answer = {"cut": len(text) > MAX_CHARS}
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text[:MAX_CHARS].strip().encode("utf-8", "replace"))

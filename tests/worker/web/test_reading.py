@@ -64,6 +64,13 @@ async def test_a_broken_pdf_says_that_it_is(body: bytes) -> None:
     assert caught.value.type is ErrorType.NOT_TEXT
 
 
+async def test_a_pdf_on_which_the_library_itself_fails_may_be_broken() -> None:
+    body = pdf("x").replace(b"trailer <<", b"trailer 0<")
+    with pytest.raises(ToolError, match="its pdf cannot be read; it may be broken") as caught:
+        await readable(page(body, "application/pdf"))
+    assert caught.value.type is ErrorType.NOT_TEXT
+
+
 async def test_half_a_pdf_is_not_read() -> None:
     with pytest.raises(ToolError, match=rf"is a PDF of more than {MAX_PDF_BYTES >> 20} MiB"):
         await readable(page(pdf("x"), "application/pdf", cut=True))
