@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, dotted, name, python_files, tree
+from tests.architecture.sources import PACKAGES, ROOT, dotted, name, python_files, tree
 
 MAY_SLEEP = (
     "tests/waiting.py",  # the one place that waits
@@ -92,3 +92,22 @@ def test_every_test_file_is_collected() -> None:
     """A folder without __init__.py would hide its tests behind another folder's file of the same name."""
     folders = {path.parent for path in python_files("tests") if path.name.startswith("test_")}
     assert [str(folder) for folder in sorted(folders) if not Path(folder, "__init__.py").exists()] == []
+
+
+def imports_of_tests(module: ast.Module) -> list[str]:
+    """The modules of tests that a module imports from."""
+    froms = [node.module or "" for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    return [each for each in froms if each.rpartition(".")[2].startswith("test_")]
+
+
+def test_what_tests_share_lies_in_modules_without_tests() -> None:
+    found = {name(path): imports_of_tests(tree(path)) for path in python_files("tests")}
+    assert {path: imported for path, imported in found.items() if imported} == {}
+
+
+def test_folders_of_tests_are_named_as_those_of_the_code() -> None:
+    folders = {
+        path.parent.relative_to(ROOT / "tests") for path in python_files("tests") if path.stem.startswith("test_")
+    }
+    ours = [folder for folder in sorted(folders) if folder.parts[0] in PACKAGES]
+    assert [str(folder) for folder in ours if not (ROOT / folder / "__init__.py").exists()] == []

@@ -12,25 +12,13 @@ import pytest
 from shared.delegation import DelegationRequest, Status, TerminationReason, Usage
 from shared.events import ProgressMade
 from shared.runs.keys import history_key
-from tests.running import Bench, call, open_bench, say, script
+from tests.running import Bench, open_bench, say, script
 from tests.waiting import until
+from tests.worker.long_conversations import FIRST, READ, WRITE, long_script
 from worker.compaction import Window
 from worker.history import RESTART, History
 from worker.models.base import Reply
 from worker.task import carry_out
-
-FIRST = {"match": {"contains": "Work so far"}}
-WRITE = call("write_file", path="a.txt", content="word " * 400)
-READ = call("read_file", path="a.txt")
-
-
-def long_script(folder: Path, *after: Any, summary: str = "NOTES: a.txt was written.", **more: Any) -> str:
-    """Two turns that make the conversation long, and what is played when it has begun anew."""
-    name = script(folder, [WRITE], [READ], [say("never reached")], summary=summary)
-    path = Path(name.partition(":")[2])
-    rules = [{**FIRST, "turns": list(after) or [[READ], [say("all done")]]}, *json.loads(path.read_text())["rules"]]
-    path.write_text(json.dumps({"rules": rules, "label": "", "window": 1600} | more))
-    return name
 
 
 async def kept(bench: Bench, id: str) -> list[Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,33 +15,22 @@ from shared.delegation import DelegationRequest
 from shared.errors import ErrorType, Fenced
 from shared.events import Replied, StepCompleted
 from shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
-from tests.fake_model import FakeModel, Turn, cut, text, thinking
+from tests.fake_model import Turn, cut, text, thinking
 from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
-from worker.models import close_models
+from tests.worker.conversations import talking
 from worker.output import MAX_ERROR_CHARS
 from worker.run import MAX_DETAILS_CHARS
 from worker.task import carry_out
 from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
 """Without its arguments it would list the workspace."""
+
 HOLD = asked("bash", command="echo begun > a.txt; exec sleep 1000")
-
-
-@asynccontextmanager
-async def talking(
-    redis_url: str, home: Path, *turns: Turn, offered: Sequence[AnyTool] = BUILTIN
-) -> AsyncGenerator[tuple[Bench, FakeModel]]:
-    async with FakeModel(list(turns)) as fake:
-        own = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
-        model = "claude-sonnet-5-5"
-        async with open_bench(redis_url, home, offered=offered, model_endpoint=own, model=model) as bench:
-            yield bench, fake
-            await close_models()
 
 
 async def answers(bench: Bench, id: str, message: int = 2) -> list[dict[str, Any]]:

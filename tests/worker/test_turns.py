@@ -17,8 +17,8 @@ from tests.fake_model import Turn, text
 from tests.fake_model import call as asked
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from tests.worker.test_compaction import FIRST, long_script
-from tests.worker.test_loop import talking
+from tests.worker.conversations import talking
+from tests.worker.long_conversations import FIRST, long_script
 from worker.task import carry_out
 
 WRITE = call("write_file", path="a.txt", content="x")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.toolbench import Toolbench, bare_desk, desk
+from tests.toolbench import Toolbench
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.server_processes import look_around
 
-__all__ = ["bare_desk", "desk", "look_around"]
+__all__ = ["look_around"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.running import call, say, script
 from tests.worker.mcp.entries import raw
-from tests.worker.mcp.test_runs import configure, worker
+from tests.worker.mcp.workers import configure, worker
 
 
 async def test_a_servers_tool_that_claims_to_read_cannot_write(redis_url: str, tmp_path: Path) -> None:

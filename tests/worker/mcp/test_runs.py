@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ import pytest
 from shared.delegation import DelegationRequest, ToolAgentResult
 from shared.events import ErrorSeen, RunStarted, StepCompleted
 from shared.runs.keys import channel, history_key
-from tests.running import Bench, call, open_bench, say, script
+from tests.running import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.mcp.entries import raw
+from tests.worker.mcp.workers import configure, worker
 from worker.models.base import Model, Part, Price, Prompt, ToolSpec
 from worker.task import carry_out
 
@@ -43,21 +43,6 @@ class Watched:
         self.told.append(prompt.tools)
         async for part in self._model.reply(prompt):
             yield part
-
-
-def configure(folder: Path, **servers: Any) -> Path:
-    folder.mkdir(exist_ok=True)
-    file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": servers}))
-    return file
-
-
-@asynccontextmanager
-async def worker(redis_url: str, folder: Path, **settings: Any) -> AsyncIterator[Bench]:
-    """A worker that uses the mcp.json of ``folder``."""
-    chosen = {"mcp_config": folder / "mcp.json", "tools": {"mcp_connect_seconds": 60}} | settings
-    async with open_bench(redis_url, folder / "home", **chosen) as bench:
-        yield bench
 
 
 async def watch(bench: Bench, model: str) -> Watched:

@@ -14,9 +14,7 @@ from worker.text.similarity import MIN_SIMILARITY, is_short, significant_tokens
 from worker.text.textfile import TextFile
 
 WORDS = ("apple", "banana", "cherry", "in 1 of", "in 2 of", "“quoted”", "a\\b", ";", "x", "long_name_of_something")
-
 lines = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
-
 blank = st.sampled_from(["", "", "", "", "", " "])
 
 

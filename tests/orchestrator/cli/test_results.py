@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shared.delegation import TerminationReason
+from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import environment
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.test_cli_run import run
 
 PATCH = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"
 

@@ -7,9 +7,7 @@ import json
 import os
 import pty
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,8 @@ from orchestrator.listening import free_port
 from shared.delegation import ApprovalMode, Step, StepStatus, TerminationReason, Usage
 from shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
 from shared.wire import now
-from tests.orchestrator.command_line import Done, deputize, started
+from tests.orchestrator.cli.following import run
+from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.waiting import until
@@ -28,17 +27,6 @@ def step(status: StepStatus = StepStatus.COMPLETED) -> Step:
     return Step(
         id="s", type="read", title="read x.py", status=status, tool_name="read_file", turn_index=1, timestamp=now()
     )
-
-
-async def run(
-    url: str, service: FakeService, *arguments: str, then: Callable[[str], Any] | None = None, **more: Any
-) -> Done:
-    """The command, and what happens to its delegation once it is followed."""
-    service.fleet = service.fleet or [worker_card()]
-    async with started("run", *arguments, DEPUTIZE_URL=url, **more) as command:
-        await until(lambda: service.following, 60)
-        (then or service.finish)(next(reversed(service.runs)))
-        return await command.done()
 
 
 async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, service: FakeService) -> None:
