@@ -1,1 +1,1 @@
-"""Text files as an answer shows them: as much as it has room for, with line numbers."""
+"""Text files in a tool's output: with line numbers, limited in size."""

@@ -1,6 +1,6 @@
-"""Some lines of a file, read piece by piece, and as much of them as one answer holds, with line numbers.
+"""Some lines of a text file, with line numbers, as many as fit into one tool output.
 
-Neither a large file nor a line without an end fills the memory.
+The file is read in chunks, so that neither a large file nor an endless line fills the memory.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from worker.workspace.file_errors import explain, not_a_file
 from worker.workspace.files import Files
 
 _SIMILAR = 60.0
-"""Of 100; below it two names have little in common."""
+"""The least similarity, of 100, of a file name that is suggested."""
 LINE_CHARS = 2000
-"""Of each line that is kept."""
+"""Characters shown of each line."""
 _PIECE = 256 * 1024
 _COUNTED = 64 * 1024 * 1024
-"""Bytes after which lines below the wanted ones are not counted any more."""
+"""Bytes of a file after which the lines after the wanted ones are not counted."""
 _SEARCHED = 1024 * 1024 * 1024
-"""Bytes after which the wanted lines are not looked for any more."""
+"""Bytes of a file after which the search for the wanted lines ends."""
 PAGE_LINES = 2000
 PAGE_TOKENS = 31_500
 PAGE_CHARS = 126_000
-"""A page and what is said below it stay inside the output limit of the tools that read, so that a page always ends at
-a line's end."""
+"""A page and the remarks below it stay within the output limit of the tools that read, so that a page always ends at
+the end of a line."""
 
 
-def no_such_file(files: Files, path: str) -> ToolError:
-    """That the file is not there, and which of its would-be neighbours have a similar name."""
+def file_not_found_error(files: Files, path: str) -> ToolError:
+    """Returns the error for a missing file, with files of the same directory that have a similar name."""
     folder, _, name = files.relative(path).rstrip("/").rpartition("/")
     try:
         names = [entry.name for entry in files.scan(folder or ".") if entry.stat.kind == "file"]
     except ToolError:
-        return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}. There is no directory {folder} either.")
+        return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}. There is no directory {folder}.")
     near = process.extract(name, names, scorer=fuzz.ratio, score_cutoff=_SIMILAR, limit=3)
     found = [f"{folder}/{each}" if folder else each for each, _, _ in near]
     hint = f". Did you mean {' or '.join(found)}?" if found else ""
@@ -52,10 +52,10 @@ def no_such_file(files: Files, path: str) -> ToolError:
 
 
 @dataclass(slots=True)
-class Stretch:
-    """The lines from ``first``, each clipped, as many as were asked for or as ``max_chars`` has room for, plus one.
+class FileLines:
+    """Lines of a file from ``first`` on, each clipped: as many as requested, or as ``max_chars`` allows, plus one.
 
-    ``total`` is how many lines the file has, None where it is too large to count them.
+    ``total`` is the number of all lines, None if the file is too large to count them.
     """
 
     first: int
@@ -63,12 +63,22 @@ class Stretch:
     total: int | None = 0
     remarks: list[str] = field(default_factory=list[str])
     is_ended: bool = True
-    """Whether the last line has an end, as far as the file was read."""
+    """Whether the last line that was read has a line end."""
 
 
-def read_stretch(files: Files, path: str, first: int, most: int, max_chars: int) -> Stretch:
-    """Reads at most ``most`` lines. Raises ToolError: NOT_TEXT, NOT_A_FILE, and FILE_TOO_LARGE where the first line
-    lies too far behind the start."""
+def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -> FileLines:
+    """Reads lines of a text file.
+
+    Args:
+        files: The workspace.
+        path: The file.
+        first: The number of the first line, from 1.
+        most: The largest number of lines.
+        max_chars: Characters after which no further line is kept.
+
+    Raises:
+        ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE if the first line is too far from the start of the file.
+    """
     fd = files.open_fd(path)
     try:
         found = os.fstat(fd)
@@ -86,18 +96,18 @@ def read_stretch(files: Files, path: str, first: int, most: int, max_chars: int)
 
 class _Reader:
     def __init__(self, fd: int, first: int, most: int, max_chars: int) -> None:
-        self._fd, self._first, self._most, self._room = fd, first, most, max_chars
-        self._stretch = Stretch(first)
+        self._fd, self._first, self._most, self._chars_left = fd, first, most, max_chars
+        self._content = FileLines(first)
         self._number = 1
-        """Of the line that is being read."""
+        """The number of the current line."""
         self._head, self._length = "", 0
-        """Of that line: its start, and how many characters of it were read."""
+        """The start of the current line, and how many characters of it were read."""
         self._returned = False
         self._breaks = self._crlf = 0
         self._invalid = False
         self._last = ""
 
-    def read(self, path: str, size: int) -> Stretch:
+    def read(self, path: str, size: int) -> FileLines:
         piece = os.read(self._fd, _PIECE)
         bom, encoding = next(
             ((bom, name) for bom, name, _ in BYTE_ORDER_MARKS if piece.startswith(bom)), (b"", "utf-8")
@@ -119,7 +129,7 @@ class _Reader:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._stretch.lines) >= self._most or self._room < 0
+        return len(self._content.lines) >= self._most or self._chars_left < 0
 
     def _add(self, text: str) -> None:
         if not text:
@@ -148,64 +158,65 @@ class _Reader:
         if self._number >= self._first and not self._is_full:
             length = self._length - self._returned
             shown = clip(HALF_CHARACTER.sub("\ufffd", self._head[:length]), LINE_CHARS, length)
-            self._stretch.lines.append(shown)
-            self._room -= len(shown) + 8
+            self._content.lines.append(shown)
+            self._chars_left -= len(shown) + 8
         self._number += 1
         self._head, self._length, self._returned = "", 0, False
 
-    def _finished(self, bom: bytes) -> Stretch:
-        self._stretch.is_ended = not self._length
+    def _finished(self, bom: bytes) -> FileLines:
+        self._content.is_ended = not self._length
         if self._length:
             self._end()
-        self._stretch.total = self._number - 1
-        self._stretch.remarks = format_remarks(bom, self._breaks, self._crlf, invalid=self._invalid)
-        return self._stretch
+        self._content.total = self._number - 1
+        self._content.remarks = format_remarks(bom, self._breaks, self._crlf, invalid=self._invalid)
+        return self._content
 
-    def _cut_off(self, path: str) -> Stretch:
+    def _cut_off(self, path: str) -> FileLines:
         if not self._is_full:
             raise ToolError(
                 ErrorType.FILE_TOO_LARGE,
-                f"File too large: line {self._first} of {path} lies more than {_SEARCHED} bytes behind its start. "
-                "Search it with grep, or cut the part out with bash (sed -n, tail -c).",
+                f"File too large: line {self._first} of {path} is more than {_SEARCHED} bytes after its start. "
+                "Search it with grep, or extract the part with bash (sed -n, tail -c).",
             )
-        self._stretch.total = None
-        return self._stretch
+        self._content.total = None
+        return self._content
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How much a page may hold."""
+class PageLimits:
+    """The largest size of a page."""
 
     lines: int = PAGE_LINES
     chars: int = PAGE_CHARS
     tokens: int = PAGE_TOKENS
 
 
-def page(lines: Sequence[str], first: int, room: Room) -> tuple[str, int]:
-    """As many of the lines as there is room for, numbered from ``first``, and how many those are; never less than one.
+def format_page(lines: Sequence[str], first: int, limits: PageLimits) -> tuple[str, int]:
+    """Formats as many lines as the limits allow, at least one, each with at most ``LINE_CHARS`` characters.
 
-    Of each line at most ``LINE_CHARS`` characters are shown.
+    Returns:
+        The text with line numbers from ``first`` on, and the number of lines in it.
     """
     kept: list[str] = []
     size = 0
-    for line in lines[: room.lines]:
+    for line in lines[: limits.lines]:
         kept.append(clip(line, LINE_CHARS))
         size += len(kept[-1]) + 8
-        if size > room.chars and len(kept) > 1:
+        if size > limits.chars and len(kept) > 1:
             kept.pop()
             break
     text = number_lines(kept, first)
-    while len(kept) > 1 and not few_tokens(text, room.tokens) and (tokens := estimate(text)) > room.tokens:
-        kept = kept[: max(1, int(len(kept) * room.tokens / tokens * 0.95))]
+    while len(kept) > 1 and not few_tokens(text, limits.tokens) and (tokens := estimate(text)) > limits.tokens:
+        kept = kept[: max(1, int(len(kept) * limits.tokens / tokens * 0.95))]
         text = number_lines(kept, first)
     return text, len(kept)
 
 
-def remarks(stretch: Stretch, *more: str) -> str:
-    """What the lines do not show: encoding, line ends, a missing last one; "" where there is nothing to say."""
-    said = [*more]
-    if stretch.remarks:
-        said.append(f"The file has {', '.join(stretch.remarks)}.")
-    if stretch.total and not stretch.is_ended:
-        said.append("There is no line end after the last line.")
-    return f"({' '.join(said)})" if said else ""
+def format_remark_line(content: FileLines, *more: str) -> str:
+    """Returns remarks about encoding, line ends and a missing last line end, in parentheses; "" for none."""
+    sentences = [*more]
+    if content.remarks:
+        sentences.append(f"The file has {', '.join(content.remarks)}.")
+    if content.total and not content.is_ended:
+        sentences.append("There is no line end after the last line.")
+    return f"({' '.join(sentences)})" if sentences else ""

@@ -1,8 +1,8 @@
-"""What .gitignore files leave out, as git itself decides it.
+"""Rules of .gitignore files, with git's semantics.
 
-Patterns in a workspace may be hostile, and they are matched in this process: libraries that turn a line into one
-regular expression take minutes for ``*a*a*a*a*a*b``. Lines that spell a name, a path or the end of a name are looked
-up; only the others are compared one by one, and of those there is a limit.
+Patterns in a workspace may be hostile, and they are matched in this process: libraries that compile a line into one
+regular expression take minutes for ``*a*a*a*a*a*b``. Lines that are a literal name, path or suffix are looked up in
+tables; only the others are matched one by one, and their number is limited.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shared.errors import ErrorType, ToolError
-from worker.search.globbing import Parts, fits, name_pattern, over_names
+from worker.search.glob_pattern import PatternParts, compile_parts, fits, name_pattern
 from worker.workspace.files import Files
 
 MAX_BYTES = 1024 * 1024
 """Of one .gitignore."""
 MAX_LINES = 20_000
-"""Of one .gitignore; lines without a pattern do not count."""
+"""Patterns of one .gitignore."""
 MAX_COMPARED = 500
-"""Of one .gitignore: lines that have to be compared with every name."""
+"""Patterns of one .gitignore that must be matched with every name."""
 MAX_LINES_IN_ALL = 100_000
 MAX_COMPARED_IN_ALL = 2_000
 _ESCAPED = re.compile(r"\\(.)")
@@ -30,12 +30,12 @@ _UNCLOSED = re.compile(r"\[(?![!^]?\]?[^\]]*\])")
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line that is compared; ``name`` for a pattern without a slash, ``path`` for one with."""
+    """A pattern that must be matched: ``name`` is set for one without a slash, ``path`` for one with a slash."""
 
     at: int
     only_directories: bool
     name: re.Pattern[str] | None
-    path: Parts = ()
+    path: PatternParts = ()
 
     def fits(self, names: Sequence[str]) -> bool:
         return self.name.match(names[-1]) is not None if self.name else fits(self.path, names)
@@ -43,15 +43,15 @@ class _Rule:
 
 @dataclass(slots=True)
 class Budget:
-    """How many more lines are taken in, and how many of these may have to be compared with every name."""
+    """How many more patterns are accepted, and how many of these may have to be matched with every name."""
 
     lines: int = MAX_LINES
     compared: int = MAX_COMPARED
 
 
 @dataclass(slots=True)
-class _Last:
-    """The number of the last line that says something of a file, and of a directory; -1 for none."""
+class _LastLine:
+    """The number of the last line that matches a file, and a directory; -1 for none."""
 
     file: int = -1
     directory: int = -1
@@ -62,15 +62,15 @@ class _Last:
 
 
 @dataclass(slots=True)
-class _Spelled:
-    """The lines that are looked up: by name, by the end of a name, by path."""
+class _LiteralLines:
+    """The literal lines: by name, by suffix of a name, by path. ``lengths`` are those of the suffixes."""
 
-    names: dict[str, _Last] = field(default_factory=dict[str, _Last])
-    ends: dict[str, _Last] = field(default_factory=dict[str, _Last])
-    paths: dict[tuple[str, ...], _Last] = field(default_factory=dict[tuple[str, ...], _Last])
+    names: dict[str, _LastLine] = field(default_factory=dict[str, _LastLine])
+    ends: dict[str, _LastLine] = field(default_factory=dict[str, _LastLine])
+    paths: dict[tuple[str, ...], _LastLine] = field(default_factory=dict[tuple[str, ...], _LastLine])
     lengths: set[int] = field(default_factory=set[int])
 
-    def last(self, names: Sequence[str]) -> Iterable[_Last]:
+    def last(self, names: Sequence[str]) -> Iterable[_LastLine]:
         name = names[-1]
         if found := self.names.get(name):
             yield found
@@ -82,16 +82,15 @@ class _Spelled:
 
 
 class GitIgnore:
-    """One .gitignore file. ``opinion`` is None where it says nothing.
+    """The rules of one .gitignore file.
 
-    ``budget`` is what is left of the limits; ``complete`` says whether all lines were inside them. Of a file that
-    has too many the first ones count.
+    ``complete`` is False if the file has more lines than the limits or the ``budget`` allow: the first ones count.
     """
 
     def __init__(self, text: str, budget: Budget | None = None) -> None:
         self.complete = True
         self._ignores: list[bool] = []
-        self._spelled = _Spelled()
+        self._literals = _LiteralLines()
         self._compared: list[_Rule] = []
         left = budget or Budget()
         own = Budget(min(left.lines, MAX_LINES), min(left.compared, MAX_COMPARED))
@@ -104,10 +103,15 @@ class GitIgnore:
         left.compared -= len(self._compared)
         self._compared.reverse()
 
-    def opinion(self, names: Sequence[str], *, directory: bool) -> bool | None:
-        """Whether the path, given by its names below the file's directory, is ignored: the last line that fits."""
+    def decision(self, names: Sequence[str], *, directory: bool) -> bool | None:
+        """Returns whether the last matching line ignores the path; None if no line matches.
+
+        Args:
+            names: The parts of the path relative to the directory of the .gitignore.
+            directory: Whether the path is a directory.
+        """
         best = -1
-        for last in self._spelled.last(names):
+        for last in self._literals.last(names):
             best = max(best, last.directory if directory else last.file)
         for rule in self._compared:
             if rule.at < best:
@@ -130,108 +134,108 @@ class GitIgnore:
         if not pattern or (pattern.endswith("\\") and not pattern.endswith("\\\\")):
             return
         parts = pattern.removeprefix("/").split("/")
-        if any(_UNCLOSED.search(_unescaped(part)) for part in parts):
+        if any(_UNCLOSED.search(_fnmatch_escaped(part)) for part in parts):
             return
         at = len(self._ignores)
         self._ignores.append(ignores)
         budget.lines -= 1
-        if last := self._looked_up(parts, anchored="/" in pattern):
+        if last := self._literal_slot(parts, anchored="/" in pattern):
             last.add(at, only_directories=only_directories)
             return
         budget.compared -= 1
-        ready = [_unescaped(part) for part in parts]
-        name, path = (None, over_names(ready)) if "/" in pattern else (name_pattern(ready[0]), ())
+        ready = [_fnmatch_escaped(part) for part in parts]
+        name, path = (None, compile_parts(ready)) if "/" in pattern else (name_pattern(ready[0]), ())
         self._compared.append(_Rule(at, only_directories, name, path))
 
-    def _looked_up(self, parts: Sequence[str], *, anchored: bool) -> _Last | None:
-        """Where a line is kept that needs no comparing."""
+    def _literal_slot(self, parts: Sequence[str], *, anchored: bool) -> _LastLine | None:
+        """Returns the entry of a literal pattern; None for a pattern that must be matched."""
         if anchored:
             if any(_is_wild(part) or not part for part in parts):
                 return None
-            return self._spelled.paths.setdefault(tuple(map(_plain, parts)), _Last())
+            return self._literals.paths.setdefault(tuple(map(_unescape, parts)), _LastLine())
         if not _is_wild(parts[0]):
-            return self._spelled.names.setdefault(_plain(parts[0]), _Last())
+            return self._literals.names.setdefault(_unescape(parts[0]), _LastLine())
         end = parts[0][1:]
         if not parts[0].startswith("*") or _is_wild(end):
             return None
-        end = _plain(end)
-        self._spelled.lengths.add(len(end))
-        return self._spelled.ends.setdefault(end, _Last())
+        end = _unescape(end)
+        self._literals.lengths.add(len(end))
+        return self._literals.ends.setdefault(end, _LastLine())
 
 
 def _is_wild(part: str) -> bool:
     return _WILD.search(_ESCAPED.sub("", part)) is not None
 
 
-def _plain(part: str) -> str:
+def _unescape(part: str) -> str:
     return _ESCAPED.sub(lambda found: found[1], part)
 
 
-def _unescaped(part: str) -> str:
-    """The part with a class of one character for every escaped one, which is how fnmatch escapes."""
+def _fnmatch_escaped(part: str) -> str:
+    """Returns the part with every escaped character as a class of one character, which is how fnmatch escapes."""
     return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
 
 
-class Ignored:
-    """What is left out of one directory: by its own .gitignore and, where that says nothing, by those above it."""
+class DirectoryRules:
+    """The ignore rules of one directory: of its own .gitignore and, where that has no match, of those above it."""
 
     def __init__(self, rules: Sequence[tuple[tuple[str, ...], GitIgnore]] = ()) -> None:
         self.rules = rules
-        """The deepest file first, each with the names that lead from its directory to this one."""
+        """The deepest file first, each with the path from its directory to this one."""
 
     def __call__(self, name: str, *, directory: bool) -> bool:
         for names, rules in self.rules:
-            if (opinion := rules.opinion((*names, name), directory=directory)) is not None:
-                return opinion
+            if (decision := rules.decision((*names, name), directory=directory)) is not None:
+                return decision
         return False
 
 
-class Ignoring:
-    """All .gitignore files of a workspace; the deepest one that has an opinion decides.
+class GitIgnoreTree:
+    """All .gitignore files of a workspace, read on demand; the deepest one with a matching line decides.
 
-    ``partly`` are those that have too many lines or bytes, or would together: not all of their lines count.
+    ``truncated`` are the files of which not all lines are respected, because they exceed the limits.
     """
 
     def __init__(self, files: Files) -> None:
-        self.partly: list[str] = []
+        self.truncated: list[str] = []
         self._files = files
-        self._known: dict[str, Ignored] = {}
+        self._known: dict[str, DirectoryRules] = {}
         self._left = Budget(MAX_LINES_IN_ALL, MAX_COMPARED_IN_ALL)
 
     def ignores(self, path: str, *, directory: bool) -> bool:
-        """Whether git ignores the path, given that it does not ignore the directory it is in."""
+        """Whether git ignores the path, provided that it does not ignore its parent directory."""
         folder, _, name = path.rpartition("/")
-        return self.within(folder)(name, directory=directory)
+        return self.rules_of(folder)(name, directory=directory)
 
-    def ignores_or_above(self, path: str) -> bool:
-        """The same for a directory whose parents were not looked at."""
+    def ignores_with_parents(self, path: str) -> bool:
+        """Whether git ignores the directory or one of its parents."""
         names = [name for name in path.split("/") if name not in ("", ".")]
         return any(self.ignores("/".join(names[:end]), directory=True) for end in range(1, len(names) + 1))
 
-    def within(self, folder: str, *, has_file: bool = True) -> Ignored:
-        """What is left out of a directory, "" for the top. ``has_file`` false spares looking for its .gitignore."""
+    def rules_of(self, folder: str, *, has_file: bool = True) -> DirectoryRules:
+        """Returns the rules of a directory, "" for the top; ``has_file`` is False if it has no .gitignore."""
         unknown = [folder]
         while unknown[-1] not in self._known and unknown[-1]:
             unknown.append(unknown[-1].rpartition("/")[0])
         for each in reversed(unknown):
             if each not in self._known:
-                self._known[each] = self._ignored(each, has_file=has_file or each != folder)
+                self._known[each] = self._load_rules(each, has_file=has_file or each != folder)
         return self._known[folder]
 
-    def _ignored(self, folder: str, *, has_file: bool) -> Ignored:
+    def _load_rules(self, folder: str, *, has_file: bool) -> DirectoryRules:
         above, _, name = folder.rpartition("/")
         rules = [((*names, name), rules) for names, rules in self._known[above].rules] if folder else []
-        own = self._own(f"{folder}/.gitignore" if folder else ".gitignore") if has_file else None
-        return Ignored([((), own), *rules] if own else rules)
+        own = self._load_file(f"{folder}/.gitignore" if folder else ".gitignore") if has_file else None
+        return DirectoryRules([((), own), *rules] if own else rules)
 
-    def _own(self, path: str) -> GitIgnore | None:
+    def _load_file(self, path: str) -> GitIgnore | None:
         try:
             data = self._files.read(path, MAX_BYTES)
         except ToolError as error:
             if error.type is ErrorType.FILE_TOO_LARGE:
-                self.partly.append(path)
+                self.truncated.append(path)
             return None
         rules = GitIgnore(data.decode("utf-8", "surrogateescape"), self._left)
         if not rules.complete:
-            self.partly.append(path)
+            self.truncated.append(path)
         return rules

@@ -1,4 +1,4 @@
-"""What a content search found, in the order and the form the model gets it."""
+"""The hits of a content search: parsed, sorted, limited and formatted for the model."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from worker.workspace.files import Files
 
 Mode = Literal["content", "files", "count"]
 Hits = Mapping[str, Sequence[str]]
-"""Each file's lines as ripgrep prints them: ``12:text`` matches, ``12-text`` is context. Or, in the other modes, how
-many lines match. Only what is shown is taken apart: there may be a hundred thousand of them."""
+"""Each file's lines as ripgrep prints them: ``12:text`` matches, ``12-text`` is context; in the other modes the number
+of matching lines. Lines are parsed only when they are shown: there may be a hundred thousand."""
 LINE_CHARS = 500
 _GAP = "[…]"
 _MATCH = re.compile(r"\d+:")
 _LINE = re.compile(r"(\d+)([:-])(.*)", re.DOTALL)
 _FOLDER = os.O_PATH | os.O_DIRECTORY
-_CUT = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
-_PLACE = re.compile(rb"(\d+):(\d+):(\d+):")
+_TRUNCATED = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
+_OFFSETS = re.compile(rb"(\d+):(\d+):(\d+):")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _MAX_FILES = 100
 _MAX_LINES = 1000
 _MARGIN = 4 * LINE_CHARS
-"""Bytes read before and behind the match."""
-Places = Mapping[str, Mapping[int, tuple[int, int]]]
-"""By file and number of the line: the bytes before its first match in it, and before the line in the file."""
+"""Bytes read before and after the match."""
+MatchOffsets = Mapping[str, Mapping[int, tuple[int, int]]]
+"""By file and line number: the byte offset of the first match in the line, and of the line in the file."""
 
 
-def parsed(output: bytes) -> Hits:
-    """The hits in ripgrep's output with ``--null``. Lines without a NUL are remarks on binary files."""
+def parse_hits(output: bytes) -> Hits:
+    """Parses ripgrep's output with ``--null``. Lines without a NUL are remarks about binary files, and are skipped."""
     hits: dict[str, list[str]] = {}
     last = None
     block: list[str] = []
@@ -46,14 +46,14 @@ def parsed(output: bytes) -> Hits:
     return hits
 
 
-def newest_first(files: Files, hits: Hits) -> Hits:
-    """The hits of recently changed files first, equally old ones by path."""
-    changed = _changed(files, hits)
+def hits_by_mtime(files: Files, hits: Hits) -> Hits:
+    """Sorts the hits by modification time, the newest first, then by path."""
+    changed = _mtimes(files, hits)
     return {path: hits[path] for path in sorted(sorted(hits), key=changed.__getitem__, reverse=True)}
 
 
-def _changed(files: Files, paths: Iterable[str]) -> dict[str, int]:
-    """When each file was changed, in nanoseconds, 0 for what is gone. A directory is opened once for all its files."""
+def _mtimes(files: Files, paths: Iterable[str]) -> dict[str, int]:
+    """Returns modification times in nanoseconds, 0 for missing files. A directory is opened once for all its files."""
     folders: dict[str, list[tuple[str, str]]] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -80,8 +80,8 @@ def _mtime(name: str, folder: int) -> int:
         return 0
 
 
-def capped(hits: Hits, per_file: int, *, context: int) -> tuple[Hits, list[str]]:
-    """The hits with at most so many matches of each file, and the files that have more."""
+def cap_per_file(hits: Hits, per_file: int, *, context: int) -> tuple[Hits, list[str]]:
+    """Limits the matches of each file. Returns the hits, and the files that have more."""
     kept: dict[str, Sequence[str]] = {}
     more: list[str] = []
     for path, lines in hits.items():
@@ -90,12 +90,12 @@ def capped(hits: Hits, per_file: int, *, context: int) -> tuple[Hits, list[str]]
         if len(matches) > per_file:
             more.append(path)
             last = matches[per_file - 1]
-            kept[path] = [*lines[: last + 1], *_following(lines[last : matches[per_file]], context)]
+            kept[path] = [*lines[: last + 1], *_context_after(lines[last : matches[per_file]], context)]
     return kept, more
 
 
-def _following(lines: Sequence[str], context: int) -> Iterator[str]:
-    """The context after the first of these lines."""
+def _context_after(lines: Sequence[str], context: int) -> Iterator[str]:
+    """Yields the context lines after the first of these lines."""
     first = int(lines[0].partition(":")[0])
     for line in lines[1:]:
         if (found := _LINE.fullmatch(line)) and int(found[1]) <= first + context:
@@ -103,7 +103,7 @@ def _following(lines: Sequence[str], context: int) -> Iterator[str]:
 
 
 def excerpt(line: str, at: int) -> str:
-    """A part of a long line around a place in it; it is marked where something is left out."""
+    """Returns the part of a long line around an offset, with marks where text is omitted."""
     if at < LINE_CHARS * 3 // 4:
         return line
     start = at - LINE_CHARS // 4
@@ -111,10 +111,17 @@ def excerpt(line: str, at: int) -> str:
     return f"{_GAP}{part}{_GAP if start + len(part) < len(line) else ''}"
 
 
-def shown(hits: Hits, mode: Mode, most: int, *, context: int) -> tuple[str, int, int]:
-    """The text of at most ``most`` matches, how many those are, and how many there are.
+def format_hits(hits: Hits, mode: Mode, most: int, *, context: int) -> tuple[str, int, int]:
+    """Formats the hits for the model.
 
-    ``context`` is how many lines around each match the hits hold, too.
+    Args:
+        hits: The hits.
+        mode: What the hits contain.
+        most: The largest number of matches, or files, to show.
+        context: The number of context lines around each match in the hits.
+
+    Returns:
+        The text, the number of matches shown, and the number of all.
     """
     if mode != "content":
         lines = [path if mode == "files" else f"{path}: {count}" for path, (count, *_) in hits.items()]
@@ -135,7 +142,7 @@ def shown(hits: Hits, mode: Mode, most: int, *, context: int) -> tuple[str, int,
 
 
 def _block(hits: Iterable[str], most: int, *, with_context: bool) -> tuple[str, int]:
-    """One file's lines up to so many matches, and how many those are; a gap between two stretches is marked."""
+    """Formats one file's lines up to so many matches; returns their number, too. Gaps in the context are marked."""
     lines: list[str] = []
     count = 0
     last = None
@@ -153,12 +160,16 @@ def _block(hits: Iterable[str], most: int, *, with_context: bool) -> tuple[str, 
     return "\n".join(lines), count
 
 
-def cut_lines(hits: Hits) -> dict[str, set[int]]:
-    """The lines whose end ripgrep left out, by file: as many as are worth another look."""
+def truncated_lines(hits: Hits) -> dict[str, set[int]]:
+    """Returns the numbers of lines that ripgrep truncated, by file, limited to 100 files and 1000 lines."""
     found: dict[str, set[int]] = {}
     left = _MAX_LINES
     for path, lines in hits.items():
-        numbers = {int(cut[1]) for line in lines if len(line) > LINE_CHARS // 4 and (cut := _CUT.fullmatch(line))}
+        numbers = {
+            int(truncated[1])
+            for line in lines
+            if len(line) > LINE_CHARS // 4 and (truncated := _TRUNCATED.fullmatch(line))
+        }
         if numbers:
             found[path] = numbers
             left -= len(numbers)
@@ -167,53 +178,55 @@ def cut_lines(hits: Hits) -> dict[str, set[int]]:
     return found
 
 
-def _places(output: bytes) -> Places:
-    """Where the matches are, from ripgrep's output with ``--column --byte-offset --null``."""
-    places: dict[str, dict[int, tuple[int, int]]] = {}
+def _parse_offsets(output: bytes) -> MatchOffsets:
+    """Parses ripgrep's output with ``--column --byte-offset --null``."""
+    offsets: dict[str, dict[int, tuple[int, int]]] = {}
     for line in output.split(b"\n"):
         path, nul, rest = line.partition(b"\0")
-        if nul and (found := _PLACE.match(rest)):
+        if nul and (found := _OFFSETS.match(rest)):
             number, column, offset = map(int, found.groups())
             name = path.decode("utf-8", "replace").removeprefix("./")
-            places.setdefault(name, {})[number] = (column - 1, offset)
-    return places
+            offsets.setdefault(name, {})[number] = (column - 1, offset)
+    return offsets
 
 
-def with_matches(files: Files, hits: Hits, cut: Mapping[str, set[int]], output: bytes) -> Hits:
-    """The hits with each cut line shown around its match where that lies far along it.
+def with_matches(files: Files, hits: Hits, truncated: Mapping[str, set[int]], output: bytes) -> Hits:
+    """Replaces each truncated line by an excerpt around its match, if the match is far from the line's start.
 
-    ``output`` is what ripgrep says of where the matches are.
+    ``output`` is ripgrep's output with the offsets of the matches.
     """
-    places = _places(output)
-    return {path: _shown(files, path, lines, cut.get(path), places.get(path)) for path, lines in hits.items()}
+    offsets = _parse_offsets(output)
+    return {
+        path: _with_excerpts(files, path, lines, truncated.get(path), offsets.get(path)) for path, lines in hits.items()
+    }
 
 
-def _shown(
+def _with_excerpts(
     files: Files,
     path: str,
     lines: Sequence[str],
-    cut: set[int] | None,
-    places: Mapping[int, tuple[int, int]] | None,
+    truncated: set[int] | None,
+    offsets: Mapping[int, tuple[int, int]] | None,
 ) -> Sequence[str]:
-    if not cut or not places:
+    if not truncated or not offsets:
         return lines
     try:
         fd = files.open_fd(path)
     except ToolError:
         return lines
     try:
-        if os.pread(fd, 2, 0) in _UTF16:  # ripgrep counts the bytes of its translation
+        if os.pread(fd, 2, 0) in _UTF16:  # ripgrep's offsets are those of its conversion to UTF-8
             return lines
-        return [_line(fd, line, cut, places) for line in lines]
+        return [_line(fd, line, truncated, offsets) for line in lines]
     finally:
         os.close(fd)
 
 
-def _line(fd: int, line: str, cut: set[int], places: Mapping[int, tuple[int, int]]) -> str:
+def _line(fd: int, line: str, truncated: set[int], offsets: Mapping[int, tuple[int, int]]) -> str:
     number, colon, _ = line.partition(":")
-    if not colon or not number.isdigit() or int(number) not in cut or int(number) not in places:
+    if not colon or not number.isdigit() or int(number) not in truncated or int(number) not in offsets:
         return line
-    before, offset = places[int(number)]
+    before, offset = offsets[int(number)]
     if before < LINE_CHARS * 3 // 4:
         return line
     start = max(0, before - _MARGIN)

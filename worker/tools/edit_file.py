@@ -10,7 +10,7 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.display import FileDiff
-from worker.pages.page import no_such_file
+from worker.pages.page import file_not_found_error
 from worker.text.diff import unified_diff
 from worker.text.edit import apply_edit, refuse_empty
 from worker.text.replacement import Replacement
@@ -121,6 +121,6 @@ def _read(ctx: ToolContext, path: str) -> bytes:
                 "Nothing was changed. Change it with a command through bash, for example sed or a short script.",
             ) from None
         if error.type is ErrorType.FILE_NOT_FOUND:
-            missing = no_such_file(ctx.files, path).message.rstrip(".")
+            missing = file_not_found_error(ctx.files, path).message.rstrip(".")
             raise ToolError(error.type, f"{missing}. edit_file creates no files: use write_file for that.") from None
         raise

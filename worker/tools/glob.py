@@ -10,7 +10,7 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.output import one_line
-from worker.search.searching import Seen, Unsearched, matching
+from worker.search.walk import SkippedPaths, WalkEntry, find_files
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
@@ -64,27 +64,27 @@ class Glob(Tool[GlobParams]):
         top = ctx.files.relative(params.path).rstrip("/")
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": top}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
-        missed = Unsearched()
-        found = await run_in_thread(_found, ctx.files, params, top, Event(), missed)
+        skipped = SkippedPaths()
+        found = await run_in_thread(_found, ctx.files, params, top, Event(), skipped)
         shown = found[:DEFAULT_LIMIT]
-        facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(missed)}
-        lines = [one_line(seen.path) for seen in shown] or [await self._nothing(ctx, params, top, missed)]
+        facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(skipped)}
+        lines = [one_line(seen.path) for seen in shown] or [await self._nothing(ctx, params, top, skipped)]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
                 "Use a narrower pattern or path to see the others.)"
             )
         title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
-        return ToolResult("\n".join([*lines, *missed.sentences()]), title, metadata=facts)
+        return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
-    async def _nothing(self, ctx: ToolContext, params: GlobParams, top: str, missed: Unsearched) -> str:
+    async def _nothing(self, ctx: ToolContext, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
         said = f"No file below {top} matches {params.pattern!r}" + (
-            " among those that could be seen." if missed else "."
+            " among those that could be seen." if skipped else "."
         )
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
-            if near := await run_in_thread(_found, ctx.files, nearly, top, Event(), Unsearched()):
+            if near := await run_in_thread(_found, ctx.files, nearly, top, Event(), SkippedPaths()):
                 names = ", ".join(one_line(seen.path) for seen in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
                 return f"{said} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
@@ -105,8 +105,8 @@ def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"respect_gitignore": False}, "among what .gitignore leaves out (respect_gitignore: false)"
 
 
-def _found(files: Files, params: GlobParams, top: str, stop: Event, missed: Unsearched) -> list[Seen]:
+def _found(files: Files, params: GlobParams, top: str, stop: Event, skipped: SkippedPaths) -> list[WalkEntry]:
     ignore = params.respect_gitignore
-    return matching(
-        files, params.pattern, top, gitignore=ignore, stop=stop, ignore_case=params.ignore_case, unsearched=missed
+    return find_files(
+        files, params.pattern, top, gitignore=ignore, stop=stop, ignore_case=params.ignore_case, skipped=skipped
     )

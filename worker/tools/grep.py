@@ -6,11 +6,11 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.output import one_line
-from worker.pages.page import no_such_file
-from worker.search import engines
-from worker.search.hits import Hits, Mode, capped, newest_first, shown
-from worker.search.plain_grep import Question
-from worker.search.searching import Unsearched
+from worker.pages.page import file_not_found_error
+from worker.search.grep import matches_ignoring_case, search_content
+from worker.search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
+from worker.search.plain_grep import GrepQuery
+from worker.search.walk import SkippedPaths
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
@@ -75,34 +75,34 @@ class Grep(Tool[GrepParams]):
     async def run(self, ctx: ToolContext, params: GrepParams) -> ToolResult:
         top = ctx.files.relative(params.path).rstrip("/")
         if ctx.files.stat(top) is None:
-            raise no_such_file(ctx.files, params.path)
-        question, missed = _question(params, top), Unsearched()
-        hits, complete = await engines.answered(ctx.files, ctx.sandbox, question, missed)
-        text, count, total = await run_in_thread(_shown, ctx.files, hits, question, params.max_results, missed)
-        cut = count < total or not complete or bool(missed)
+            raise file_not_found_error(ctx.files, params.path)
+        query, skipped = _query(params, top), SkippedPaths()
+        hits, complete = await search_content(ctx.files, ctx.sandbox, query, skipped)
+        text, count, total = await run_in_thread(_shown, ctx.files, hits, query, params.max_results, skipped)
+        cut = count < total or not complete or bool(skipped)
         if not total:
-            text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if missed else ".")
-            text += await _near_miss(ctx, question)
+            text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if skipped else ".")
+            text += await _near_miss(ctx, query)
         parts = [text]
         if count < total or not complete:
             number = f"{total}" if complete else f"more than {total}"
             parts.append(f"({count} of {number} shown. Use a narrower pattern, path or glob to see the others.)")
         facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
-        return ToolResult("\n".join([*parts, *missed.sentences()]), _found(total, params.output_mode), metadata=facts)
+        return ToolResult("\n".join([*parts, *skipped.sentences()]), _found(total, params.output_mode), metadata=facts)
 
 
-def _shown(files: Files, hits: Hits, question: Question, most: int, missed: Unsearched) -> tuple[str, int, int]:
-    hits = newest_first(files, hits)
-    if question.per_file and question.mode == "content":
-        hits, more = capped(hits, question.per_file, context=question.context)
+def _shown(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
+    hits = hits_by_mtime(files, hits)
+    if query.per_file and query.mode == "content":
+        hits, more = cap_per_file(hits, query.per_file, context=query.context)
         if more:
-            missed.remarks.append(f"More than {question.per_file} lines match in: {clip(', '.join(more), 500)}")
-    return shown(hits, question.mode, most, context=question.context)
+            skipped.remarks.append(f"More than {query.per_file} lines match in: {clip(', '.join(more), 500)}")
+    return format_hits(hits, query.mode, most, context=query.context)
 
 
-async def _near_miss(ctx: ToolContext, question: Question) -> str:
+async def _near_miss(ctx: ToolContext, query: GrepQuery) -> str:
     """Returns a hint if the pattern matches case-insensitively."""
-    if not (paths := await engines.in_any_case(ctx.files, ctx.sandbox, question)):
+    if not (paths := await matches_ignoring_case(ctx.files, ctx.sandbox, query)):
         return ""
     names = ", ".join(map(one_line, paths[:_EXAMPLES])) + (", …" if len(paths) > _EXAMPLES else "")
     return f" It does where case does not matter (ignore_case: true), in {names}."
@@ -113,8 +113,8 @@ def _found(total: int, mode: Mode) -> str:
     return f"Found {total} {what}"
 
 
-def _question(params: GrepParams, top: str) -> Question:
-    return Question(
+def _query(params: GrepParams, top: str) -> GrepQuery:
+    return GrepQuery(
         pattern=params.pattern,
         top=top,
         mode=params.output_mode,

@@ -10,7 +10,16 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.output import lines_hint_of
-from worker.pages.page import PAGE_CHARS, PAGE_LINES, Room, Stretch, no_such_file, page, read_stretch, remarks
+from worker.pages.page import (
+    PAGE_CHARS,
+    PAGE_LINES,
+    FileLines,
+    PageLimits,
+    file_not_found_error,
+    format_page,
+    format_remark_line,
+    read_lines,
+)
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
@@ -59,33 +68,33 @@ class ReadFile(Tool[ReadFileParams]):
     def _read(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         found = ctx.files.stat(params.path)
         if found is None:
-            raise no_such_file(ctx.files, params.path)
+            raise file_not_found_error(ctx.files, params.path)
         if found.kind == "directory":
             raise ToolError(
                 ErrorType.NOT_A_FILE,
                 f"{params.path} is a directory. List it with list_directory, or search it with glob.",
             )
         most = params.limit if params.limit > 0 else PAGE_LINES
-        stretch = read_stretch(ctx.files, params.path, max(1, params.offset), most, PAGE_CHARS)
-        return self._answer(ctx, params, stretch, most)
+        content = read_lines(ctx.files, params.path, max(1, params.offset), most, PAGE_CHARS)
+        return self._answer(ctx, params, content, most)
 
-    def _answer(self, ctx: ToolContext, params: ReadFileParams, stretch: Stretch, most: int) -> ToolResult:
-        first, total = stretch.first, stretch.total
+    def _answer(self, ctx: ToolContext, params: ReadFileParams, content: FileLines, most: int) -> ToolResult:
+        first, total = content.first, content.total
         facts = {"path": ctx.files.relative(params.path), "totalLines": total}
         title = self.title(params)
         if total == 0:
-            return ToolResult(remarks(stretch, "The file is empty."), title, metadata=facts)
-        if not stretch.lines:
+            return ToolResult(format_remark_line(content, "The file is empty."), title, metadata=facts)
+        if not content.lines:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
                 f"offset {first} is past the end: {params.path} has {total} lines. Use an offset from 1 to {total}.",
             )
-        text, shown = page(stretch.lines, first, Room(lines=most))
+        text, shown = format_page(content.lines, first, PageLimits(lines=most))
         last = first + shown - 1
         parts = [text]
         if total is None or last < total:
             parts.append(self._rest(params, first, last, total))
-        if said := remarks(stretch):
+        if said := format_remark_line(content):
             parts.append(said)
         return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
 

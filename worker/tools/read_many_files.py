@@ -57,12 +57,12 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
 
     def _read(self, files: Files, params: ReadManyFilesParams, stop: Event) -> ToolResult:
         answer = ManyFiles(files)
-        answer.take(params.paths, MAX_FILES, stop)
+        answer.add(params.paths, MAX_FILES, stop)
         title = f"Read {len(answer.read)} file{'s' * (len(answer.read) != 1)}"
         facts = {
             "read": [clip(one_line(path), 100) for path in answer.read],
             "failed": len(answer.errors),
-            "leftOut": len(answer.left_out),
+            "leftOut": len(answer.omitted),
         }
         if answer.errors and not answer.read:
             failure = ToolError(answer.errors[0].type, "none of the files could be read; see what is said of each")

@@ -18,7 +18,7 @@ from threading import Event
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
 from shared.errors import Invalid, Misconfigured, Unavailable
 from worker.sandbox.environment import MOUNT, owner
-from worker.search.searching import Ignoring
+from worker.search.gitignore import GitIgnoreTree
 from worker.threads import run_in_thread
 from worker.workspace.allowance import UNBOUNDED, Allowance
 from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
@@ -164,7 +164,7 @@ def _copy(source: int, folder: Path, *, ignored: bool, rules: _Rules) -> None:
     skip = (root.st_dev, root.st_ino)  # a source that holds our own workspaces
     with _opened(folder / "files") as files, _opened(folder / "base") as base:
         with Files(Path(f"/proc/self/fd/{source}")) as original:
-            ignoring = None if ignored else Ignoring(original)
+            ignoring = None if ignored else GitIgnoreTree(original)
             wanted = partial(_is_copied, ignoring)
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes)
             copy.run()
@@ -186,7 +186,7 @@ def _not_copied(folder: Path) -> list[str]:
         return []
 
 
-def _is_copied(ignoring: Ignoring | None, path: str, is_directory: bool) -> bool:
+def _is_copied(ignoring: GitIgnoreTree | None, path: str, is_directory: bool) -> bool:
     name = path.rpartition("/")[2]
     if is_directory and name in (".git", PRIVATE_DIR):
         return name == ".git"

@@ -14,8 +14,8 @@ from shared.errors import ErrorType, ToolError
 from tests.toolbench import Toolbench, open_toolbench
 from worker.sandbox.base import NoSandbox
 from worker.sandbox.command import Command, Completed
-from worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, Ignoring
-from worker.search.searching import Unsearched, matching, searched
+from worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, GitIgnoreTree
+from worker.search.walk import SkippedPaths, find_files, walk
 from worker.workspace.files import Files
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"
@@ -60,12 +60,12 @@ async def test_an_engine_that_gave_up_is_told_of(desk: Toolbench) -> None:
     result = await desk.call("grep", pattern=SLOW)
     assert result.content == (
         f"Nothing matches {SLOW!r} in ., as far as it could be searched.\n"
-        "(Not searched, or not as a whole: a.txt: the pattern takes too long there; use a simpler one.)"
+        "(Not searched, or not completely: a.txt: the pattern takes too long there; use a simpler one.)"
     )
     assert result.metadata["truncated"] is True
     desk.write("c.txt", "aaa\n")
     result = await desk.call("grep", pattern=SLOW)
-    assert result.content.startswith("c.txt\n     1|aaa\n(Not searched, or not as a whole: a.txt: ")
+    assert result.content.startswith("c.txt\n     1|aaa\n(Not searched, or not completely: a.txt: ")
 
 
 @pytest.mark.parametrize(("path", "pattern"), [("locked", "needle"), (".", "nothing")])
@@ -78,7 +78,7 @@ async def test_what_ripgrep_may_not_read_is_told_of(desk: Toolbench, path: str, 
         pytest.skip("modes do not bind commands here")
     result = await desk.call("grep", pattern=pattern, path=path)
     assert (
-        "as far as it could be searched.\n(Not searched, or not as a whole: locked/a.txt: Permission" in result.content
+        "as far as it could be searched.\n(Not searched, or not completely: locked/a.txt: Permission" in result.content
     )
 
 
@@ -137,11 +137,11 @@ async def test_the_search_without_ripgrep_tells_what_it_leaves_out(bare_desk: To
 def test_a_search_that_ends_at_the_roof_says_so(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"{number}").mkdir()
-    missed = Unsearched()
+    skipped = SkippedPaths()
     with Files(tmp_path) as files:
-        assert [*searched(files, ".", gitignore=True, stop=Event(), unsearched=missed, most=3)] == []
-    assert missed
-    assert [*missed.sentences()] == ["(Only the first 3 files and directories were looked at. Use a narrower path.)"]
+        assert [*walk(files, ".", gitignore=True, stop=Event(), skipped=skipped, most=3)] == []
+    assert skipped
+    assert [*skipped.sentences()] == ["(Only the first 3 files and directories were searched. Use a narrower path.)"]
 
 
 class Locked(Files):
@@ -155,10 +155,10 @@ class Locked(Files):
 
 def test_directories_that_may_not_be_opened_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir()
-    missed = Unsearched()
+    skipped = SkippedPaths()
     with Locked(tmp_path) as files:
-        assert matching(files, "**/*", ".", gitignore=True, stop=Event(), unsearched=missed) == []
-    assert [*missed.sentences()] == ["(Not searched, or not as a whole: locked: Permission denied.)"]
+        assert find_files(files, "**/*", ".", gitignore=True, stop=Event(), skipped=skipped) == []
+    assert [*skipped.sentences()] == ["(Not searched, or not completely: locked: Permission denied.)"]
 
 
 def test_hostile_gitignores_have_a_roof(tmp_path: Path) -> None:
@@ -170,24 +170,24 @@ def test_hostile_gitignores_have_a_roof(tmp_path: Path) -> None:
         for number in range(count):
             (tmp_path / f"{number:02d}").mkdir()
             (tmp_path / f"{number:02d}/.gitignore").write_text("".join(f"*a*{n}*b\n" for n in range(MAX_COMPARED)))
-        ignoring = Ignoring(files)
+        ignoring = GitIgnoreTree(files)
         for number in range(count):
-            ignoring.within(f"{number:02d}")
-        assert len(ignoring.partly) == count // 2
-        missed = Unsearched()
-        assert len(matching(files, "**/*", ".", gitignore=True, stop=Event(), unsearched=missed)) == count
-        assert not missed
-        [sentence] = missed.sentences()
-        assert sentence.startswith("(Too large to be respected as a whole: 0")
+            ignoring.rules_of(f"{number:02d}")
+        assert len(ignoring.truncated) == count // 2
+        skipped = SkippedPaths()
+        assert len(find_files(files, "**/*", ".", gitignore=True, stop=Event(), skipped=skipped)) == count
+        assert not skipped
+        [sentence] = skipped.sentences()
+        assert sentence.startswith("(Too large to be respected completely: 0")
 
 
 def test_lines_that_are_looked_up_have_no_such_roof() -> None:
     rules = GitIgnore("".join(f"name{n}\n*.end{n}\n/dir/path{n}\n" for n in range(5000)))
     assert rules.complete
-    assert rules.opinion(["x", "name4999"], directory=False)
-    assert rules.opinion(["a.end4999"], directory=False)
-    assert rules.opinion(["dir", "path4999"], directory=False)
-    assert rules.opinion(["dir", "path5000"], directory=False) is None
+    assert rules.decision(["x", "name4999"], directory=False)
+    assert rules.decision(["a.end4999"], directory=False)
+    assert rules.decision(["dir", "path4999"], directory=False)
+    assert rules.decision(["dir", "path5000"], directory=False) is None
 
 
 def test_a_search_is_stopped_inside_one_directory(tmp_path: Path) -> None:
@@ -202,5 +202,5 @@ def test_a_search_is_stopped_inside_one_directory(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").touch()
     stop = StopsAfter()
     with Files(tmp_path) as files:
-        assert matching(files, "*", ".", gitignore=True, stop=stop) == []
+        assert find_files(files, "*", ".", gitignore=True, stop=stop) == []
     assert stop.asked < 20

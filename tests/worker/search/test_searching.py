@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.toolbench import Toolbench, open_toolbench
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import owner
-from worker.search.globbing import Pattern
-from worker.search.searching import searched
+from worker.search.glob_pattern import GlobPattern
+from worker.search.walk import walk
 from worker.tools.base import ToolResult
 from worker.workspace.files import Files
 
@@ -70,11 +70,11 @@ def fits_name(part: str, name: str) -> bool:
 @settings(max_examples=500, deadline=None)
 @given(patterns, paths)
 def test_a_pattern_matches_what_the_oracle_says(pattern: str, path: str) -> None:
-    assert Pattern(pattern).matches(path) == fits(pattern, path)
+    assert GlobPattern(pattern).matches(path) == fits(pattern, path)
     folder, _, name = path.rpartition("/")
-    place = Pattern(pattern).at(folder)
-    assert place.fits(name) == fits(pattern, path)
-    assert not (place.is_dead and fits(pattern, path))
+    state = GlobPattern(pattern).at(folder)
+    assert state.fits(name) == fits(pattern, path)
+    assert not (state.is_dead_end and fits(pattern, path))
 
 
 @dataclass
@@ -175,14 +175,14 @@ async def grep(root: Path, tree: Tree, pattern: str, context: int, *, plain: boo
     ],
 )
 def test_patterns_as_people_write_them(pattern: str, yes: list[str], no: list[str]) -> None:
-    wanted = Pattern(pattern)
+    wanted = GlobPattern(pattern)
     assert [path for path in yes if not wanted.matches(path)] == []
     assert [path for path in no if wanted.matches(path)] == []
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/" * 100 + "b", "**/*a*a*a*a*a*a*a*a*a*a*b/**/" * 5 + "x"])
 def test_hostile_patterns_take_no_hostile_time(pattern: str) -> None:
-    wanted = Pattern(pattern)
+    wanted = GlobPattern(pattern)
     begun = time.process_time()
     for _ in range(50):
         assert not wanted.matches("/".join(["a" * 200] * 20))
@@ -247,7 +247,7 @@ def test_gitignore_means_what_git_says(tree: set[tuple[str, ...]], top: str, bel
         desk.write(".gitignore", top)
         if (desk.root / "a").is_dir():
             desk.write("a/.gitignore", below)
-        got = {entry.path for entry in searched(desk.files, ".", gitignore=True, stop=Event())}
+        got = {entry.path for entry in walk(desk.files, ".", gitignore=True, stop=Event())}
         assert got == untracked(desk.root)
 
 
@@ -266,7 +266,7 @@ def test_a_search_ends_when_it_is_told_to(tmp_path: Path) -> None:
     stop = Event()
     with Files(tmp_path) as files:
         seen = 0
-        for _ in searched(files, ".", gitignore=True, stop=stop):
+        for _ in walk(files, ".", gitignore=True, stop=stop):
             seen += 1
             stop.set()
     assert seen == 1
@@ -276,4 +276,4 @@ def test_a_broken_gitignore_ignores_nothing(tmp_path: Path) -> None:
     with open_toolbench(tmp_path / "w") as desk:
         desk.write(".gitignore", b"\xff\xfe[\n***[z-a]\n\\\n")
         desk.write("a.txt")
-        assert "a.txt" in {entry.path for entry in searched(desk.files, ".", gitignore=True, stop=Event())}
+        assert "a.txt" in {entry.path for entry in walk(desk.files, ".", gitignore=True, stop=Event())}

@@ -9,8 +9,8 @@ import pytest
 
 from shared.errors import ErrorType, ToolError
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.search.hits import parsed, shown
-from worker.search.plain_grep import Question, search
+from worker.search.hits import format_hits, parse_hits
+from worker.search.plain_grep import GrepQuery, search
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
 
@@ -248,9 +248,9 @@ async def test_a_missing_path_is_an_error(either: Toolbench) -> None:
 async def test_a_pattern_that_takes_for_ever_is_stopped(bare_desk: Toolbench) -> None:
     """Of the search in this process; ripgrep in its sandbox is stopped by the sandbox."""
     bare_desk.write("a.txt", "a" * 60 + "!\n")
-    question = Question("(a|a)*$", ".", "content", seconds=0.2)
+    query = GrepQuery("(a|a)*$", ".", "content", seconds=0.2)
     with pytest.raises(ToolError) as caught:
-        search(bare_desk.files, question, Event())
+        search(bare_desk.files, query, Event())
     assert caught.value.type is ErrorType.TIMEOUT
 
 
@@ -270,11 +270,11 @@ async def test_ripgrep_runs_in_the_sandbox_over_the_workspace_alone(desk: Toolbe
 
 def test_output_that_is_no_match_is_passed_over() -> None:
     output = b'a.txt\x001:x\nblob: binary file matches (found "\\0" byte around offset 3)\nb.txt\x002-y\n'
-    assert parsed(output) == {"a.txt": ["1:x"], "b.txt": ["2-y"]}
+    assert parse_hits(output) == {"a.txt": ["1:x"], "b.txt": ["2-y"]}
 
 
 def test_context_after_the_last_shown_match_is_kept_and_before_the_next_is_not_needed() -> None:
-    assert shown({"a": ["1:x", "2-y", "9:x"]}, "content", 1, context=1) == ("a\n     1|x\n     2-y", 1, 2)
+    assert format_hits({"a": ["1:x", "2-y", "9:x"]}, "content", 1, context=1) == ("a\n     1|x\n     2-y", 1, 2)
 
 
 def test_the_description_says_that_numbers_are_not_part_of_the_file() -> None:

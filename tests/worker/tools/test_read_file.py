@@ -48,7 +48,7 @@ async def test_a_missing_file_is_said_to_be_missing(desk: Toolbench) -> None:
     result = await desk.call("read_file", path="src/nope.py")
     assert not result.success
     assert result.content == ""
-    assert result.error == "File not found: src/nope.py. There is no directory src either."
+    assert result.error == "File not found: src/nope.py. There is no directory src."
 
 
 async def test_a_misspelt_file_is_answered_with_its_neighbours(desk: Toolbench) -> None:

@@ -58,7 +58,7 @@ async def test_what_cannot_be_read_is_said_in_its_place(bare_desk: Toolbench) ->
     assert sections["src"] == "Error: src is a directory. Use a pattern such as src/*.\n"
     assert sections["../out"].startswith("Error: Path not allowed: '../out'")
     assert sections["empty.txt"] == "(The file is empty.)\n"
-    assert sections["*.rs"] == "Error: No file matches '*.rs'. Look with glob which files there are.\n"
+    assert sections["*.rs"] == "Error: No file matches '*.rs'. List the files with glob.\n"
     assert sections["nope/*.py"] == "Error: File not found: nope\n"
     assert sections["good.py"] == "     1|fine\n"
     assert result.metadata == {"read": ["empty.txt", "good.py"], "failed": 6, "leftOut": 0}
@@ -85,7 +85,7 @@ async def test_a_large_file_leaves_room_for_the_others(bare_desk: Toolbench) -> 
     bare_desk.write("large.txt", "many words in a line\n" * 50_000)
     bare_desk.write("small.txt", "small\n")
     result = await bare_desk.call("read_many_files", paths=["large.txt", "small.txt"])
-    (shown,) = re.findall(r"\(Lines 1 to (\d+) of 50000; go on with read_file and offset=(\d+)\.\)", result.content)
+    (shown,) = re.findall(r"\(Lines 1 to (\d+) of 50000; continue with read_file and offset=(\d+)\.\)", result.content)
     assert int(shown[1]) == int(shown[0]) + 1 > 1000
     assert result.content.endswith("==> small.txt <==\n     1|small\n")
     assert "fullOutput" not in result.metadata
@@ -97,7 +97,7 @@ async def test_what_has_no_room_is_named(bare_desk: Toolbench) -> None:
     result = await bare_desk.call("read_many_files", paths=["*.txt"])
     assert sorted(result.metadata["read"]) == [f"f{number:02d}.txt" for number in range(50)]
     rest = ", ".join(f"f{number:02d}.txt" for number in range(50, 60))
-    assert result.content.endswith(f"(Left out, because there is no more room: 10 files: {rest})")
+    assert result.content.endswith(f"(Left out, because the output is limited: 10 files: {rest})")
     for number in range(50):  # a single line each, but of characters that are many tokens
         bare_desk.write(f"f{number:02d}.txt", "".join(map(chr, range(0x12000, 0x12400))) * 2, age=number)
     dense = await bare_desk.call("read_many_files", paths=["*.txt"])

@@ -1,0 +1,199 @@
+"""Glob patterns for paths, matched without backtracking, because patterns come from models and untrusted files."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from shared.errors import ErrorType, ToolError
+
+MAX_ALTERNATIVES = 256
+PatternParts = tuple[re.Pattern[str] | None, ...]
+"""One pattern per path part; None (``**``) matches any number of parts, also none."""
+Exists = Callable[[str], bool]
+"""Whether a path exists, relative to the directory where the pattern starts."""
+_ESCAPED = re.compile(r"\\([*?\[\]{}])")
+_BRACKET = re.compile(r"(?<!\\)\[")
+_WILD_NAME = re.compile(r"[*?]")
+
+
+class GlobPattern:
+    """A compiled pattern: ``*`` and ``?`` match inside a name, ``**`` any directories, ``{a,b}`` and ``[a-z]`` choose.
+
+    Names may contain brackets, as in ``app/[id]/page.tsx``. With ``exists``, leading names that exist literally match
+    only literally; any other name with brackets matches both as a class and literally.
+    With ``anywhere`` the pattern may start in any directory.
+    """
+
+    def __init__(
+        self, pattern: str, *, exists: Exists | None = None, ignore_case: bool = False, anywhere: bool = False
+    ) -> None:
+        before = "**/" if anywhere else ""
+        self._alternatives = [_split_pattern(before + each, ignore_case) for each in expand(pattern, exists)]
+
+    def matches(self, path: str) -> bool:
+        """Whether the pattern matches the whole path."""
+        names = path.split("/")
+        return any(fits(parts, names) for parts in self._alternatives)
+
+    def at(self, folder: str = ".") -> GlobState:
+        """Returns the state of the match after the path of a directory."""
+        state = GlobState([(parts, _skip_globstars({0}, parts)) for parts in self._alternatives])
+        for name in folder.split("/"):
+            state = state if name in ("", ".") else state.inside(name)
+        return state
+
+
+class GlobState:
+    """The state of a match at a directory, so that the path of a directory is matched once for all its files."""
+
+    def __init__(self, reached: Sequence[tuple[PatternParts, set[int]]]) -> None:
+        self._reached = [(parts, states) for parts, states in reached if states]
+        # the last part is never ``**``, so the last name of a path must match it
+        ends = (parts[-1] for parts, states in self._reached if parts and len(parts) - 1 in states)
+        self._ends = [end for end in ends if end is not None]
+
+    @property
+    def is_dead_end(self) -> bool:
+        """Whether no path below this directory can match."""
+        return not self._reached
+
+    def fits(self, name: str) -> bool:
+        """Whether a file of this name, directly in this directory, matches the pattern."""
+        for end in self._ends:  # noqa: SIM110 - called for every file of a tree, and twice as fast as any()
+            if end.match(name):
+                return True
+        return False
+
+    def inside(self, name: str) -> GlobState:
+        """Returns the state at a subdirectory."""
+        return GlobState([(parts, _step(states, parts, name)) for parts, states in self._reached])
+
+
+def fits(parts: PatternParts, names: Sequence[str]) -> bool:
+    """Whether the parts match all names. All alternatives are followed in parallel, name by name."""
+    last = parts[-1] if parts else _NOTHING
+    if last is not None and not last.match(names[-1]):
+        return False
+    reached = _skip_globstars({0}, parts)
+    for name in names:
+        reached = _step(reached, parts, name)
+    return len(parts) in reached
+
+
+def _step(reached: set[int], parts: PatternParts, name: str) -> set[int]:
+    """Returns the states after one more name."""
+    after: set[int] = set()
+    for at in reached:
+        part = parts[at] if at < len(parts) else _NOTHING
+        if part is None:
+            after.add(at)
+        elif part.match(name):
+            after.add(at + 1)
+    return _skip_globstars(after, parts)
+
+
+@lru_cache(maxsize=4096)
+def name_pattern(part: str) -> re.Pattern[str]:
+    """Compiles the pattern of one name. fnmatch writes atomic groups, so that no name makes the match slow."""
+    return re.compile(fnmatch.translate(part.replace("[^", "[!")))
+
+
+@lru_cache(maxsize=4096)
+def _ignore_case_pattern(part: str) -> re.Pattern[str]:
+    return re.compile(name_pattern(part).pattern, re.IGNORECASE)
+
+
+_NOTHING = re.compile(r"(?!)")
+_ANYTHING = name_pattern("*")
+
+
+def expand(pattern: str, exists: Exists | None = None) -> list[str]:
+    """Returns the alternatives of a pattern, without braces and escapes, and with literal brackets as ``[[]``."""
+    exists = exists or _never_exists
+    found: list[str] = []
+    if "{" in pattern and exists(pattern):
+        found.append(_literal(pattern))
+    for alternative in _expand_braces(pattern):
+        names = [name for name in alternative.split("/") if name not in ("", ".")]
+        count = _count_existing(names, exists) if "[" in alternative else 0
+        leading, rest = [*map(_literal, names[:count])], names[count:]
+        found.append("/".join([*leading, *map(_fnmatch_escaped, rest)]))
+        if any("[" in name for name in rest):
+            found.append("/".join([*leading, *(_fnmatch_escaped(_BRACKET.sub("[[]", name)) for name in rest)]))
+    return list(dict.fromkeys(found))
+
+
+def _never_exists(path: str) -> bool:
+    return False
+
+
+def _count_existing(names: Sequence[str], exists: Exists) -> int:
+    """Returns how many leading names exist literally."""
+    count = 0
+    while count < len(names) and not _WILD_NAME.search(names[count]) and exists("/".join(names[: count + 1])):
+        count += 1
+    return count
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", text)
+
+
+def _fnmatch_escaped(part: str) -> str:
+    """Returns the part with every escaped character as a class of one character, which is how fnmatch escapes."""
+    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
+
+
+def compile_parts(parts: Sequence[str], *, ignore_case: bool = False) -> PatternParts:
+    """Compiles the parts of a pattern. A ``**`` at the end matches at least one name, not the directory itself."""
+    compiled = _ignore_case_pattern if ignore_case else name_pattern
+    ready = tuple(None if part == "**" else compiled(part) for part in parts)
+    return (*ready, _ANYTHING) if ready and ready[-1] is None else ready
+
+
+def _split_pattern(pattern: str, ignore_case: bool) -> PatternParts:
+    return compile_parts([part for part in pattern.split("/") if part not in ("", ".")], ignore_case=ignore_case)
+
+
+def _skip_globstars(reached: set[int], parts: PatternParts) -> set[int]:
+    """Adds the states after each ``**`` that is reached, because it may match no name."""
+    for at in sorted(reached):
+        while at < len(parts) and parts[at] is None:
+            at += 1
+            reached.add(at)
+    return reached
+
+
+def _expand_braces(pattern: str) -> list[str]:
+    """Returns the pattern without braces, once per alternative. Raises ToolError if there are too many."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        current = waiting.pop()
+        found = _innermost_braces(current)
+        if found is None:
+            done.append(current)
+        else:
+            start, end = found
+            waiting += [current[:start] + choice + current[end + 1 :] for choice in current[start + 1 : end].split(",")]
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS, f"the pattern has more than {MAX_ALTERNATIVES} alternatives in braces"
+            )
+    return done
+
+
+def _innermost_braces(pattern: str) -> tuple[int, int] | None:
+    """Returns the offsets of the first braces that contain a comma and no other braces."""
+    start = -1
+    for at, character in enumerate(pattern):
+        if character == "{":
+            start = at
+        elif character == "}" and start >= 0:
+            if "," in pattern[start:at]:
+                return start, at
+            start = -1
+    return None
