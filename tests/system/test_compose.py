@@ -93,7 +93,9 @@ def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> N
         "import asyncio; from shared.settings import Settings\n"
         "from worker.models.endpoint import Credentials, Endpoint\n"
         "from worker.models.retry import RetryPolicy\n"
-        "async def main(): print(Endpoint(Credentials.of(Settings.load().model_endpoint, RetryPolicy())).url)\n"
+        "async def main():\n"
+        "    credentials = Credentials.from_variables(Settings.load().model_endpoint, RetryPolicy())\n"
+        "    print(Endpoint(credentials).url)\n"
         "asyncio.run(main())"
     )
     blank = dict.fromkeys(("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "HTTPS_PROXY", "SSL_CERT_FILE"), " ")

@@ -1,4 +1,4 @@
-"""Any endpoint that speaks the Messages API: streamed, with retries of our own, at a fraction of the SDK's cost."""
+"""Models behind an endpoint of the Messages API: streamed replies, retries, prices and context windows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, date, datetime
+from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Any, Self
 
 import anthropic
@@ -16,33 +19,45 @@ from pydantic import SecretStr
 from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
-from worker.models.endpoint import Credentials, Endpoint, endpoint
-from worker.models.facts import price_of, window_of
-from worker.models.retry import Failure, Outage, RetryPolicy, classify_response, classify_transport_error, sentence
+from worker.models.endpoint import Credentials, Endpoint, endpoint_of
+from worker.models.retry import (
+    Failure,
+    RetryPolicy,
+    RetryState,
+    classify_response,
+    classify_transport_error,
+    with_full_stop,
+)
 from worker.models.stream import EventDecoder, ReplyAssembler
 from worker.web.tls import trust_store
 
-ADAPTIVE = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
-"""Models that think by default but hide it unless asked; what they say between tool calls would be hidden too."""
+ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
+"""Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
 MAX_PREFIXES = 512
-"""Encoded prefixes kept, one a run at work."""
+"""Encoded prefixes in the cache, one per active run."""
+_WINDOWS = (
+    (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
+    (re.compile(r"claude-"), 200_000),
+)
+DEFAULT_WINDOW = 128_000
+"""Tokens, for unknown models: an estimate that is too low costs a summary, one too high a rejected request."""
 
 
 class AnthropicModel:
-    """One model behind one endpoint. ``variables`` are the SDK's own (``ANTHROPIC_API_KEY``, …), already read.
+    """One model of one endpoint. ``variables`` are those of the SDK (``ANTHROPIC_API_KEY``, …) with their values.
 
-    Shared by all runs of a process, on any of its loops; connections are shared by all models of an endpoint.
+    Shared by all runs of a process, on any event loop; connections are shared by all models of an endpoint.
     """
 
     def __init__(self, name: str, variables: Mapping[str, SecretStr], retry_policy: RetryPolicy | None = None) -> None:
         self._name = name
-        self._patience = retry_policy or RetryPolicy()
-        self._access = Credentials.of(variables, self._patience)
+        self._retry_policy = retry_policy or RetryPolicy()
+        self._credentials = Credentials.from_variables(variables, self._retry_policy)
         self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
-        """The model of that name at the endpoint the settings say. Slow the first time, so open it in a thread."""
+        """Returns the model of that name at the configured endpoint. The first call blocks; run it in a thread."""
         trust_store()
         return cls(name, settings.model_endpoint, RetryPolicy(seconds=settings.model_retry_seconds))
 
@@ -51,106 +66,107 @@ class AnthropicModel:
         return self._name
 
     def price(self) -> Price | None:
-        """US dollars per million tokens as of today, or None for a model the price table does not know."""
+        """Returns today's price, or None for a model that is not in the price table."""
         return price_of(self._name)
 
     def window(self) -> int:
-        return window_of(self._name)
+        """Returns the context window in tokens, replies included."""
+        return next((tokens for name, tokens in _WINDOWS if name.match(self._name)), DEFAULT_WINDOW)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
-        """Deltas in order, then exactly one Reply. Passing failures are retried inside, each one a Retrying.
+        """Yields deltas in order, then exactly one Reply; a Retrying for each temporary failure that is retried.
 
-        Raises ModelUnavailable when trying again is of no use, or was of none for too long. Closing the iterator, or
-        cancelling the task that reads it, closes the HTTP stream at once.
+        Raises ModelUnavailable for a permanent failure, and where retries did not succeed in time. Closing the
+        iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
-        there = self._endpoint()
+        endpoint = self._endpoint()
         body = self._body(prompt)
-        outage = Outage(self._patience)
+        retries = RetryState(self._retry_policy)
         while True:
-            outage.begin_try()
-            assembly = ReplyAssembler(self.price())
+            retries.begin_try()
+            assembler = ReplyAssembler(self.price())
             failure: Failure | None = None
             try:
-                async with there.ask(body) as answer:
-                    await _check(answer.response, self._name, there.url)
+                async with endpoint.post(body) as stream:
+                    await _check_response(stream.response, self._name, endpoint.url)
                     decoder = EventDecoder()
-                    async for chunk in answer.chunks:
-                        for part in assembly.take(decoder.feed(chunk)):
+                    async for chunk in stream.chunks:
+                        for part in assembler.feed(decoder.feed(chunk)):
                             yield part
-                        if assembly.failure:
-                            raise assembly.failure
-                        if assembly.done:
-                            await answer.drain()
+                        if assembler.failure:
+                            raise assembler.failure
+                        if assembler.done:
+                            await stream.drain()
                             break
             except (Failure, httpx2.HTTPError, anthropic.AnthropicError) as error:
-                failure = self._understood(error, there.url)
-            if assembly.done:
-                yield assembly.finish()
+                failure = self._to_failure(error, endpoint.url)
+            if assembler.done:
+                yield assembler.finish()
                 return
             failure = failure or Failure("the stream was cut before the message's end", retryable=True)
-            delay = outage.next_delay(failure, replied=assembly.begun)
+            delay = retries.next_delay(failure, replied=assembler.started)
             if delay is None:
-                kind = ContextFull if failure.too_long else ModelUnavailable
-                raise kind(self._last_words(failure, outage, there.url))
-            yield Retrying(self._access.masked(str(failure)), delay, assembly.usage)
+                error_class = ContextFull if failure.too_long else ModelUnavailable
+                raise error_class(self._error_message(failure, retries, endpoint.url))
+            yield Retrying(self._credentials.masked(str(failure)), delay, assembler.usage)
             await asyncio.sleep(delay)
 
     def _endpoint(self) -> Endpoint:
         try:
-            there = endpoint(self._access)
+            endpoint = endpoint_of(self._credentials)
         except (anthropic.AnthropicError, httpx2.InvalidURL, ValueError, TypeError) as error:
-            said = self._access.masked(str(error))
-            raise ModelUnavailable(f"the model's endpoint is not set up right: {said}") from None
-        if not there.has_credentials:
+            reason = self._credentials.masked(str(error))
+            raise ModelUnavailable(f"the model's endpoint is misconfigured: {reason}") from None
+        if not endpoint.has_credentials:
             raise ModelUnavailable(
-                f"no credentials for {there.url}. Set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), or "
+                f"no credentials for {endpoint.url}. Set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), or "
                 "ANTHROPIC_BASE_URL for an endpoint that needs none; DEPUTIZE_MODEL=scripted needs no endpoint."
             )
-        return there
+        return endpoint
 
-    def _understood(self, error: Failure | httpx2.HTTPError | anthropic.AnthropicError, url: str) -> Failure:
+    def _to_failure(self, error: Failure | httpx2.HTTPError | anthropic.AnthropicError, url: str) -> Failure:
         match error:
             case Failure():
                 return error
             case httpx2.HTTPError():
-                return classify_transport_error(error, url, self._patience)
-            case _:  # from the SDK only credentials come here: profiles and identity tokens are its business
+                return classify_transport_error(error, url, self._retry_policy)
+            case _:  # the SDK only resolves credentials here: profiles and identity tokens
                 return Failure(f"no credentials for {url}: {error}", retryable=False)
 
-    def _last_words(self, failure: Failure, outage: Outage, url: str) -> str:
-        said = self._access.masked(str(failure))
+    def _error_message(self, failure: Failure, retries: RetryState, url: str) -> str:
+        reason = self._credentials.masked(str(failure))
         if not failure.retryable:
-            return f"model {self._name} cannot be used: {said}"
+            return f"model {self._name} cannot be used: {reason}"
         return (
-            f"model {self._name} at {url} did not answer for {outage.lasted:.0f} s, after {outage.tries} "
-            f"{'try' if outage.tries == 1 else 'tries'}; the last one: {sentence(said)} Check that the endpoint is up "
-            "and ANTHROPIC_BASE_URL is right, or try again later. DEPUTIZE_MODEL_RETRY_SECONDS "
-            f"({self._patience.seconds:g}) says how long failures are borne."
+            f"model {self._name} at {url} did not answer for {retries.failed_seconds:.0f} s, after {retries.tries} "
+            f"{'try' if retries.tries == 1 else 'tries'}; the last one: {with_full_stop(reason)} Check that the "
+            "endpoint is up and ANTHROPIC_BASE_URL is right, or try again later. DEPUTIZE_MODEL_RETRY_SECONDS "
+            f"({self._retry_policy.seconds:g}) is how long failures are retried."
         )
 
     def _body(self, prompt: Prompt) -> bytes:
-        """The request, joined from bytes that were each encoded once."""
+        """Returns the request body, joined from bytes that were each encoded once."""
         options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
         return b"".join((self._prefix(prompt), head, b",".join(prompt.messages), b"]}"))
 
     def _prefix(self, prompt: Prompt) -> bytes:
-        """Model, system and tools. Kept by identity: a run's prompts share these two objects, and hashing is dear."""
+        """Returns the encoded model, system and tools, cached by identity: a run's prompts share the two objects."""
         key = (id(prompt.system), id(prompt.tools))
-        known = self._prefixes.get(key)
-        if known is None:
-            # The entry holds both objects, so that their ids cannot be given to others while it lives.
-            known = self._prefixes[key] = (prompt.system, prompt.tools, _encode_prefix(self._name, prompt))
+        entry = self._prefixes.get(key)
+        if entry is None:
+            # The entry references both objects, so that their ids are not reused while it exists.
+            entry = self._prefixes[key] = (prompt.system, prompt.tools, _encode_prefix(self._name, prompt))
             if len(self._prefixes) > MAX_PREFIXES:
                 self._prefixes.popitem(last=False)
         else:
             self._prefixes.move_to_end(key)
-        return known[2]
+        return entry[2]
 
 
 def _encode_prefix(model: str, prompt: Prompt) -> bytes:
     fields: dict[str, Any] = {"model": model, "stream": True, "cache_control": {"type": "ephemeral"}}
-    if ADAPTIVE.match(model):
+    if ADAPTIVE_THINKING.match(model):
         fields["thinking"] = {"type": "adaptive", "display": "summarized"}
     if prompt.system:
         fields["system"] = prompt.system
@@ -161,8 +177,8 @@ def _encode_prefix(model: str, prompt: Prompt) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()[:-1] + b","
 
 
-async def _check(response: httpx2.Response, model: str, url: str) -> None:
-    """Raises Failure unless the answer is an event stream."""
+async def _check_response(response: httpx2.Response, model: str, url: str) -> None:
+    """Raises Failure unless the response is an event stream."""
     kind = response.headers.get("content-type", "text/event-stream")
     if response.status_code == 200 and kind.startswith("text/event-stream"):
         return
@@ -170,6 +186,39 @@ async def _check(response: httpx2.Response, model: str, url: str) -> None:
     if response.status_code != 200:
         raise classify_response(response.status_code, response.headers, body, model, url)
     raise Failure(
-        f"{url} answered with {kind} instead of an event stream, so it is no Messages API. Check ANTHROPIC_BASE_URL.",
+        f"{url} answered with {kind} instead of an event stream, so it is not a Messages API. Check "
+        "ANTHROPIC_BASE_URL.",
         retryable=False,
+    )
+
+
+def price_of(model: str, day: date | None = None) -> Price | None:
+    """Returns the price on a day (default: today, UTC), or None where it is unknown.
+
+    A model name with a date suffix has the price of the model.
+    """
+    return _price_on(day or datetime.now(UTC).date(), model)
+
+
+@lru_cache(maxsize=64)
+def _price_on(day: date, model: str) -> Price | None:
+    dated = re.fullmatch(r"(.+)-\d{8}", model)
+    rows = _price_table().get(dated[1] if dated else model, [])
+    current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
+    return _parse_price(max(current, key=lambda row: row["since"])) if current else None
+
+
+@cache
+def _price_table() -> dict[str, list[dict[str, Any]]]:
+    return json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
+
+
+def _parse_price(row: dict[str, Any]) -> Price:
+    return Price(
+        input=row["input"],
+        output=row["output"],
+        cache_read=row["cacheRead"],
+        cache_write=row["cacheWrite"],
+        band=row.get("band"),
+        above=_parse_price(row["above"]) if "above" in row else None,
     )

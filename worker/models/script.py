@@ -1,4 +1,4 @@
-"""A script for the scripted model: rules that match a task, the turns to play for it, and the templates in them."""
+"""The script of the scripted model: rules that match tasks, the turns they play, and the templates in these."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shared.errors import Misconfigured, ModelUnavailable
 from shared.wire import explain
 
-SECONDS = 0.5
-_PLACE = re.compile(
-    r"""\{\{\s* (?P<verb>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
+REGEX_SECONDS = 0.5
+_TEMPLATE = re.compile(
+    r"""\{\{\s* (?P<command>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
         (?: \s+ /(?P<regex>(?:\\/|[^/\n])+)/ )? (?: \s+ else \s+ "(?P<otherwise>[^"]*)" )? \s*\}\}""",
     re.VERBOSE,
 )
@@ -29,34 +29,34 @@ LABEL = "(This text comes from a script, not from a language model.)"
 
 
 def search(pattern: str, text: str, *, lines: bool = False) -> bool:
-    """Whether there is a match; with ``lines``, ^ and $ are those of each line. Raises ModelUnavailable."""
-    return bool(matches(pattern, text, lines=lines, most=1))
+    """Returns whether there is a match; with ``lines``, ^ and $ match at each line. Raises ModelUnavailable."""
+    return bool(find_matches(pattern, text, lines=lines, most=1))
 
 
-def matches(pattern: str, text: str, *, lines: bool = True, most: int | None = None) -> list[regex.Match[str]]:
-    """The first matches. Raises ModelUnavailable where looking for them takes too long."""
-    begun, seconds = time.thread_time(), SECONDS
-    while time.thread_time() - begun < SECONDS:
+def find_matches(pattern: str, text: str, *, lines: bool = True, most: int | None = None) -> list[regex.Match[str]]:
+    """Returns the first ``most`` matches (None: all). Raises ModelUnavailable after REGEX_SECONDS of CPU time."""
+    start, seconds = time.thread_time(), REGEX_SECONDS
+    while time.thread_time() - start < REGEX_SECONDS:
         try:
             return list(islice(regex.finditer(pattern, text, regex.MULTILINE if lines else 0, timeout=seconds), most))
-        except TimeoutError:  # the library counts what all threads compute: this may have been the work of others
+        except TimeoutError:  # the library counts the CPU time of all threads, so this one may have used less
             seconds *= 2
     raise ModelUnavailable(
-        f"a regular expression of the script takes more than {SECONDS} s on this text; write it without nested "
+        f"a regular expression of the script takes more than {REGEX_SECONDS} s on this text; write it without nested "
         "repetitions"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What a turn can speak about: the task, the tool results so far, and how often this was played before."""
+class TemplateContext:
+    """The values that templates refer to: the task, the tool results so far, and the repetition of the turn."""
 
     task: str
     results: tuple[str, ...]
     round: int = 0
 
     def text(self, which: str | None) -> str:
-        """A tool result, counted from 1 or, negative, from the end; "" where there is none."""
+        """Returns the tool result of that number, from 1 or, negative, from the end; "" where there is none."""
         if which == "all":
             return "\n".join(self.results)
         number = int(which or -1)
@@ -64,41 +64,41 @@ class Past:
         return self.results[index] if 0 <= index < len(self.results) else ""
 
 
-def fill(value: Any, past: Past) -> Any:
-    """The value with every template in its strings filled in."""
+def render(value: Any, context: TemplateContext) -> Any:
+    """Returns the value with the templates in its strings replaced."""
     match value:
         case str():
-            return _PLACE.sub(lambda place: _words(place, past), value)
+            return _TEMPLATE.sub(lambda template: _expand(template, context), value)
         case list():
-            return [fill(part, past) for part in value]
+            return [render(part, context) for part in value]
         case dict():
-            return {key: fill(part, past) for key, part in value.items()}
+            return {key: render(part, context) for key, part in value.items()}
         case _:
             return value
 
 
-def _words(place: re.Match[str], past: Past) -> str:
-    verb, regex = place["verb"], place["regex"]
-    if verb == "calls":
-        return str(len(past.results))
-    source = past.task if verb == "task" else past.text(place["which"])
-    found = _matches(regex, source) if regex else [source] if source else []
-    if verb == "count":
+def _expand(template: re.Match[str], context: TemplateContext) -> str:
+    command, regex = template["command"], template["regex"]
+    if command == "calls":
+        return str(len(context.results))
+    source = context.task if command == "task" else context.text(template["which"])
+    found = _distinct_matches(regex, source) if regex else [source] if source else []
+    if command == "count":
         return str(len(found))
     if not found:
-        return place["otherwise"] or ""
-    if verb == "list":
+        return template["otherwise"] or ""
+    if command == "list":
         return "\n".join(f"- {match}" for match in found)
-    return found[past.round % len(found)] if verb == "item" else found[0]
+    return found[context.round % len(found)] if command == "item" else found[0]
 
 
-def _matches(regex: str, text: str) -> list[str]:
-    """The different matches, in order of their first one."""
-    found = matches(regex.replace("\\/", "/"), text)
+def _distinct_matches(regex: str, text: str) -> list[str]:
+    """Returns each match once, in order of its first occurrence; of a pattern with groups, the first group."""
+    found = find_matches(regex.replace("\\/", "/"), text)
     return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
 
 
-def _compiles(pattern: str) -> str:
+def _check_regex(pattern: str) -> str:
     try:
         regex.compile(pattern, regex.MULTILINE)
     except regex.error as error:
@@ -106,48 +106,48 @@ def _compiles(pattern: str) -> str:
     return pattern
 
 
-Pattern = Annotated[str, AfterValidator(_compiles)]
+Pattern = Annotated[str, AfterValidator(_check_regex)]
 
 
-class _Part(BaseModel):
+class _ScriptModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Match(_Part):
-    """Which tasks a rule is for, looked for in the first user message. Nothing given: all of them."""
+class Match(_ScriptModel):
+    """Matches tasks by the first user message; without a condition, all of them."""
 
     contains: str = ""
     regex: Pattern = ""
 
 
-class Block(_Part):
-    """One piece of a turn: a text, a thought or a call; strings are templates (``fill.py``)."""
+class Block(_ScriptModel):
+    """One block of a turn: text, thinking or a call; its strings are templates (``render``)."""
 
     text: str | None = None
     thinking: str | None = None
     call: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
     times: int = Field(default=1, ge=1)
-    """How many calls; ``{{item}}`` goes on from one to the next."""
+    """Number of calls; ``{{item}}`` advances from one to the next."""
     when: Pattern | None = None
-    """Only if the last tool result has a match of this."""
+    """Only if this matches the last tool result."""
     unless: Pattern | None = None
-    """Only if the last tool result has none."""
+    """Only if this does not match the last tool result."""
     tool: str | None = None
     """Only if the run has this tool."""
     no_tool: str | None = None
-    """Only if the run has not."""
+    """Only if the run does not have this tool."""
 
     @model_validator(mode="after")
-    def _one(self) -> Block:
+    def _check_one_kind(self) -> Block:
         if sum(part is not None for part in (self.text, self.thinking, self.call)) != 1:
             raise ValueError("a block is exactly one of text, thinking or call")
         return self
 
 
-class Fault(_Part):
-    """A failure played before the turn: the call is made again (``cut``: after some words), the model is gone, or
-    the conversation is too long for it unless it is only one message."""
+class Fault(_ScriptModel):
+    """A failure before the turn: a retry (``cut``: after the first delta), an unavailable model, or, with more than
+    one message, a conversation that exceeds the window."""
 
     kind: Literal["retry", "cut", "unavailable", "too_long"]
     message: str = "a fault of the script"
@@ -155,14 +155,14 @@ class Fault(_Part):
     """Seconds until the next try."""
 
 
-class Tokens(_Part):
+class Tokens(_ScriptModel):
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
 
 
-class Rates(_Part):
+class Rates(_ScriptModel):
     """US dollars per million tokens."""
 
     input: float
@@ -171,8 +171,8 @@ class Rates(_Part):
     cache_write: float = 0.0
 
 
-class Turn(_Part):
-    """One reply. ``repeat`` plays it so many times; ``delay`` is in seconds, before the first word."""
+class Turn(_ScriptModel):
+    """One reply, played ``repeat`` times. ``delay`` is the seconds before the first delta."""
 
     blocks: list[Block] = Field(default_factory=list[Block])
     repeat: int = Field(default=1, ge=1)
@@ -182,49 +182,49 @@ class Turn(_Part):
     faults: list[Fault] = Field(default_factory=list[Fault])
 
 
-def _spelled_out(turn: Any) -> Any:
-    """A list of blocks is short for a turn with only these."""
+def _expand_turn(turn: Any) -> Any:
+    """Accepts a list of blocks as the short form of a turn."""
     return {"blocks": turn} if isinstance(turn, list) else turn
 
 
-class Rule(_Part):
-    """The turns for the tasks that match, and the words for when tools are not allowed any more."""
+class Rule(_ScriptModel):
+    """The turns for matching tasks; ``summary`` is the reply when tools are not allowed or no turn is left."""
 
     match: Match = Match()
-    turns: list[Annotated[Turn, BeforeValidator(_spelled_out)]] = Field(min_length=1)
+    turns: list[Annotated[Turn, BeforeValidator(_expand_turn)]] = Field(min_length=1)
     summary: str = "The script has nothing more to say. {{calls}} tool calls were made."
 
 
-class Script(_Part):
-    """Rules in order; the first that matches is played. ``pace`` is the seconds between two pieces of text."""
+class Script(_ScriptModel):
+    """Rules in order; the first match is played. ``pace`` is the seconds between two deltas."""
 
     rules: list[Rule] = Field(min_length=1)
     price: Rates | None = None
     window: int = Field(default=1_000_000, ge=1)
-    """Tokens a conversation can have."""
+    """Context window in tokens."""
     pace: float = Field(default=0.0, ge=0)
     label: str = LABEL
-    """Put below every final text, so that nobody takes it for a model's. Empty: nothing."""
+    """Appended to every final text, so that it is not mistaken for a model's; "" for none."""
 
 
 def load_script(path: str) -> Script:
-    """A script from a YAML or JSON file, or the built-in one for "". Raises Misconfigured that names the place."""
-    shown = path or BUILTIN
+    """Loads a YAML or JSON file, or the built-in script for "". Raises Misconfigured with the position of the error."""
+    name = path or BUILTIN
     try:
         source = Path(path) if path else files(__package__ or "").joinpath(BUILTIN)
         text = source.read_text("utf-8")
-        return Script.model_validate(json.loads(text) if shown.endswith(".json") else yaml.safe_load(text))
+        return Script.model_validate(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
     except OSError as error:
-        raise Misconfigured(f"the script {shown} cannot be read: {error.strerror}") from None
+        raise Misconfigured(f"the script {name} cannot be read: {error.strerror}") from None
     except ValidationError as error:
         mistakes = "; ".join(f"{m['pointer'] or '/'}: {m['detail']}" for m in explain(error, Script))
-        raise Misconfigured(f"the script {shown} is wrong: {mistakes}") from None
+        raise Misconfigured(f"the script {name} is wrong: {mistakes}") from None
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise Misconfigured(f"the script {shown} is not valid YAML or JSON{_place(error)}") from None
+        raise Misconfigured(f"the script {name} is not valid YAML or JSON{_position(error)}") from None
 
 
-def _place(error: Exception) -> str:
-    """Where it is wrong, without a word of what stands there: the file may be another one than was meant."""
+def _position(error: Exception) -> str:
+    """Returns line and column without the content: the path may name a file of another kind, with secrets."""
     if isinstance(error, json.JSONDecodeError):
         return f": line {error.lineno}, column {error.colno}"
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None

@@ -1,4 +1,4 @@
-"""The model that follows a script: deterministic, without state or network, and never passed off as a real one."""
+"""A deterministic model that plays a script, without state or network; its output is labelled as scripted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from shared.delegation import Usage
 from shared.errors import ContextFull, ModelUnavailable
 from shared.settings import Settings
 from worker.models.base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
-from worker.models.script import Block, Past, Rule, Script, Tokens, Turn, fill, load_script, search
+from worker.models.script import Block, Rule, Script, TemplateContext, Tokens, Turn, load_script, render, search
 
-PIECE = 24
-"""Characters of one delta."""
+DELTA_CHARACTERS = 24
+"""Length of one delta."""
 
 
 class ScriptedModel:
-    """Plays the turn whose number is that of the replies already in the conversation, so a resumed run goes on."""
+    """Selects the turn by the number of replies in the conversation, so a resumed run continues where it was."""
 
     def __init__(self, script: Script, name: str = "scripted") -> None:
         self._script = script
@@ -29,7 +29,7 @@ class ScriptedModel:
 
     @classmethod
     def open(cls, path: str, settings: Settings) -> Self:
-        """The model for a script file, or for the built-in script of "". Raises Misconfigured."""
+        """Returns the model of a script file, or of the built-in script for "". Raises Misconfigured."""
         return cls(load_script(path), f"scripted:{path}" if path else "scripted")
 
     @property
@@ -37,20 +37,20 @@ class ScriptedModel:
         return self._name
 
     def price(self) -> Price | None:
-        """The price the script gives, or None: a script costs nothing, but that is not a model's price."""
+        """Returns the price from the script, or None."""
         return self._price
 
     def window(self) -> int:
-        """The window the script gives, in tokens."""
+        """Returns the context window from the script, in tokens."""
         return self._script.window
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
-        """The script's turn for this conversation. Raises ModelUnavailable where the script says so."""
-        task, replies, results = _conversation(prompt)
+        """Plays the script's turn for this conversation. Raises ModelUnavailable and ContextFull for its faults."""
+        task, replies, results = _parse_conversation(prompt)
         rule = self._rule(task)
-        turn, played = _turn(rule, replies) if prompt.allow_tools else (_words(rule), 0)
-        past = Past(task, results, played)
-        blocks = [block for block in turn.blocks if _applies(block, prompt, past)]
+        turn, repetition = _select_turn(rule, replies) if prompt.allow_tools else (_summary_turn(rule), 0)
+        context = TemplateContext(task, results, repetition)
+        blocks = [block for block in turn.blocks if _applies(block, prompt, context)]
         for fault in turn.faults:
             if fault.kind == "unavailable":
                 raise ModelUnavailable(f"model {self._name}: {fault.message}")
@@ -60,9 +60,9 @@ class ScriptedModel:
                 yield TextPart("These words are cut")
             yield Retrying(fault.message, fault.delay)
             await asyncio.sleep(fault.delay)
-        yield ReplyStarted(self._spent(turn, prompt, ""))
+        yield ReplyStarted(self._usage(turn, prompt, ""))
         await asyncio.sleep(turn.delay)
-        content = self._content(blocks, past, replies)
+        content = self._content(blocks, context, replies)
         for part in _deltas(content):
             await asyncio.sleep(self._script.pace)
             yield part
@@ -77,16 +77,18 @@ class ScriptedModel:
             "Add one without a match for all other tasks, or name a real model in DEPUTIZE_MODEL."
         )
 
-    def _content(self, blocks: list[Block], past: Past, replies: int) -> list[dict[str, Any]]:
+    def _content(self, blocks: list[Block], context: TemplateContext, replies: int) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = []
         for block in blocks:
             if block.call is not None:
-                for again in range(block.times):
-                    arguments = fill(block.arguments, replace(past, round=past.round * block.times + again))
+                for number in range(block.times):
+                    arguments = render(block.arguments, replace(context, round=context.round * block.times + number))
                     content.append(_call(f"toolu_script_{replies}_{len(content)}", block.call, arguments))
             elif block.thinking is not None:
-                content.append({"type": "thinking", "thinking": fill(block.thinking, past), "signature": "scripted"})
-            elif text := fill(block.text, past):
+                content.append(
+                    {"type": "thinking", "thinking": render(block.thinking, context), "signature": "scripted"}
+                )
+            elif text := render(block.text, context):
                 content.append({"type": "text", "text": text})
         if self._script.label and not any(block["type"] == "tool_use" for block in content):
             content.append({"type": "text", "text": f"\n\n{self._script.label}"})
@@ -94,7 +96,7 @@ class ScriptedModel:
 
     def _reply(self, content: list[dict[str, Any]], turn: Turn, prompt: Prompt) -> Reply:
         calls = [Call(block["id"], block["name"], block["input"]) for block in content if block["type"] == "tool_use"]
-        usage = self._spent(turn, prompt, json.dumps(content, ensure_ascii=False))
+        usage = self._usage(turn, prompt, json.dumps(content, ensure_ascii=False))
         return Reply(
             content=content,
             stop_reason=turn.stop or ("tool_use" if calls else "end_turn"),
@@ -104,14 +106,14 @@ class ScriptedModel:
             calls=calls,
         )
 
-    def _spent(self, turn: Turn, prompt: Prompt, said: str) -> Usage:
-        """What the script says it costs, or an estimate; before anything is said the prompt alone."""
-        spent = turn.usage or Tokens(input=sum(map(len, prompt.messages)) // 4, output=len(said) // 4)
+    def _usage(self, turn: Turn, prompt: Prompt, content: str) -> Usage:
+        """Returns the usage from the script, or an estimate; without ``content``, that of the prompt alone."""
+        tokens = turn.usage or Tokens(input=sum(map(len, prompt.messages)) // 4, output=len(content) // 4)
         usage = Usage(
-            input_tokens=spent.input,
-            output_tokens=spent.output if said else 0,
-            cache_read_tokens=spent.cache_read,
-            cache_write_tokens=spent.cache_write,
+            input_tokens=tokens.input,
+            output_tokens=tokens.output if content else 0,
+            cache_read_tokens=tokens.cache_read,
+            cache_write_tokens=tokens.cache_write,
         )
         return usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None})
 
@@ -120,8 +122,8 @@ def _call(id_: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
 
-def _conversation(prompt: Prompt) -> tuple[str, int, tuple[str, ...]]:
-    """The first user text, the number of replies, and the texts of all tool results."""
+def _parse_conversation(prompt: Prompt) -> tuple[str, int, tuple[str, ...]]:
+    """Returns the first user text, the number of replies, and the texts of all tool results."""
     messages: list[dict[str, Any]] = [json.loads(message) for message in prompt.messages]
     task = next((_text(message["content"]) for message in messages if message["role"] == "user"), "")
     replies = sum(message["role"] == "assistant" for message in messages)
@@ -141,22 +143,22 @@ def _text(content: Any) -> str:
     return "\n".join(block["text"] for block in content if block.get("type") == "text")
 
 
-def _turn(rule: Rule, number: int) -> tuple[Turn, int]:
-    """The turn of that number, and how often it was played before; after the last one only the summary is left."""
+def _select_turn(rule: Rule, number: int) -> tuple[Turn, int]:
+    """Returns the turn for that reply, from 0, and its repetition; after the last turn, the summary."""
     for turn in rule.turns:
         if number < turn.repeat:
             return turn, number
         number -= turn.repeat
-    return _words(rule), 0
+    return _summary_turn(rule), 0
 
 
-def _words(rule: Rule) -> Turn:
+def _summary_turn(rule: Rule) -> Turn:
     return Turn(blocks=[Block(text=rule.summary)])
 
 
-def _applies(block: Block, prompt: Prompt, past: Past) -> bool:
+def _applies(block: Block, prompt: Prompt, context: TemplateContext) -> bool:
     tools = {tool.name for tool in prompt.tools}
-    last = past.text(None)
+    last = context.text(None)
     return (
         (block.when is None or search(block.when, last, lines=True))
         and (block.unless is None or not search(block.unless, last, lines=True))
@@ -170,5 +172,5 @@ def _deltas(content: list[dict[str, Any]]) -> list[Part]:
     for block in content:
         kind, text = {"text": TextPart, "thinking": ThinkingPart}.get(block["type"]), block.get(block["type"], "")
         if kind:
-            parts += [kind(text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
+            parts += [kind(text[at : at + DELTA_CHARACTERS]) for at in range(0, len(text), DELTA_CHARACTERS)]
     return parts

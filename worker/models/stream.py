@@ -1,4 +1,4 @@
-"""A reply from raw bytes: server-sent events, deltas as they come, and the whole of it at the end."""
+"""Streaming of replies: a decoder of server-sent events, and an assembler of deltas and the final reply."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 
 from shared.delegation import Usage
 from worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart
-from worker.models.retry import Failure, told_in_stream
+from worker.models.retry import Failure, classify_stream_error
 from worker.strict_json import check_depth, loads, replace_lone_surrogates
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""Cap on one unfinished event; a peer that never ends one must not fill the memory."""
-GROWS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-"""The deltas that come in many pieces, and the key of the piece."""
-CUT = {"max_tokens", "model_context_window_exceeded"}
-"""Stop reasons after which the last words, and so the calls, may be incomplete."""
+"""Cap on an incomplete event, so that a peer that never ends one cannot exhaust the memory."""
+APPENDED_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+"""Delta types whose text is appended to the block's, with its key."""
+TRUNCATED = {"max_tokens", "model_context_window_exceeded"}
+"""Stop reasons after which the end of the reply, and so a call, may be incomplete."""
 
 
 class BrokenStream(Failure):
-    """The bytes are no stream of JSON events, or the events do not fit each other. The message says where."""
+    """The bytes are not a stream of JSON events, or the events are inconsistent. The message shows the position."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"the stream is broken: {message}", retryable=True)
 
 
 class EventDecoder:
-    """An incremental decoder. Costs one look at each byte, and one ``json.loads`` an event.
+    """Incremental decoder: reads each byte once, and calls ``json.loads`` once per event.
 
-    Events are told apart by the ``type`` inside their data, so the names on ``event:`` lines are not needed.
+    The data holds the ``type`` of an event, so ``event:`` lines are ignored.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class EventDecoder:
         self._after_lf = False
 
     def feed(self, chunk: bytes) -> Iterable[dict[str, Any]]:
-        """The events that are complete with this chunk, each parsed when it is asked for.
+        """Returns the events that this chunk completes, parsed lazily.
 
         Raises BrokenStream for data that is not a JSON object, after the events before it.
         """
-        chunk = self._with_unix_lines(chunk)
+        chunk = self._normalize_newlines(chunk)
         if not chunk:
             return ()
         ends_event = b"\n\n" in chunk or (self._after_lf and chunk[0] == 0x0A)
@@ -60,11 +60,11 @@ class EventDecoder:
         end = data.rindex(b"\n\n") + 2
         rest = data[end:]
         self._parts, self._size, self._after_lf = [rest], len(rest), rest.endswith(b"\n")
-        # Cut at an empty line, so never inside a character: decoding all at once is both cheap and right.
+        # An empty line is never inside a multi-byte character, so the data can be decoded in one call.
         text = data[:end].decode("utf-8", "replace")
-        return (_parsed(payload) for block in text.split("\n\n") if (payload := _payload(block)))
+        return (_parse_event(payload) for block in text.split("\n\n") if (payload := _payload(block)))
 
-    def _with_unix_lines(self, chunk: bytes) -> bytes:
+    def _normalize_newlines(self, chunk: bytes) -> bytes:
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
@@ -77,7 +77,7 @@ class EventDecoder:
 
 
 def _payload(block: str) -> str | None:
-    """The data of one event; None for comments, other fields and the end marker some gateways add."""
+    """Returns the data of one event; None for comments, other fields and the ``[DONE]`` that some gateways send."""
     name, found, data = block.partition("\ndata: ")
     if not (found and name.startswith("event: ") and "\n" not in name and "\n" not in data):
         lines = block.removeprefix("\ufeff").split("\n")
@@ -85,7 +85,7 @@ def _payload(block: str) -> str | None:
     return None if data in ("", "[DONE]") else data
 
 
-def _parsed(payload: str) -> dict[str, Any]:
+def _parse_event(payload: str) -> dict[str, Any]:
     try:
         event = replace_lone_surrogates(json.loads(payload), payload)
     except (ValueError, RecursionError):
@@ -105,46 +105,46 @@ class _Block:
 
 
 class ReplyAssembler:
-    """One reply in the making. Feed it events until ``done`` (the message's end was seen) or ``failure``.
+    """Assembles one reply. Feed it events until ``done`` (the end of the message) or ``failure``.
 
-    Pieces are collected and joined once, so that a long tool input costs no more a byte than a short one.
+    Pieces are joined once, so that the cost of a long tool input is linear.
     """
 
     def __init__(self, price: Price | None) -> None:
         self._price = price
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int] = {}
-        self.begun = False
+        self.started = False
         self._stop_reason = ""
         self.done = False
         self.failure: Failure | None = None
 
-    def take(self, events: Iterable[dict[str, Any]]) -> list[Part]:
-        """What these events say: that the reply has begun, and deltas, neighbours of a kind joined.
+    def feed(self, events: Iterable[dict[str, Any]]) -> list[Part]:
+        """Returns ReplyStarted, once, and the events' deltas, adjacent ones of a kind joined.
 
-        Where one of them is an ``error`` or does not fit, ``failure`` tells; what came before it is said and counted.
+        Sets ``failure`` for an ``error`` event or one that is inconsistent; events before it are returned and counted.
         """
-        shown: list[tuple[type[TextPart] | type[ThinkingPart], list[str]]] = []
+        deltas: list[tuple[type[TextPart] | type[ThinkingPart], list[str]]] = []
         try:
             for event in events:
                 kind, text = self._apply(event)
                 if kind is None or not text:
                     continue
-                if shown and shown[-1][0] is kind:
-                    shown[-1][1].append(text)
+                if deltas and deltas[-1][0] is kind:
+                    deltas[-1][1].append(text)
                 else:
-                    shown.append((kind, [text]))
+                    deltas.append((kind, [text]))
         except Failure as failure:
             self.failure = failure
-        begun: list[Part] = []
-        if self._counts and not self.begun:
-            self.begun = True
-            begun.append(ReplyStarted(self.usage))
-        return begun + [kind("".join(texts)) for kind, texts in shown]
+        started: list[Part] = []
+        if self._counts and not self.started:
+            self.started = True
+            started.append(ReplyStarted(self.usage))
+        return started + [kind("".join(texts)) for kind, texts in deltas]
 
     @property
     def usage(self) -> Usage:
-        """What is known so far of this try's tokens and cost."""
+        """The tokens and cost of this try as far as they are known."""
         usage = Usage(
             input_tokens=self._counts.get("input_tokens", 0),
             output_tokens=self._counts.get("output_tokens", 0),
@@ -156,18 +156,18 @@ class ReplyAssembler:
         return usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None})
 
     def finish(self) -> Reply:
-        """The finished reply. Call it once ``done`` is true."""
+        """Returns the complete reply. Call it once ``done`` is true."""
         content: list[dict[str, Any]] = []
         calls: list[Call] = []
-        given = set[str]()
+        used_ids = set[str]()
         for _, block in sorted(self._blocks.items()):
-            replace_lone_surrogates, call = _finished(block, cut=self._stop_reason in CUT)
-            if replace_lone_surrogates.get("type") == "text" and not replace_lone_surrogates["text"].strip():
-                continue  # the API sends blank texts but refuses to take them back
-            content.append(replace_lone_surrogates)
+            finished, call = _finish_block(block, cut=self._stop_reason in TRUNCATED)
+            if finished.get("type") == "text" and not finished["text"].strip():
+                continue  # the API sends blank texts but rejects them in a request
+            content.append(finished)
             if call:
-                replace_lone_surrogates["id"] = _unlike(call.id, given)
-                calls.append(replace(call, id=replace_lone_surrogates["id"]))
+                finished["id"] = _unique_id(call.id, used_ids)
+                calls.append(replace(call, id=finished["id"]))
         return Reply(
             content=content,
             stop_reason=self._stop_reason,
@@ -180,11 +180,11 @@ class ReplyAssembler:
     def _apply(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
         match event.get("type"):
             case "content_block_delta":
-                return self._grow(event)
+                return self._apply_delta(event)
             case "content_block_start":
                 start = event.get("content_block") or {}
                 self._blocks[event.get("index", len(self._blocks))] = _Block(start)
-                return _shown(start)
+                return _to_delta(start)
             case "message_start":
                 self._count(event.get("message") or {})
             case "message_delta":
@@ -193,37 +193,37 @@ class ReplyAssembler:
             case "message_stop":
                 self.done = True
             case "error":
-                raise told_in_stream(event.get("error") or {})
+                raise classify_stream_error(event.get("error") or {})
             case _:
-                pass  # ping, content_block_stop, and what later versions of the API may add
+                pass  # ping, content_block_stop, and events of later API versions
         return None, ""
 
-    def _grow(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+    def _apply_delta(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
         block = self._blocks.get(event.get("index", -1))
         if block is None:
             raise BrokenStream(f"a delta for block {event.get('index')}, which was never started")
         delta: dict[str, Any] = event.get("delta") or {}
         kind = delta.get("type", "")
-        if key := GROWS.get(kind):
+        if key := APPENDED_DELTAS.get(kind):
             block.pieces.append(delta.get(key) or "")
-            return _shown(delta)
+            return _to_delta(delta)
         if kind == "citations_delta":
             block.start["citations"] = [*(block.start.get("citations") or []), delta.get("citation")]
             return None, ""
-        for key, value in delta.items():  # signatures, and deltas of block types that are not known here
+        for key, value in delta.items():  # signatures, and deltas of unknown block types
             if key != "type":
                 old = block.start.get(key)
                 block.start[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
         return None, ""
 
     def _count(self, holder: dict[str, Any]) -> None:
-        """Counts are cumulative, so the last one said holds; one that is null says nothing."""
+        """Stores the last value of each count: counts are cumulative. Null values are ignored."""
         for key, value in (holder.get("usage") or {}).items():
             if isinstance(value, int):
                 self._counts[key] = value
 
 
-def _shown(piece: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+def _to_delta(piece: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
     match piece.get("type"):
         case "text_delta" | "text":
             return TextPart, piece.get("text") or ""
@@ -233,31 +233,31 @@ def _shown(piece: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] |
             return None, ""
 
 
-def _finished(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]:
-    """The block as it goes back to the API, and the call in it if it is one."""
+def _finish_block(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]:
+    """Returns the block as it is sent back to the API, and its call if it is one."""
     match block.start.get("type"):
         case "text" | "thinking" as key:
             return {**block.start, key: block.joined(key)}, None
         case "tool_use":
-            arguments, problem = _arguments(block)
+            arguments, problem = _parse_arguments(block)
             if cut:
                 problem = "the reply was cut at its length limit before this call was certainly complete"
             name = str(block.start.get("name") or "")
-            replace_lone_surrogates = {**block.start, "name": name, "input": arguments}
-            return replace_lone_surrogates, Call(str(block.start.get("id") or ""), name, arguments, problem)
+            content = {**block.start, "name": name, "input": arguments}
+            return content, Call(str(block.start.get("id") or ""), name, arguments, problem)
         case _:
-            return ({**block.start, "input": _arguments(block)[0]} if block.pieces else block.start), None
+            return ({**block.start, "input": _parse_arguments(block)[0]} if block.pieces else block.start), None
 
 
-def _unlike(id: str, given: set[str]) -> str:
-    """An id that no other call of the reply has: endpoints give one to two calls, or none, and each needs an answer."""
-    ids = (id if number == 1 and id else f"{id or 'call'}-{number}" for number in count(1))
-    unlike = next(each for each in ids if each not in given)
-    given.add(unlike)
-    return unlike
+def _unique_id(id: str, used: set[str]) -> str:
+    """Returns an id that is unique in the reply, because endpoints may send empty or duplicate ones."""
+    candidates = (id if number == 1 and id else f"{id or 'call'}-{number}" for number in count(1))
+    unique = next(candidate for candidate in candidates if candidate not in used)
+    used.add(unique)
+    return unique
 
 
-def _arguments(block: _Block) -> tuple[dict[str, Any], str | None]:
+def _parse_arguments(block: _Block) -> tuple[dict[str, Any], str | None]:
     text = "".join(block.pieces)
     try:
         arguments = loads(text) if text.strip() else check_depth(block.start.get("input") or {})

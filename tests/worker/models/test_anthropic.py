@@ -127,7 +127,7 @@ async def test_a_certificate_nobody_vouches_for_is_told(tmp_path: Path) -> None:
 
 async def test_what_is_no_messages_api_is_told(fake: FakeModel) -> None:
     endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(f"{fake.url}/fake")}
-    with pytest.raises(ModelUnavailable, match="no Messages API"):
+    with pytest.raises(ModelUnavailable, match="not a Messages API"):
         await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
 
 

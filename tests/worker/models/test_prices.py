@@ -7,8 +7,8 @@ from datetime import date
 import pytest
 
 from shared.delegation import Usage
+from worker.models.anthropic import price_of
 from worker.models.base import Price
-from worker.models.facts import price_of
 
 NOVEMBER = date(2026, 11, 21)
 

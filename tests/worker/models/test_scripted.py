@@ -17,7 +17,7 @@ from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
 from worker.history import History
 from worker.models import open_model
 from worker.models.base import Call, Price, Prompt, Retrying, TextPart
-from worker.models.script import LABEL, Past, Script, fill
+from worker.models.script import LABEL, Script, TemplateContext, render
 from worker.models.scripted import ScriptedModel
 from worker.tools.base import ToolResult
 
@@ -210,9 +210,9 @@ async def test_a_script_can_be_unavailable() -> None:
     ],
 )
 def test_a_template_says_what_tools_returned(template: str, filled: str) -> None:
-    past = Past("Fix a.py and b.py", ("first", "x: 1\ny: 2", "one two one"), round=1)
-    assert fill(template, past) == filled
-    assert fill({"a": [template, 1, None]}, past) == {"a": [filled, 1, None]}
+    context = TemplateContext("Fix a.py and b.py", ("first", "x: 1\ny: 2", "one two one"), round=1)
+    assert render(template, context) == filled
+    assert render({"a": [template, 1, None]}, context) == {"a": [filled, 1, None]}
 
 
 def test_yaml_and_json_are_read(tmp_path: Path) -> None:

@@ -111,21 +111,21 @@ def test_half_a_character_is_shown_as_one_that_is_missing() -> None:
 
 
 def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() -> None:
-    begun = b'data: {"type":"message_start","message":{"usage":{"input_tokens":7}}}\n\n'
+    started = b'data: {"type":"message_start","message":{"usage":{"input_tokens":7}}}\n\n'
     said = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hello"}}\n\n'
-    assembly = ReplyAssembler(None)
-    parts = assembly.take(EventDecoder().feed(begun + said + b"data: {not JSON\n\n" + said))
+    assembler = ReplyAssembler(None)
+    parts = assembler.feed(EventDecoder().feed(started + said + b"data: {not JSON\n\n" + said))
     assert parts == [ReplyStarted(Usage(input_tokens=7, cost_usd=None)), TextPart("Hello")]
-    assert isinstance(assembly.failure, BrokenStream)
+    assert isinstance(assembler.failure, BrokenStream)
 
 
 def test_arguments_that_come_whole_are_checked_like_those_in_pieces() -> None:
     value: Any = {}
     for _ in range(70):
         value = {"a": value}
-    assembly = ReplyAssembler(None)
-    assembly.take([{"type": "content_block_start", "content_block": {"type": "tool_use", "id": "1", "input": value}}])
-    (made,) = assembly.finish().calls
+    assembler = ReplyAssembler(None)
+    assembler.feed([{"type": "content_block_start", "content_block": {"type": "tool_use", "id": "1", "input": value}}])
+    (made,) = assembler.finish().calls
     assert (made.arguments, made.problem) == (
         {},
         "the arguments are not valid JSON (it is nested more than 64 deep): ",
