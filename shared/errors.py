@@ -29,7 +29,7 @@ Others cross files of the worker and become a result or one of the above there:
     │   └── BrokenStream         its response is not a stream of JSON events
     ├── ServerUnavailable        the run: an MCP server cannot be used
     ├── TooSlow                  a tool's parameters took too long to check
-    ├── Unreadable               a call written as XML cannot be parsed
+    ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── Unreadable               a file cannot be copied into the workspace
     ├── TooMuch                  there is more to copy than ``workspace_max_bytes``
     └── Stopped                  a copy was cancelled

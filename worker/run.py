@@ -162,7 +162,7 @@ class Run:
         bound = PromptBound(self.claim.limits)
         if self.claim.request.tool_call_style == "xml":
             model = XmlCalls(model)
-            bound = PromptBound(self.claim.limits, model.as_sent)
+            bound = PromptBound(self.claim.limits, model.translate)
         return ModelCall(model, self.meter, bound, self.emit, self._checkpoint)
 
     async def _announce(self, loop: Loop) -> None:

@@ -1,1 +1,1 @@
-"""Tool calls as XML in the model's text, for models that cannot call tools natively."""
+"""Tool calls as XML in the model's text, for models without native tool calls."""

@@ -1,7 +1,7 @@
-"""Any model as one that calls tools in XML: native-shaped prompts go in, native-shaped replies come out.
+"""A wrapper for models without native tool calls: translates prompts and replies to and from calls as XML text.
 
-What the model wrote is kept as it came, because provider signatures bind to the exact prefix: its calls are added to
-the message as ``tool_use`` blocks with the key ``in_text``, and left out again when the message is sent.
+The model's text is kept verbatim, because provider signatures cover the exact prefix: its calls are added to the
+message as ``tool_use`` blocks with the key ``in_text``, which are left out when the message is sent.
 """
 
 from __future__ import annotations
@@ -18,146 +18,146 @@ from worker.models.xml_calls.instruction import format_tool_call, format_tool_re
 from worker.models.xml_calls.parser import ToolCall, XMLToolCallParser
 
 _OPENING = "<tool_call"
-_WORDS_ONLY = "No tools are available now: a call would not be carried out. Answer in plain words."
+_NO_TOOLS = "No tools are available now: a call would not be executed. Answer in plain text."
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    """A message as it goes over the wire, and the calls it holds, by their ids."""
+class _SentMessage:
+    """A message as it is sent, and its calls by id."""
 
-    wire: bytes
+    encoded: bytes
     calls: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
 
 class XmlCalls:
-    """A model whose tool calls travel as text, for one run; it remembers that run's messages as they are sent."""
+    """A model that calls tools in XML text. Belongs to one run, because it caches that run's translated messages."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._sent: dict[bytes, _Sent] = {}
-        self._instructed: tuple[str, tuple[ToolSpec, ...], str] | None = None
+        self._sent: dict[bytes, _SentMessage] = {}
+        self._system_cache: tuple[str, tuple[ToolSpec, ...], str] | None = None
 
     @property
     def name(self) -> str:
         return self._model.name
 
     def price(self) -> Price | None:
-        """What the model's tokens cost."""
+        """Returns the price of the model's tokens, or None where it is unknown."""
         return self._model.price()
 
     def window(self) -> int:
-        """How many tokens its prompt and its reply may have together."""
+        """Returns the context window in tokens, replies included."""
         return self._model.window()
 
-    def as_sent(self, prompt: Prompt) -> Prompt:
-        """The prompt with tools, calls and results as text: one message for each that was given.
+    def translate(self, prompt: Prompt) -> Prompt:
+        """Returns the prompt with tools, calls and results as text; the number of messages stays the same.
 
-        Asking for words only adds a sentence to the last message and changes nothing before it.
+        ``allow_tools`` false appends a sentence to the last message and changes nothing before it.
         """
         messages = list(self._messages(prompt.messages))
         if prompt.tools and not prompt.allow_tools and messages:
-            messages[-1] = _with_words(messages[-1], _WORDS_ONLY)
+            messages[-1] = _append_text(messages[-1], _NO_TOOLS)
         return replace(prompt, system=self._system(prompt), tools=(), messages=messages)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
-        """The model's reply with the calls of its text. Deltas show the words alone. Raises ``ModelUnavailable``."""
-        words = _Words(prompt.tools)
-        async with aclosing(self._model.reply(self.as_sent(prompt))) as parts:
+        """Yields deltas without the XML of calls, then the reply with its calls. Raises ModelUnavailable."""
+        deltas = _DeltaFilter(prompt.tools)
+        async with aclosing(self._model.reply(self.translate(prompt))) as parts:
             async for part in parts:
                 match part:
                     case TextPart(text):
-                        if shown := words.feed(text):
-                            yield TextPart(shown)
+                        if visible := deltas.feed(text):
+                            yield TextPart(visible)
                     case Reply():
-                        reply = _understood(part, prompt)
-                        if rest := words.rest(reply.text):
+                        reply = _parse_reply(part, prompt)
+                        if rest := deltas.rest(reply.text):
                             yield TextPart(rest)
                         yield reply
                     case _:
                         if isinstance(part, Retrying):
-                            words = _Words(prompt.tools)
+                            deltas = _DeltaFilter(prompt.tools)
                         yield part
 
     def _system(self, prompt: Prompt) -> str:
-        """The same object each time for the same prompt: adapters know their encoded prefix by identity."""
-        known = self._instructed
-        if known is None or known[0] is not prompt.system or known[1] is not prompt.tools:
+        """Returns the same object for the same prompt, because models cache the encoded prefix by identity."""
+        entry = self._system_cache
+        if entry is None or entry[0] is not prompt.system or entry[1] is not prompt.tools:
             parts = (prompt.system, generate_tool_instruction(prompt.tools))
-            known = self._instructed = (prompt.system, prompt.tools, "\n\n".join(filter(None, parts)))
-        return known[2]
+            entry = self._system_cache = (prompt.system, prompt.tools, "\n\n".join(filter(None, parts)))
+        return entry[2]
 
     def _messages(self, messages: Sequence[bytes]) -> Iterator[bytes]:
-        """Each message is written once, and the same bytes are sent every time."""
+        """Yields the translated messages; each is translated once, so that the same bytes are sent every time."""
         earlier, self._sent = self._sent, {}
         calls: dict[str, dict[str, Any]] = {}
         for message in messages:
-            sent = self._sent[message] = earlier.get(message) or _sent(message, calls)
+            sent = self._sent[message] = earlier.get(message) or _translate(message, calls)
             calls.update(sent.calls)
-            yield sent.wire
+            yield sent.encoded
 
 
-class _Words:
-    """The words among text deltas, as far as it is certain that they are none of a call.
+class _DeltaFilter:
+    """Passes text deltas on as long as they cannot be part of a call.
 
-    From the first ``<tool_call`` or tag of a tool's name on everything is held back until the reply is there, and so
-    are blanks at its ends.
+    From the first ``<tool_call`` or tag with a tool's name on, everything is withheld until the reply is complete, and
+    so are leading and trailing blanks.
     """
 
     def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
         self._openings = (_OPENING, *(f"<{tool.name}>" for tool in tools))
-        self._shown = 0
-        self._kept = ""
-        self._holding = False
+        self._passed = 0
+        self._withheld = ""
+        self._in_call = False
 
     def feed(self, delta: str) -> str:
-        """What can be shown now."""
-        if self._holding:
+        """Returns the text that can be published now."""
+        if self._in_call:
             return ""
-        text = self._kept + delta
-        begun = [at for opening in self._openings if (at := text.find(opening)) >= 0]
-        self._holding = bool(begun)
-        shown = text[: min(begun) if begun else _certain(text, self._openings)].rstrip()
-        self._kept = text[len(shown) :]
-        shown = shown if self._shown else shown.lstrip()
-        self._shown += len(shown)
-        return shown
+        text = self._withheld + delta
+        starts = [at for opening in self._openings if (at := text.find(opening)) >= 0]
+        self._in_call = bool(starts)
+        visible = text[: min(starts) if starts else _safe_length(text, self._openings)].rstrip()
+        self._withheld = text[len(visible) :]
+        visible = visible if self._passed else visible.lstrip()
+        self._passed += len(visible)
+        return visible
 
     def rest(self, text: str) -> str:
-        """What of the finished reply's words was not shown yet."""
-        return text[self._shown :]
+        """Returns the part of the complete reply's text that was withheld."""
+        return text[self._passed :]
 
 
-def _certain(text: str, openings: Sequence[str]) -> int:
-    """How much of a text cannot be the beginning of a call."""
-    begin = text.rfind("<")
-    return begin if begin >= 0 and any(opening.startswith(text[begin:]) for opening in openings) else len(text)
+def _safe_length(text: str, openings: Sequence[str]) -> int:
+    """Returns the length of the text without an end that may be the beginning of a call."""
+    tag = text.rfind("<")
+    return tag if tag >= 0 and any(opening.startswith(text[tag:]) for opening in openings) else len(text)
 
 
-def _understood(reply: Reply, prompt: Prompt) -> Reply:
-    """The reply with its calls told apart from its words; without tools there are none in it."""
+def _parse_reply(reply: Reply, prompt: Prompt) -> Reply:
+    """Returns the reply with its calls separated from its text; a prompt without tools has none."""
     if not prompt.tools:
         return replace(reply, text=reply.text.strip())
-    said = XMLToolCallParser(prompt.tools).read(reply.text, problems=prompt.allow_tools)
+    parsed = XMLToolCallParser(prompt.tools).parse_reply(reply.text, problems=prompt.allow_tools)
     if not prompt.allow_tools:
-        return replace(reply.without_calls(), text=said.words)
-    blocks = [_block(call) for call in said.calls]
+        return replace(reply.without_calls(), text=parsed.text)
+    blocks = [_block(call) for call in parsed.calls]
     return replace(
         reply,
         content=[*reply.content, *blocks],
         stop_reason="tool_use" if blocks and reply.stop_reason == "end_turn" else reply.stop_reason,
-        text=said.words,
+        text=parsed.text,
         calls=[
             *reply.calls,
             *(
                 Call(block["id"], call.name, call.params, call.problem)
-                for call, block in zip(said.calls, blocks, strict=True)
+                for call, block in zip(parsed.calls, blocks, strict=True)
             ),
         ],
     )
 
 
 def _block(call: ToolCall) -> dict[str, Any]:
-    """The call as the history keeps it; what it was warned of survives a crash there."""
+    """Returns the call as the history stores it, with its warnings, so that they survive a crash."""
     block: dict[str, Any] = {
         "type": "tool_use",
         "id": new_id("toolu"),
@@ -170,18 +170,18 @@ def _block(call: ToolCall) -> dict[str, Any]:
     return block
 
 
-def _sent(message: bytes, calls: Mapping[str, dict[str, Any]]) -> _Sent:
-    """A message of the history as the model reads it. Words alone are sent as they are."""
+def _translate(message: bytes, calls: Mapping[str, dict[str, Any]]) -> _SentMessage:
+    """Returns a message of the history with calls and results as text; others stay the same bytes."""
     if b'"tool_' not in message:
-        return _Sent(message)
+        return _SentMessage(message)
     parsed = json.loads(message)
     content: list[dict[str, Any]] = parsed["content"]
-    asked = {block["id"]: block for block in content if block["type"] == "tool_use"}
-    blocks = [sent for block in content for sent in _as_text(block, calls)]
-    return _Sent(_encode(parsed | {"content": blocks}), asked)
+    own_calls = {block["id"]: block for block in content if block["type"] == "tool_use"}
+    blocks = [translated for block in content for translated in _to_text(block, calls)]
+    return _SentMessage(_encode(parsed | {"content": blocks}), own_calls)
 
 
-def _as_text(block: dict[str, Any], calls: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _to_text(block: dict[str, Any], calls: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     match block["type"]:
         case "tool_use":
             if not block.get("in_text"):
@@ -190,26 +190,26 @@ def _as_text(block: dict[str, Any], calls: Mapping[str, dict[str, Any]]) -> Iter
             call = calls.get(block["tool_use_id"], {})
             content = block.get("content") or ""
             parts = [_text(content)] if isinstance(content, str) else content
-            words = "\n".join(part["text"] for part in parts if part["type"] == "text")
+            result = "\n".join(part["text"] for part in parts if part["type"] == "text")
             success = not block.get("is_error")
             name, warnings = call.get("name", "unknown"), call.get("warnings", ())
-            yield _text(format_tool_result(name, words, success=success, warnings=warnings))
+            yield _text(format_tool_result(name, result, success=success, warnings=warnings))
             yield from (part for part in parts if part["type"] != "text")
         case _:
             yield block
 
 
-def _text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
-def _with_words(message: bytes, words: str) -> bytes:
+def _append_text(message: bytes, text: str) -> bytes:
     parsed = json.loads(message)
     if parsed["role"] != "user":
         return message
     content = parsed["content"]
     blocks = [_text(content)] if isinstance(content, str) else content
-    return _encode(parsed | {"content": [*blocks, _text(words)]})
+    return _encode(parsed | {"content": [*blocks, _text(text)]})
 
 
 def _encode(message: Mapping[str, Any]) -> bytes:

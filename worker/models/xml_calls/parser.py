@@ -1,4 +1,4 @@
-"""From a model's words to its calls."""
+"""Parses the tool calls in a model's text: strictly as XML, else with repairs."""
 
 from __future__ import annotations
 
@@ -11,76 +11,77 @@ from typing import Any
 from xml.etree import ElementTree
 
 from worker.models.base import ToolSpec
-from worker.models.xml_calls.finding import Attempt, find_attempts
-from worker.models.xml_calls.instruction import FORM, example
-from worker.models.xml_calls.mending import Declared, mend
-from worker.models.xml_calls.values import convert, declared_types
-from worker.models.xml_calls.written import (
-    SECTION,
-    Unreadable,
-    Written,
-    guard,
+from worker.models.xml_calls.coercion import coerce, declared_types
+from worker.models.xml_calls.instruction import FORM, example_call
+from worker.models.xml_calls.repair import (
+    SECTION_MARK,
+    CallSyntaxError,
+    ParsedCall,
+    ToolParameters,
+    cdata_warning,
+    escape_invalid,
     parameter_name,
-    unguard,
-    without_section,
+    repair_call,
+    unescape_invalid,
 )
+from worker.models.xml_calls.scanner import CallElement, find_call_elements
 
 _BLANKS = " \t\r\n"
 _SECTION = re.compile(r"(<!\[CDATA\[.*?\]\]>)", re.DOTALL)
 _NAME = re.compile(r"\s*+<name>\s*+(?:<!\[CDATA\[)?([\w.:-]{1,100})(?:\]\]>)?\s*+</name>")
-_NAMELESS = "tool_call"
+_UNKNOWN_NAME = "tool_call"
 
 
 class _NotStrictError(Exception):
-    """The call is not quite the form."""
+    """The call does not have exactly the documented form."""
 
 
-def read_call(raw: str, declared: Declared) -> Written:
-    """What a call says, from its ``<tool_call>`` to its ``</tool_call>``. Raises ``Unreadable``."""
+def parse_call(raw: str, tools: ToolParameters) -> ParsedCall:
+    """Parses one call, from its ``<tool_call>`` to its ``</tool_call>``. Raises CallSyntaxError."""
     try:
-        written = _strict(raw)
+        parsed = _parse_strictly(raw)
     except (ElementTree.ParseError, _NotStrictError):
-        written = mend(raw, declared)
-    if not written.name:
-        raise Unreadable("its <name> is empty")
-    twice = [name for name, count in Counter(name for name, _ in written.values).items() if count > 1]
-    if twice:
-        raise Unreadable(f"{', '.join(twice)} is given more than once")
-    return written
+        parsed = repair_call(raw, tools)
+    if not parsed.name:
+        raise CallSyntaxError("its <name> is empty")
+    duplicates = [name for name, count in Counter(name for name, _ in parsed.values).items() if count > 1]
+    if duplicates:
+        raise CallSyntaxError(f"{', '.join(duplicates)} occurs more than once")
+    return parsed
 
 
-def _strict(raw: str) -> Written:
-    """By ElementTree. Raises its ParseError, ``_NotStrictError``, and ``Unreadable`` for what is certainly wrong."""
+def _parse_strictly(raw: str) -> ParsedCall:
+    """Parses with ElementTree. Raises its ParseError, _NotStrictError, and CallSyntaxError for certain mistakes."""
     parts = _SECTION.split(raw)
-    root = ElementTree.fromstring(_tidy(parts))  # noqa: S314 - it begins with its root, so it can have no DTD
+    root = ElementTree.fromstring(_strip_layout(parts))  # noqa: S314 - begins with its root, so it cannot have a DTD
     if any("<!" in outside or "<?" in outside for outside in parts[::2]):
         raise _NotStrictError
-    if _is_mixed(parts):
-        raise Unreadable("a value has text both inside and outside of its CDATA section")
+    if _has_mixed_value(parts):
+        raise CallSyntaxError("a value has text both inside and outside of its CDATA section")
     if [child.tag for child in root] not in (["name"], ["name", "params"]) or root.attrib or len(root[0]):
         raise _NotStrictError
     params = root[1] if len(root) > 1 else ElementTree.Element("params")
     around = (root.text, params.text, *(child.tail for part in (root, params) for child in part))
-    if any(text and unguard(text).strip() for text in around):
-        raise Unreadable("there are words between its tags")
-    values = [_param(element) for element in params]
-    bare = [name for name, text in values if text.strip() and not text.startswith(SECTION)]
-    return Written(
-        name=unguard(root[0].text or "").strip(),
-        values=tuple((name, unguard(text)) for name, text in values),
-        warnings=(without_section(bare),) if bare else (),
+    if any(text and unescape_invalid(text).strip() for text in around):
+        raise CallSyntaxError("there is text between its tags")
+    values = [_parse_parameter(element) for element in params]
+    without_cdata = [name for name, text in values if text.strip() and not text.startswith(SECTION_MARK)]
+    return ParsedCall(
+        name=unescape_invalid(root[0].text or "").strip(),
+        values=tuple((name, unescape_invalid(text)) for name, text in values),
+        warnings=(cdata_warning(without_cdata),) if without_cdata else (),
     )
 
 
-def _param(element: ElementTree.Element) -> tuple[str, str]:
+def _parse_parameter(element: ElementTree.Element) -> tuple[str, str]:
     if len(element):
         raise _NotStrictError
-    attributes = {name: unguard(value) for name, value in element.attrib.items()}
+    attributes = {name: unescape_invalid(value) for name, value in element.attrib.items()}
     return parameter_name(element.tag, attributes), element.text or ""
 
 
-def _is_mixed(parts: list[str]) -> bool:
-    """Whether a CDATA section has other text beside it, blanks around it excepted."""
+def _has_mixed_value(parts: list[str]) -> bool:
+    """Returns whether a CDATA section has text other than blanks beside it."""
     for at in range(1, len(parts), 2):
         before, after = parts[at - 1], parts[at + 1]
         if before and not before.rstrip(_BLANKS).endswith(">"):
@@ -90,18 +91,18 @@ def _is_mixed(parts: list[str]) -> bool:
     return False
 
 
-def _tidy(parts: list[str]) -> str:
-    """The call without the blanks around its sections: they are layout, only what is inside is the value."""
-    outside = [guard(part.strip(_BLANKS)) for part in parts[::2]]
-    inside = [guard(part).replace("<![CDATA[", f"<![CDATA[{SECTION}", 1) for part in parts[1::2]]
+def _strip_layout(parts: list[str]) -> str:
+    """Returns the call without the blanks around its sections: only the content of a section is the value."""
+    outside = [escape_invalid(part.strip(_BLANKS)) for part in parts[::2]]
+    inside = [escape_invalid(part).replace("<![CDATA[", f"<![CDATA[{SECTION_MARK}", 1) for part in parts[1::2]]
     return "".join(chain.from_iterable(zip_longest(outside, inside, fillvalue="")))
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call in a text. ``raw_text`` is what the model wrote, ``warnings`` what was put right to read it.
+    """A call in a text. ``raw_text`` is its source, ``warnings`` describe repairs.
 
-    ``problem`` says why it cannot be carried out, and shows the right form; ``params`` are empty then.
+    With a ``problem`` it cannot be executed: ``params`` is empty, and the problem shows the right form.
     """
 
     name: str
@@ -112,87 +113,88 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A reply's words without its calls, and the calls, in order."""
+class ParsedReply:
+    """A reply's text without its calls, and the calls, in order."""
 
-    words: str
+    text: str
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
 
 class XMLToolCallParser:
-    """Reads calls of these tools: their schemas say what type a value has. Without tools it goes by looks."""
+    """Parses calls of these tools; their schemas declare the types of values, which are otherwise inferred."""
 
     def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._declared = {tool.name: frozenset(tool.schema.get("properties") or ()) for tool in tools}
+        self._parameters = {tool.name: frozenset(tool.schema.get("properties") or ()) for tool in tools}
 
     def parse_tool_calls(self, text: str) -> list[ToolCall]:
-        """The calls that can be carried out, in order. Never raises."""
-        return self.read(text, problems=False).calls
+        """Returns the executable calls, in order. Never raises."""
+        return self.parse_reply(text, problems=False).calls
 
-    def read(self, text: str, *, problems: bool = True) -> Said:
-        """Words and calls. Calls with a problem count as calls, or, with ``problems`` false, as words."""
-        words: list[str] = []
+    def parse_reply(self, text: str, *, problems: bool = True) -> ParsedReply:
+        """Separates text and calls. A call with a problem is a call, or, with ``problems`` false, text."""
+        texts: list[str] = []
         calls: list[ToolCall] = []
         at = 0
-        for attempt in find_attempts(text, self._tools):
-            call = self._call(text[attempt.start : attempt.end], attempt)
+        for element in find_call_elements(text, self._tools):
+            call = self._call(text[element.start : element.end], element)
             if call is None or (call.problem and not problems):
                 continue
-            words.append(text[at : attempt.start])
+            texts.append(text[at : element.start])
             calls.append(call)
-            at = attempt.end
-        words.append(text[at:])
-        return Said("".join(words).strip(), calls)
+            at = element.end
+        texts.append(text[at:])
+        return ParsedReply("".join(texts).strip(), calls)
 
-    def _call(self, raw: str, attempt: Attempt) -> ToolCall | None:
-        """The call, or None where it is an example in a code fence and no proper call of a known tool."""
-        if attempt.missing:
-            cut = (
-                f"{attempt.missing} is missing, as if the reply was cut. Nothing that follows its beginning was, either"
+    def _call(self, raw: str, element: CallElement) -> ToolCall | None:
+        """Returns the call, or None for an example in a code fence that is not a correct call of a known tool."""
+        if element.missing:
+            return self._invalid_call(
+                raw,
+                f"it is not complete: {element.missing} is missing, probably because the reply was cut off. Nothing "
+                "after its beginning was executed, either",
             )
-            return self._broken(raw, f"it is not complete: {cut}")
-        if attempt.bare:
-            return self._bare(raw, attempt.bare)
+        if element.tool_tag:
+            return self._call_by_tag(raw, element.tool_tag)
         try:
-            written = read_call(raw, self._declared)
-        except Unreadable as error:
-            return None if attempt.fenced else self._broken(raw, str(error))
-        if attempt.fenced and (written.mended or (self._tools and written.name not in self._tools)):
+            parsed = parse_call(raw, self._parameters)
+        except CallSyntaxError as error:
+            return None if element.fenced else self._invalid_call(raw, str(error))
+        if element.fenced and (parsed.repaired or (self._tools and parsed.name not in self._tools)):
             return None
-        fenced = ("It stood in a code fence; write calls outside of fences.",) if attempt.fenced else ()
-        return self._typed(written, raw, fenced)
+        warnings = ("The call was in a code fence; write calls outside of code fences.",) if element.fenced else ()
+        return self._typed_call(parsed, raw, warnings)
 
-    def _typed(self, written: Written, raw: str, warnings: tuple[str, ...]) -> ToolCall:
-        tool = self._tools.get(written.name)
+    def _typed_call(self, parsed: ParsedCall, raw: str, warnings: tuple[str, ...]) -> ToolCall:
+        tool = self._tools.get(parsed.name)
         schema = tool.schema if tool else {}
-        params = {name: convert(text, declared_types(schema, name)) for name, text in written.values}
-        return ToolCall(written.name, params, raw, (*warnings, *written.warnings))
+        params = {name: coerce(text, declared_types(schema, name)) for name, text in parsed.values}
+        return ToolCall(parsed.name, params, raw, (*warnings, *parsed.warnings))
 
-    def _bare(self, raw: str, name: str) -> ToolCall | None:
-        """An element named like a tool is a call only where it holds parameters of that tool and nothing else, and
-        all that are required; everything else is words."""
+    def _call_by_tag(self, raw: str, name: str) -> ToolCall | None:
+        """Returns the call for an element named like a tool, or None unless it holds only parameters of the tool, and
+        all required ones."""
         try:
-            written = read_call(f"<tool_call>{raw}</tool_call>", self._declared)
-        except Unreadable:
+            parsed = parse_call(f"<tool_call>{raw}</tool_call>", self._parameters)
+        except CallSyntaxError:
             return None
-        given = {parameter for parameter, _ in written.values}
+        names = {parameter for parameter, _ in parsed.values}
         required = set(self._tools[name].schema.get("required") or ())
-        if written.name != name or not given <= self._declared[name] or not required <= given:
+        if parsed.name != name or not names <= self._parameters[name] or not required <= names:
             return None
-        return self._typed(written, raw, ("<tool_call> was missing around the call.",))
+        return self._typed_call(parsed, raw, ("<tool_call> was missing around the call.",))
 
-    def _broken(self, raw: str, why: str) -> ToolCall:
-        named = _NAME.match(raw, raw.find(">") + 1)
-        name = named[1] if named else _NAMELESS
+    def _invalid_call(self, raw: str, reason: str) -> ToolCall:
+        found = _NAME.match(raw, raw.find(">") + 1)
+        name = found[1] if found else _UNKNOWN_NAME
         tool = self._tools.get(name)
         problem = (
-            f"this call was not carried out, because {why}. Write it again, whole, in this form; where it is long, in "
-            f"smaller pieces:\n{example(tool) if tool else FORM}"
+            f"this call was not executed, because {reason}. Write it again, complete, in this form; if it is long, in "
+            f"smaller pieces:\n{example_call(tool) if tool else FORM}"
         )
         return ToolCall(name, {}, raw, problem=problem)
 
 
 def parse_tool_calls(text: str, tools: Sequence[ToolSpec] = ()) -> list[ToolCall]:
-    """The calls in a text that can be carried out, in order. Never raises."""
+    """Returns the executable calls of a text, in order. Never raises."""
     return XMLToolCallParser(tools).parse_tool_calls(text)

@@ -81,10 +81,10 @@ async def test_the_same_conversation_is_sent_as_the_same_bytes_also_by_the_next_
     history.ask('hello "tool_use"')
     await converse(model, history, ToolResult("x"))
     prompt = prompt_of(history.messages)
-    sent = model.as_sent(prompt)
+    sent = model.translate(prompt)
     assert sent.messages[0] == history.messages[0]
-    assert model.as_sent(prompt).system is sent.system
-    assert saying("x").as_sent(prompt) == sent
+    assert model.translate(prompt).system is sent.system
+    assert saying("x").translate(prompt) == sent
 
 
 async def test_words_and_calls_are_told_apart() -> None:
@@ -151,7 +151,7 @@ async def test_native_calls_of_the_model_are_spelled_out_when_they_are_sent() ->
         {"role": "user", "content": [result, lost]},
     ]
     history.messages = [json.dumps(message).encode() for message in messages]
-    _, asked, answered = (json.loads(message) for message in model.as_sent(prompt_of(history.messages)).messages)
+    _, asked, answered = (json.loads(message) for message in model.translate(prompt_of(history.messages)).messages)
     assert asked["content"] == [text(format_tool_call("read_file", {"path": "a"}))]
     assert answered["content"] == [
         text(format_tool_result("read_file", "x")),

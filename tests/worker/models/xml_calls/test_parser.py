@@ -60,9 +60,9 @@ def test_a_call_has_a_name_parameters_and_what_was_written() -> None:
 @pytest.mark.requirement("S003-027")
 def test_several_calls_in_one_text_come_in_their_order() -> None:
     text = f"First:\n{PROPER}\nthen {PROPER.replace('>x<', '>y<').replace('[x]', '[y]')}{PROPER} done"
-    said = XMLToolCallParser([TOOL]).read(text)
-    assert [call.params["text"] for call in said.calls] == ["x", "y", "x"]
-    assert said.words == "First:\n\nthen  done"
+    parsed = XMLToolCallParser([TOOL]).parse_reply(text)
+    assert [call.params["text"] for call in parsed.calls] == ["x", "y", "x"]
+    assert parsed.text == "First:\n\nthen  done"
 
 
 @pytest.mark.requirement("S003-025", "S003-028")
@@ -142,7 +142,7 @@ pieces = st.lists(
 @example("<tool_call>\n<name>tool</name>\n<params>\n<text><![CDATA[x")
 def test_no_text_raises_and_no_call_is_made_up(text: str) -> None:
     """Each call stands in the text from its beginning to its end, its name and each string value as they are there."""
-    said = XMLToolCallParser([TOOL]).read(text)
+    parsed = XMLToolCallParser([TOOL]).parse_reply(text)
     left = text
     for call in parse_tool_calls(text, [TOOL]):
         assert call.problem is None
@@ -151,21 +151,21 @@ def test_no_text_raises_and_no_call_is_made_up(text: str) -> None:
         assert call.name in call.raw_text
         assert call.raw_text in left
         left = left.partition(call.raw_text)[2]
-    assert all(call.raw_text in text for call in said.calls)
+    assert all(call.raw_text in text for call in parsed.calls)
 
 
 @given(awkward | st.text(), st.integers(min_value=0))
 def test_a_call_that_is_cut_anywhere_is_never_carried_out(value: str, cut: int) -> None:
     written = format_tool_call("tool", {"text": value, "number": 1})
     part = written[: cut % len(written)]
-    said = XMLToolCallParser([TOOL]).read(part)
+    parsed = XMLToolCallParser([TOOL]).parse_reply(part)
     assert parse_tool_calls(part, [TOOL]) == []
-    assert len(said.calls) <= 1
-    assert all("is not complete" in (call.problem or "") for call in said.calls)
+    assert len(parsed.calls) <= 1
+    assert all("is not complete" in (call.problem or "") for call in parsed.calls)
 
 
 def test_a_call_that_is_cut_is_told_the_right_form_of_its_tool() -> None:
-    (call,) = XMLToolCallParser([TOOL]).read(PROPER.removesuffix("</tool_call>")).calls
+    (call,) = XMLToolCallParser([TOOL]).parse_reply(PROPER.removesuffix("</tool_call>")).calls
     assert (call.name, call.params) == ("tool", {})
     assert "</tool_call> is missing" in (call.problem or "")
     assert "<text><![CDATA[your_text_here]]></text>" in (call.problem or "")
@@ -174,13 +174,13 @@ def test_a_call_that_is_cut_is_told_the_right_form_of_its_tool() -> None:
 def test_nothing_after_a_call_that_never_ends_is_taken_for_a_call() -> None:
     """It may be the content of a file that the model was writing."""
     for unfinished in ("<tool_call><name>tool</name><params><text>", "<tool_call><name>a</name><b><![CDATA["):
-        said = XMLToolCallParser([TOOL]).read(f"{unfinished}\n{PROPER}\n{PROPER}")
-        assert [call.problem is None for call in said.calls] == [False]
+        parsed = XMLToolCallParser([TOOL]).parse_reply(f"{unfinished}\n{PROPER}\n{PROPER}")
+        assert [call.problem is None for call in parsed.calls] == [False]
 
 
 def test_calls_before_one_that_is_cut_are_carried_out() -> None:
-    said = XMLToolCallParser([TOOL]).read(f"{PROPER}\n{PROPER[:-5]}")
-    assert [call.problem is None for call in said.calls] == [True, False]
+    parsed = XMLToolCallParser([TOOL]).parse_reply(f"{PROPER}\n{PROPER[:-5]}")
+    assert [call.problem is None for call in parsed.calls] == [True, False]
 
 
 def test_an_unknown_tool_is_a_call_that_others_answer() -> None:
@@ -189,5 +189,5 @@ def test_an_unknown_tool_is_a_call_that_others_answer() -> None:
 
 def test_where_problems_do_not_count_their_words_stay() -> None:
     text = "Use <tool_call><name> at the beginning."
-    said = XMLToolCallParser([TOOL]).read(text, problems=False)
-    assert (said.words, said.calls) == (text, [])
+    parsed = XMLToolCallParser([TOOL]).parse_reply(text, problems=False)
+    assert (parsed.text, parsed.calls) == (text, [])

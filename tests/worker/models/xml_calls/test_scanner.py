@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from worker.models.base import ToolSpec
-from worker.models.xml_calls.finding import find_attempts
 from worker.models.xml_calls.instruction import format_tool_call
 from worker.models.xml_calls.parser import XMLToolCallParser, parse_tool_calls
+from worker.models.xml_calls.scanner import find_call_elements
 
 TOOL = ToolSpec("tool", "", {"type": "object", "properties": {"a": {"type": "string"}}})
 PROPER = format_tool_call("tool", {"a": "x"})
@@ -34,8 +34,8 @@ MANY = 300_000
     ],
 )
 def test_a_call_that_is_only_spoken_of_is_none(text: str) -> None:
-    said = XMLToolCallParser([TOOL]).read(text)
-    assert (said.calls, said.words) == ([], text.strip())
+    parsed = XMLToolCallParser([TOOL]).parse_reply(text)
+    assert (parsed.calls, parsed.text) == ([], text.strip())
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_a_call_inside_a_value_belongs_to_the_value() -> None:
 def test_a_long_text_takes_no_longer_than_its_length(frame: str, piece: str) -> None:
     """Were the time anything but proportional, the test's time limit would be reached."""
     text = frame.replace("{}", piece * (MANY // len(piece)))
-    assert all(0 <= attempt.start < attempt.end <= len(text) for attempt in find_attempts(text))
-    assert len(XMLToolCallParser([TOOL]).read(text).words) <= len(text)
+    assert all(0 <= element.start < element.end <= len(text) for element in find_call_elements(text))
+    assert len(XMLToolCallParser([TOOL]).parse_reply(text).text) <= len(text)

@@ -14,7 +14,7 @@ NESTED = "<tool_call><name>bash</name><params><c><![CDATA[rm -rf x]]></c></param
 
 
 def the_call(text: str) -> ToolCall:
-    (call,) = XMLToolCallParser([TOOL]).read(text).calls
+    (call,) = XMLToolCallParser([TOOL]).parse_reply(text).calls
     return call
 
 
@@ -35,9 +35,9 @@ def calling(*values: str) -> str:
         (["<a><p>hi <b>you</b></p></a>"], {"a": "<p>hi <b>you</b></p>"}, "a: < outside of CDATA"),
         (["<a>x <!-- kept --> y</a>"], {"a": "x <!-- kept --> y"}, "a: < outside of CDATA"),
         (["<a><?php echo 1 ?></a>"], {"a": "<?php echo 1 ?>"}, "a: < outside of CDATA"),
-        (["<a><![CDATA[x[y[0]]>1]]></a>"], {"a": "x[y[0]]>1"}, "a: ]]> was taken"),
-        (["<a><![CDATA[1]]>2]]></a>", "<b><![CDATA[3]]></b>"], {"a": "1]]>2", "b": "3"}, "a: ]]> was taken"),
-        (["<a><![CDATA[x]]]]><![CDATA[>y]]>z]]></a>"], {"a": "x]]>y]]>z"}, "a: ]]> was taken"),
+        (["<a><![CDATA[x[y[0]]>1]]></a>"], {"a": "x[y[0]]>1"}, "a: ]]> was read"),
+        (["<a><![CDATA[1]]>2]]></a>", "<b><![CDATA[3]]></b>"], {"a": "1]]>2", "b": "3"}, "a: ]]> was read"),
+        (["<a><![CDATA[x]]]]><![CDATA[>y]]>z]]></a>"], {"a": "x]]>y]]>z"}, "a: ]]> was read"),
         (["<a>x & y</a>", "<b><![CDATA[ & ]]></b>"], {"a": "x & y", "b": " & "}, "a: & outside of CDATA"),
         (['<param name="a">x & y</param>', "<b/>"], {"a": "x & y", "b": ""}, "a: & outside of CDATA"),
     ],
@@ -56,7 +56,7 @@ def test_one_reading_is_taken_and_the_model_is_warned(values: list[str], params:
         ("<tool_call><name>tool</name><params><a><![CDATA[x]]></a></tool_call>", "</params> was missing"),
         ("<tool_call><name>tool</name><a><![CDATA[x]]></a></tool_call>", "<params> was missing"),
         ("<tool_call><name>tool</name><a><![CDATA[x]]></a></params></tool_call>", "<params> was missing"),
-        (f"```xml\n{calling('<a><![CDATA[x]]></a>')}\n```", "It stood in a code fence"),
+        (f"```xml\n{calling('<a><![CDATA[x]]></a>')}\n```", "The call was in a code fence"),
     ],
 )
 def test_a_missing_frame_is_no_matter(text: str, warning: str) -> None:
@@ -68,20 +68,20 @@ def test_a_missing_frame_is_no_matter(text: str, warning: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (calling("<a>x &lt; y && z</a>"), "a is escaped in part: both &lt; and a bare &"),
-        (calling("<a>&#0;</a>"), "a is no XML"),
-        (calling("<a>1 < 2 </a> 3</a>"), "where a ends is not certain"),
+        (calling("<a>x &lt; y && z</a>"), "a is only partly escaped: it contains both &lt; and an unescaped &"),
+        (calling("<a>&#0;</a>"), "a is not valid XML"),
+        (calling("<a>1 < 2 </a> 3</a>"), "the end of a is ambiguous"),
         (calling("<a>begun<![CDATA[x]]></a>"), "inside and outside of its CDATA section"),
         (calling("<a><![CDATA[x]]>y<![CDATA[z]]></a>"), "inside and outside of its CDATA section"),
         (calling("<a><![CDATA[x]]> <![CDATA[z]]></a>"), "inside and outside of its CDATA section"),
-        (calling("<a>forgot the beginning]]></a>"), "a is in CDATA only in part"),
-        (calling(f"<a><![CDATA[{NESTED}]]></a>"), "where a ends is not certain, because it holds ]]>"),
-        (calling("<a><![CDATA[1]]></a>", "<a><![CDATA[2]]></a>"), "a is given more than once"),
+        (calling("<a>forgot the beginning]]></a>"), "only part of a is in CDATA"),
+        (calling(f"<a><![CDATA[{NESTED}]]></a>"), "the end of a is ambiguous: the value contains ]]>"),
+        (calling("<a><![CDATA[1]]></a>", "<a><![CDATA[2]]></a>"), "a occurs more than once"),
         (calling("<a>x & y</b>"), "<a> is not closed by </a>"),
         (calling('<a kind="text"><![CDATA[x]]></a>'), "<a> has attributes"),
-        (calling("<a kind><![CDATA[x]]></a>"), "<a kind> is no tag"),
-        (calling("some words", "<a><![CDATA[x]]></a>"), "there are words between its tags"),
-        (calling("<a><![CDATA[x]]></a>", "some & words"), "cannot be read from here on: some & words"),
+        (calling("<a kind><![CDATA[x]]></a>"), "<a kind> is not a valid tag"),
+        (calling("some words", "<a><![CDATA[x]]></a>"), "there is text between its tags"),
+        (calling("<a><![CDATA[x]]></a>", "some & words"), "cannot be parsed from here on: some & words"),
         (calling(*(f"<a{n}>&</a{n}>" for n in range(101))), "more than 100 parameters"),
         ("<tool_call><name> </name><params></params></tool_call>", "its <name> is empty"),
         ("<tool_call><tool>tool</tool></tool_call>", "does not begin with <name>"),
@@ -130,7 +130,7 @@ EDIT = ToolSpec(
 
 
 def read_by(text: str) -> list[ToolCall]:
-    return XMLToolCallParser([PING, EDIT, TOOL]).read(text).calls
+    return XMLToolCallParser([PING, EDIT, TOOL]).parse_reply(text).calls
 
 
 @pytest.mark.parametrize(
@@ -159,22 +159,22 @@ def read_by(text: str) -> list[ToolCall]:
         (
             "<tool_call><name=edit</name><params><path><![CDATA[a]]></path></params></tool_call>",
             {"path": "a"},
-            "<name=edit</name> was taken for <name>edit</name>.",
+            "<name=edit</name> was read as <name>edit</name>.",
         ),
         (
             '<tool_call><name="edit"><params><path><![CDATA[a]]></path></params></tool_call>',
             {"path": "a"},
-            '<name="edit"> was taken for <name>edit</name>.',
+            '<name="edit"> was read as <name>edit</name>.',
         ),
         (
             "<tool_call><name>edit<params><path><![CDATA[a]]></path></params></tool_call>",
             {"path": "a"},
-            "<name>edit was taken for <name>edit</name>.",
+            "<name>edit was read as <name>edit</name>.",
         ),
         (
             "<tool_call><edit><path><![CDATA[a]]></path></edit></tool_call>",
             {"path": "a"},
-            "<edit>…</edit> was taken for <name>edit</name> and its parameters.",
+            "<edit>…</edit> was read as <name>edit</name> and its parameters.",
         ),
         (
             "I edit it.\n\n<edit>\n<path>a</path>\n<new><![CDATA[<edit>]]></new>\n</edit>\n\nThen more.",
@@ -215,8 +215,8 @@ def test_a_tool_without_parameters_is_called_in_every_form(text: str) -> None:
     ],
 )
 def test_prose_and_code_become_no_call(text: str) -> None:
-    said = XMLToolCallParser([PING, EDIT]).read(text)
-    assert (said.calls, said.words) == ([], text.strip())
+    parsed = XMLToolCallParser([PING, EDIT]).parse_reply(text)
+    assert (parsed.calls, parsed.text) == ([], text.strip())
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from worker.models.xml_calls.values import convert, declared_types
+from worker.models.xml_calls.coercion import coerce, declared_types
 
 DEEP = "[" * 65 + "]" * 65
 
 
 def convert_as(text: str, *types: str) -> Any:
-    return convert(text, frozenset(types))
+    return coerce(text, frozenset(types))
 
 
 @pytest.mark.requirement("S003-029")
