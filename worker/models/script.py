@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import regex
 import yaml
@@ -17,7 +16,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from shared.errors import Misconfigured, ModelUnavailable
 from shared.wire import explain
+from worker.text import patterns
+from worker.text.patterns import ComputeLimit
 
+T = TypeVar("T")
 REGEX_SECONDS = 0.5
 _TEMPLATE = re.compile(
     r"""\{\{\s* (?P<command>task|calls|result|count|list|item) (?: :(?P<which>-?\d+|all) )?
@@ -30,21 +32,17 @@ LABEL = "(This text comes from a script, not from a language model.)"
 
 def search(pattern: str, text: str, *, lines: bool = False) -> bool:
     """Returns whether there is a match; with ``lines``, ^ and $ match at each line. Raises ModelUnavailable."""
-    return bool(find_matches(pattern, text, lines=lines, most=1))
+    return _limited(patterns.search, pattern, text, lines=lines) is not None
 
 
-def find_matches(pattern: str, text: str, *, lines: bool = True, most: int | None = None) -> list[regex.Match[str]]:
-    """Returns the first ``most`` matches (None: all). Raises ModelUnavailable after REGEX_SECONDS of CPU time."""
-    start, seconds = time.thread_time(), REGEX_SECONDS
-    while time.thread_time() - start < REGEX_SECONDS:
-        try:
-            return list(islice(regex.finditer(pattern, text, regex.MULTILINE if lines else 0, timeout=seconds), most))
-        except TimeoutError:  # the library counts the CPU time of all threads, so this one may have used less
-            seconds *= 2
-    raise ModelUnavailable(
-        f"a regular expression of the script takes more than {REGEX_SECONDS} s on this text; write it without nested "
-        "repetitions"
-    )
+def _limited(find: Callable[[regex.Pattern[str], str, ComputeLimit], T], pattern: str, text: str, *, lines: bool) -> T:
+    try:
+        return find(regex.compile(pattern, regex.MULTILINE if lines else 0), text, ComputeLimit(REGEX_SECONDS))
+    except TimeoutError:
+        raise ModelUnavailable(
+            f"a regular expression of the script takes more than {REGEX_SECONDS} s on this text; write it without "
+            "nested repetitions"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def _expand(template: re.Match[str], context: TemplateContext) -> str:
 
 def _distinct_matches(regex: str, text: str) -> list[str]:
     """Returns each match once, in order of its first occurrence; of a pattern with groups, the first group."""
-    found = find_matches(regex.replace("\\/", "/"), text)
+    found = _limited(patterns.matches, regex.replace("\\/", "/"), text, lines=True)
     return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
 
 

@@ -1,16 +1,16 @@
-"""Filtering lines by a regular expression, with a time limit."""
+"""Selects lines by a regular expression, with a time limit."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import regex
 
 from shared.errors import ErrorType, ToolError
+from worker.text.patterns import ComputeLimit, search
 
 SECONDS = 1.0
-"""For all lines of one read. Some patterns backtrack exponentially."""
+"""Computing time for all lines of one read. Some patterns backtrack exponentially."""
 
 
 class LineFilter:
@@ -28,21 +28,13 @@ class LineFilter:
                 f"filter is not a valid regular expression: {error}. Escape literal characters, as in `foo\\(`.",
             ) from None
 
-    def matching(self, lines: Sequence[str], seconds: float = SECONDS) -> list[str]:
-        """Returns the matching lines. Raises ToolError(TIMEOUT) after ``seconds``."""
-        return [line for line, fits in zip(lines, self.judged(lines, seconds), strict=True) if fits]
-
-    def judged(self, lines: Sequence[str], seconds: float = SECONDS) -> list[bool]:
-        """Returns for each line whether it matches. Raises ToolError(TIMEOUT) after ``seconds``."""
-        deadline = time.monotonic() + seconds
+    def matching(self, lines: Sequence[str], seconds: float = SECONDS) -> list[bool]:
+        """Returns for each line whether it matches. Raises ToolError(TIMEOUT) after ``seconds`` of computing time."""
+        limit = ComputeLimit(seconds)
         try:
-            return [self._found(line.removesuffix("\r"), deadline - time.monotonic()) for line in lines]
+            return [search(self._wanted, line.removesuffix("\r"), limit) is not None for line in lines]
         except TimeoutError:
             raise ToolError(
                 ErrorType.TIMEOUT,
                 f"the filter took longer than {seconds:g} s; use a simpler one, or none. The output is kept.",
             ) from None
-
-    def _found(self, line: str, seconds: float) -> bool:
-        # `regex` can be stopped inside one match, which `re` cannot
-        return self._wanted.search(line, timeout=max(0.001, seconds), concurrent=True) is not None

@@ -130,7 +130,7 @@ class BackgroundShell:
             earlier = self.hidden.lines if pattern is None or pattern != self.hidden.pattern else []
             lines = [*earlier, *new]
             try:
-                fits = await run_in_thread(wanted.judged, lines) if wanted else [True] * len(lines)
+                fits = await run_in_thread(wanted.matching, lines) if wanted else [True] * len(lines)
             except BaseException:
                 self.unread.put_back(data)
                 self.unread.news.set()

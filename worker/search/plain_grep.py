@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -14,6 +13,8 @@ from worker.search.gitignore import GitIgnore
 from worker.search.glob_pattern import GlobPattern, expand
 from worker.search.hits import LINE_CHARS, Hits, Mode, excerpt
 from worker.search.walk import SkippedPaths, entries_by_mtime, exists_in, walk
+from worker.text import patterns
+from worker.text.patterns import ComputeLimit
 from worker.text.textfile import decode
 from worker.workspace.files import Files
 
@@ -37,6 +38,7 @@ class GrepQuery:
     """Matches per file after which the search of the file ends."""
     gitignore: bool = True
     seconds: float = 30
+    """Computing time."""
     most: int = 10_000
     """Hits after which the search ends."""
 
@@ -61,7 +63,7 @@ def search(files: Files, query: GrepQuery, stop: Event, skipped: SkippedPaths | 
         wanted = regex.compile(query.pattern, regex.IGNORECASE if query.ignore_case else 0)
     except regex.error as error:
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: regex parse error: {error}") from None
-    deadline = time.monotonic() + query.seconds
+    limit = ComputeLimit(query.seconds)
     hits: dict[str, list[str]] = {}
     count = 0
     for path in _paths(files, query, stop, skipped):
@@ -71,7 +73,7 @@ def search(files: Files, query: GrepQuery, stop: Event, skipped: SkippedPaths | 
             if error.type is not ErrorType.NOT_TEXT or path == query.top:
                 skipped.add_error(path, error)
             continue
-        if found := _match_lines(wanted, lines, deadline, query):
+        if found := _match_lines(wanted, lines, limit, query):
             is_content = query.mode == "content"
             hits[path] = _with_context(lines, found, query.context) if is_content else [str(len(found))]
             count += len(hits[path])
@@ -109,17 +111,16 @@ def _exclusion(files: Files, exclude: str | None) -> Callable[[str], bool]:
 
 
 def _match_lines(
-    wanted: regex.Pattern[str], lines: Sequence[str], deadline: float, query: GrepQuery
+    wanted: regex.Pattern[str], lines: Sequence[str], limit: ComputeLimit, query: GrepQuery
 ) -> Mapping[int, int]:
-    """Returns the offset of the first match by the index of its line. Only ``regex`` has a timeout, ``re`` has none."""
+    """Returns the offset of the first match by the index of its line."""
     most = query.per_file + 1 if query.per_file and query.mode == "content" else len(lines)
     matches: dict[int, int] = {}
     for number, line in enumerate(lines):
         if len(matches) == most or (number == len(lines) - 1 and not line):
             break
-        seconds = max(0.001, deadline - time.monotonic())
         try:
-            if found := wanted.search(line.removesuffix("\r"), timeout=seconds, concurrent=True):
+            if found := patterns.search(wanted, line.removesuffix("\r"), limit):
                 matches[number] = found.start()
         except TimeoutError:
             raise ToolError(

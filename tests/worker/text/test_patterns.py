@@ -1,0 +1,75 @@
+"""Regular expressions have a time limit: the computing time of their own thread, not that of the process."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+import regex
+
+from shared.errors import ErrorType, ModelUnavailable, ToolError
+from worker.models import script
+from worker.sandbox.line_filter import LineFilter
+from worker.text.patterns import ComputeLimit, matches, search
+
+PATTERN = regex.compile("(?:x.*){3}[yz]")
+"""Takes the cube of the text's length."""
+SECONDS = 0.1
+OTHERS = 8
+
+
+def seconds_for(text: str) -> float:
+    begun = time.thread_time()
+    assert search(PATTERN, text, ComputeLimit(60)) is None
+    return time.thread_time() - begun
+
+
+@contextmanager
+def others_computing() -> Generator[None]:
+    """Threads that compute beside this one, without the interpreter's lock."""
+    over = Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            hashlib.sha256(bytes(500_000))
+
+    with ThreadPoolExecutor(OTHERS) as threads:
+        for _ in range(OTHERS):
+            threads.submit(compute)
+        try:
+            yield
+        finally:
+            over.set()
+
+
+@pytest.mark.requirement("P-03")
+@pytest.mark.parametrize("find", [search, matches])
+def test_a_pattern_has_its_time_whatever_other_threads_compute_meanwhile(find: Callable[..., Any]) -> None:
+    text = "x" * 100
+    while seconds_for(text) < SECONDS / 3:
+        text += "x" * 20
+    with others_computing():
+        assert not find(PATTERN, text, ComputeLimit(SECONDS))
+
+
+def test_several_searches_have_their_time_together() -> None:
+    limit = ComputeLimit(SECONDS)
+    with pytest.raises(TimeoutError, match=r"takes more than 0\.1 s"):
+        any(search(PATTERN, "x" * 100, limit) for _ in range(1000))
+
+
+def test_a_pattern_of_a_script_that_takes_too_long_is_stopped() -> None:
+    with pytest.raises(ModelUnavailable, match=r"takes more than 0\.5 s"):
+        script.search(PATTERN.pattern, "x" * 20_000)
+
+
+def test_a_filter_that_takes_too_long_is_stopped() -> None:
+    with pytest.raises(ToolError, match=r"the filter took longer than 0\.1 s") as caught:
+        LineFilter(PATTERN.pattern).matching(["short", "x" * 20_000], SECONDS)
+    assert caught.value.type is ErrorType.TIMEOUT
