@@ -14,7 +14,7 @@ REASONS = {
     "job.py _drive": "Celery's tracer has to receive every exception of its coroutine; SystemExit would end the loop",
     "run.py _work": "the caller gets a result in every case, also after a defect of the worker itself",
     "loop.py execute": "an exception inside a tool becomes the result of that call, and the run continues",
-    "foreign.py attempted": "the one call of code about which nothing is known; its callers report the exception",
+    "adapter.py try_call": "the one call of code about which nothing is known; its callers report the exception",
     "validation.py main": "an exception of the library on one schema must not end the process that checks all others",
 }
 ROOF = 8

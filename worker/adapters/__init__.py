@@ -1,52 +1,98 @@
-"""Tools written in the style of another design run here unchanged; each design has a file.
+"""Adapters for tools of other styles; each style has a file, and ``adapter.py`` the base class.
 
-What they have in common stands in ``foreign.py``, how they declare parameters in ``parameters.py``. A worker is given
-them like its own: ``main(tools=(*BUILTIN, adapted(tool)))``.
+A worker with such a tool: ``main(tools=(*BUILTIN, adapt(tool)))``. ``initialize_base_tools`` and
+``add_workspace_tools`` are for programs that assemble a list of tools themselves; the workspace comes with each call,
+so that one list serves every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from worker.adapters.base_tool import AdaptedBaseTool, ListingTool
-from worker.adapters.builder import AdaptedBuilder, ToolBuilder
-from worker.adapters.execute_kwargs import AdaptedPlain, PlainTool
-from worker.adapters.function_table import AdaptedEntry, Entry, adapted_table
-from worker.adapters.tool_define import AdaptedInfo, AdaptedInfoAsync, ToolInfo, ToolInfoAsync
+from shared.log import log
+from shared.settings import Settings
+from worker.adapters.adapter import try_call
+from worker.adapters.base_tool import BaseToolAdapter, BaseToolLike
+from worker.adapters.builder import BuilderAdapter, ToolBuilder
+from worker.adapters.execute_kwargs import PlainTool, PlainToolAdapter
+from worker.adapters.function_table import TableEntry, TableEntryAdapter, adapt_table
+from worker.adapters.tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
+from worker.skills.loader import SkillLoader
+from worker.threads import run_in_thread
+from worker.toolkit.registry import offered
+from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Tool
+from worker.tools.get_skill import GetSkill
 
-__all__ = ["AdaptedEntry", "Entry", "adapted", "adapted_table", "convert_tools"]
+__all__ = [
+    "TableEntry",
+    "TableEntryAdapter",
+    "adapt",
+    "adapt_table",
+    "add_workspace_tools",
+    "convert_tools",
+    "initialize_base_tools",
+]
+
+WORKSPACE_SWITCHES = {"enable_file_tools", "enable_search", "enable_note", "enable_artifacts"}
+"""Switches of the tools that read or write files of the workspace."""
 
 
-def adapted(tool: object, *, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> AnyTool:
-    """The tool as ours, whichever design it follows; one that is ours already stays as it is.
+def adapt(tool: object, *, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> AnyTool:
+    """Returns an adapter for a tool of any style, or the tool itself if it needs none.
 
-    ``kind`` and ``effect`` are for designs that do not say them (a builder says its kind).
-    Raises ``TypeError`` for what is no tool, ``Misconfigured`` for one that cannot be offered.
+    ``kind`` and ``effect`` apply to styles that do not declare them (a builder declares its kind).
+    Raises TypeError for an object that is not a tool, and Misconfigured for one that cannot be offered.
     """
     match tool:
-        case type():  # a class has its instances' members, but is no tool
+        case type():  # a class has the members of its instances, but is not a tool
             raise _unsupported(tool)
         case Tool():
             return tool
         case ToolInfo():
-            return AdaptedInfo(tool, kind, effect)
+            return ToolInfoAdapter(tool, kind, effect)
         case ToolInfoAsync():
-            return AdaptedInfoAsync(tool, kind, effect)
+            return AsyncToolInfoAdapter(tool, kind, effect)
         case ToolBuilder():
-            return AdaptedBuilder(tool, effect)
-        case ListingTool():
-            return AdaptedBaseTool(tool, kind, effect)
+            return BuilderAdapter(tool, effect)
+        case BaseToolLike():
+            return BaseToolAdapter(tool, kind, effect)
         case PlainTool():
-            return AdaptedPlain(tool, kind, effect)
+            return PlainToolAdapter(tool, kind, effect)
         case _:
             raise _unsupported(tool)
 
 
 def convert_tools(tools: Iterable[object]) -> list[dict[str, Any]]:
-    """Tools of any design as the Messages API wants them declared; a mapping is taken for a declaration."""
-    return [tool if isinstance(tool, dict) else adapted(tool).to_schema() for tool in tools]
+    """Returns the Messages API declarations of tools of any style; a mapping is a declaration already."""
+    return [tool if isinstance(tool, dict) else adapt(tool).to_schema() for tool in tools]
+
+
+async def initialize_base_tools(
+    settings: Settings, load_mcp: Callable[[], Awaitable[Sequence[AnyTool]]] | None = None
+) -> tuple[list[AnyTool], SkillLoader | None]:
+    """Returns the tools without workspace access (commands, skills, web, those of ``load_mcp``) and the skill loader.
+
+    The loader is None where no skill is offered. The caller opens MCP servers, because they belong to a run; if that
+    fails, a warning is logged and the other tools are returned.
+    """
+    tools = await run_in_thread(offered, settings, [tool for tool in BUILTIN if tool.switch not in WORKSPACE_SWITCHES])
+    loader = next((tool.loader for tool in tools if isinstance(tool, GetSkill)), None)
+    if load_mcp is not None and settings.tools.enable_mcp is not False:
+        loaded = await try_call(load_mcp)
+        if isinstance(loaded, Exception):
+            log.warning("Failed to load MCP tools: %s", loaded)
+        else:
+            tools += loaded
+    return tools, loader
+
+
+def add_workspace_tools(tools: list[AnyTool], settings: Settings, workspace_dir: Path) -> None:
+    """Appends the tools for workspace files to the list, and creates the directory if it does not exist."""
+    workspace_dir.mkdir(parents=True, exist_ok=True)
+    tools += offered(settings, [tool for tool in BUILTIN if tool.switch in WORKSPACE_SWITCHES])
 
 
 def _unsupported(tool: object) -> TypeError:

@@ -1,4 +1,4 @@
-"""``BaseTool``: a class made with name, description and permission that lists its parameters; ``async execute``."""
+"""The ``BaseTool`` style: a class with a permission, ``get_parameters()`` and ``async execute(**params)``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from shared.errors import ErrorType, Invalid, Misconfigured, ToolError
-from worker.adapters.foreign import (
+from worker.adapters.adapter import (
     AbortSignal,
-    Adapted,
-    Listed,
+    ParameterLike,
+    ToolAdapter,
     ToolParameter,
-    answered,
     as_text,
-    called,
-    failed,
+    call_function,
+    failure_result,
+    get_field,
     json_schema,
-    part,
+    report_as_invalid,
 )
 from worker.schemas.declared import check, valid_schema
 from worker.toolkit.registry import Registry
@@ -29,7 +29,7 @@ from worker.tools.context import ToolContext
 
 
 class ToolPermission(StrEnum):
-    """Whether a call runs without asking."""
+    """Whether a call runs without approval."""
 
     AUTO = "auto"
     CONFIRM = "confirm"
@@ -45,12 +45,12 @@ class ToolResult:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a mapping."""
+        """Returns the fields as a mapping."""
         return asdict(self)
 
 
 class BaseTool(ABC):
-    """The base class. What else the constructor is given is kept as ``config``."""
+    """The base class. Further keyword arguments of the constructor are stored as ``config``."""
 
     def __init__(
         self, name: str, description: str, permission: ToolPermission = ToolPermission.AUTO, **config: Any
@@ -67,7 +67,7 @@ class BaseTool(ABC):
     async def execute(self, **params: Any) -> ToolResult: ...
 
     def validate_params(self, params: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments, or None: missing, unknown and ill-typed ones."""
+        """Returns the error for missing, unknown or ill-typed arguments, or None."""
         try:
             schema = {"additionalProperties": False, **json_schema(self.get_parameters())}
             check(self.name, valid_schema(self.name, schema), params)
@@ -76,52 +76,52 @@ class BaseTool(ABC):
         return None
 
     async def __call__(self, **params: Any) -> ToolResult:
-        """Validates, then executes."""
+        """Validates the arguments, then executes the tool."""
         if error := self.validate_params(params):
             return ToolResult(False, error=error)
         return await self.execute(**params)
 
 
 @runtime_checkable
-class ListingTool(Protocol):
-    """Whatever has these is a tool of this design, whoever's base class it has."""
+class BaseToolLike(Protocol):
+    """An object with these members is a tool of this style, whatever its base class."""
 
     name: str
     description: str
 
-    def get_parameters(self) -> Sequence[Listed]: ...
+    def get_parameters(self) -> Sequence[ParameterLike]: ...
     def validate_params(self, params: Mapping[str, Any]) -> str | None: ...
     async def execute(self, **params: Any) -> Any: ...
 
 
-class AdaptedBaseTool(Adapted):
-    """AUTO is the operator's word that nobody need be asked; CONFIRM asks about every call, wherever it acts."""
+class BaseToolAdapter(ToolAdapter):
+    """Adapts a ``BaseTool``. AUTO: no call needs approval. CONFIRM: every call does, whatever it touches."""
 
-    def __init__(self, tool: ListingTool, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
+    def __init__(self, tool: BaseToolLike, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(tool.name, tool.description, tool.get_parameters(), kind, effect)
         self.tool = tool
-        permission = str(part(getattr(tool, "permission", None), "value", ""))
+        permission = str(get_field(getattr(tool, "permission", None), "value", ""))
         self.trusted = permission == ToolPermission.AUTO
         self.needs_approval = permission == ToolPermission.CONFIRM
 
-    def converted(self, arguments: dict[str, Any]) -> Any:
-        """The arguments, checked by the tool's own ``validate_params``, too."""
-        checked = super().converted(arguments)
-        with answered(self.name):
-            if error := self.tool.validate_params(checked):
+    def convert(self, arguments: dict[str, Any]) -> Any:
+        """Returns the arguments, validated by the tool's own ``validate_params``, too."""
+        converted = super().convert(arguments)
+        with report_as_invalid(self.name):
+            if error := self.tool.validate_params(converted):
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, error)
-        return checked
+        return converted
 
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> base.ToolResult:
-        answer = await called(self.tool.execute, **params)
-        data, metadata = part(answer, "data"), dict(part(answer, "metadata") or {})
-        if part(answer, "success"):
+        answer = await call_function(self.tool.execute, **params)
+        data, metadata = get_field(answer, "data"), dict(get_field(answer, "metadata") or {})
+        if get_field(answer, "success"):
             return base.ToolResult(as_text(data), data=data, metadata=metadata)
-        return failed(part(answer, "error"), as_text(data), data=data, metadata=metadata)
+        return failure_result(get_field(answer, "error"), as_text(data), data=data, metadata=metadata)
 
 
 class AgentToolkit:
-    """The tools of one agent. Permission is not its business: a run's loop asks."""
+    """The tools of one agent. It does not check permissions; a run's loop does."""
 
     def __init__(self, agent_name: str, tools: Iterable[BaseTool] = ()) -> None:
         self.agent_name = agent_name
@@ -142,7 +142,7 @@ class AgentToolkit:
         return list(self.tools.values())
 
     async def execute_tool(self, name: str, params: Mapping[str, Any]) -> ToolResult:
-        """The tool validates and executes; one that is not in the kit is an answer."""
+        """Calls a tool by name. An unknown name is a failed result, not an exception."""
         tool = self.get_tool(name)
         if tool is None:
             return ToolResult(False, error=f"Tool '{name}' not available in {self.agent_name}'s toolkit")
@@ -150,7 +150,7 @@ class AgentToolkit:
 
 
 class ToolRegistry:
-    """The library and the toolkits. ``registry`` is what a worker is given: it holds the same tools."""
+    """A library of tools, and the agents' toolkits. ``registry`` holds the same tools for a worker."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -159,11 +159,11 @@ class ToolRegistry:
 
     def register_tool_to_library(self, tool: BaseTool) -> None:
         """Adds a tool; one of the same name is replaced, with a warning."""
-        self.registry.register(AdaptedBaseTool(tool))
+        self.registry.register(BaseToolAdapter(tool))
         self.tool_library[tool.name] = tool
 
     def create_agent_toolkit(self, agent: str, tool_names: Sequence[str] | None = None) -> AgentToolkit:
-        """An agent's own subset of the library, kept under its name.
+        """Creates and stores an agent's subset of the library; by default it is empty.
 
         Raises ``Misconfigured`` for a name that is not in the library, with the closest ones.
         """
@@ -176,7 +176,7 @@ class ToolRegistry:
         return toolkit
 
     def get_agent_toolkit(self, agent: str) -> AgentToolkit | None:
-        """The agent's toolkit, or None."""
+        """Returns the agent's toolkit, or None."""
         return self.agent_toolkits.get(agent)
 
 
@@ -186,8 +186,10 @@ def initialize_tools(
     artifact_tools: Callable[[Any], Iterable[BaseTool]] | None = None,
     artifact_manager: Any = None,
 ) -> ToolRegistry:
-    """What that design does at start-up: all tools into the library, those for artifacts only where somebody keeps
-    artifacts, then a toolkit for each agent that requires tools."""
+    """Returns a registry with all tools, and with a toolkit for each agent that requires tools.
+
+    ``artifact_tools`` is used only if there is an ``artifact_manager``.
+    """
     library = ToolRegistry()
     artifacts = artifact_tools(artifact_manager) if artifact_tools and artifact_manager is not None else ()
     for tool in (*tools, *artifacts):

@@ -1,4 +1,4 @@
-"""Builders: one object that declares the tool, and for each call an invocation that holds the checked arguments."""
+"""The builder style: an object declares the tool, and builds an invocation with validated arguments for each call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from shared.errors import ErrorType, Misconfigured, ToolError
-from worker.adapters.foreign import AbortSignal, Adapted, answered, as_text, called, failed, part
+from worker.adapters.adapter import (
+    AbortSignal,
+    ToolAdapter,
+    as_text,
+    call_function,
+    failure_result,
+    get_field,
+    report_as_invalid,
+)
 from worker.display import AnsiOutput, Display, FileDiff, TodoList
 from worker.schemas.declared import check, valid_schema
 from worker.tools import base
@@ -17,12 +25,12 @@ from worker.tools.context import ToolContext, Touches
 
 P = TypeVar("P", bound=Mapping[str, Any])
 UpdateOutput = Callable[[Any], None]
-"""Hears the output so far while the call runs."""
+"""Receives the output so far while the call runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResultError:
-    """``type`` is one of ``ErrorType``."""
+    """The error of a result. ``type`` is a value of ``ErrorType``."""
 
     message: str
     type: str | None = None
@@ -30,7 +38,7 @@ class ToolResultError:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``llm_content`` goes into the history, ``return_display`` to people."""
+    """``llm_content`` is for the model, ``return_display`` for people."""
 
     llm_content: Any
     return_display: Display = ""
@@ -38,21 +46,21 @@ class ToolResult:
 
 
 class ToolInvocation(ABC, Generic[P]):
-    """One call."""
+    """One call with its arguments."""
 
     def __init__(self, params: P) -> None:
         self.params = params
 
     @abstractmethod
     def get_description(self) -> str:
-        """One line for people: what this call does."""
+        """Returns a description of this call, one line for people."""
 
     def tool_locations(self) -> Sequence[str]:
-        """The paths it touches."""
+        """Returns the paths that the call touches."""
         return ()
 
     async def should_confirm_execute(self, signal: AbortSignal) -> Any | Literal[False]:
-        """What a person should be shown before, or False where nobody need be asked."""
+        """Returns what a person must confirm first, or False for nothing."""
         return False
 
     @abstractmethod
@@ -62,7 +70,7 @@ class ToolInvocation(ABC, Generic[P]):
 
 
 class DeclarativeTool(ABC, Generic[P]):
-    """The builder: what the tool is, apart from any call of it."""
+    """The builder: the declaration of a tool."""
 
     def __init__(
         self,
@@ -84,7 +92,7 @@ class DeclarativeTool(ABC, Generic[P]):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The function declaration."""
+        """Returns the function declaration."""
         return {
             "name": self.name,
             "description": self.description,
@@ -93,11 +101,11 @@ class DeclarativeTool(ABC, Generic[P]):
 
     @abstractmethod
     def build(self, params: P) -> ToolInvocation[P]:
-        """The call with these arguments. Raises ``ValueError`` that says what is wrong with them."""
+        """Returns the call with these arguments. Raises ValueError with a message for invalid ones."""
 
 
 class BaseDeclarativeTool(DeclarativeTool[P]):
-    """A builder whose arguments are checked against the schema before there is an invocation."""
+    """A builder that validates the arguments against the schema."""
 
     def build(self, params: P) -> ToolInvocation[P]:
         if error := self.validate_tool_params(params):
@@ -105,7 +113,7 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
         return self.create_invocation(params)
 
     def validate_tool_params(self, params: P) -> str | None:
-        """What is wrong with the arguments, or None."""
+        """Returns the error message for invalid arguments, or None."""
         try:
             check(self.name, valid_schema(self.name, self.parameter_schema), params)
         except ToolError as error:
@@ -113,7 +121,7 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
         return self.validate_tool_param_values(params)
 
     def validate_tool_param_values(self, params: P) -> str | None:
-        """For what a schema cannot say."""
+        """Returns the error of a check that a schema cannot express, or None."""
         return None
 
     @abstractmethod
@@ -122,7 +130,7 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
 
 @runtime_checkable
 class ToolBuilder(Protocol):
-    """Whatever has these is a tool of this design, whoever's base class it has."""
+    """An object with these members is a tool of this style, whatever its base class."""
 
     name: str
     display_name: str
@@ -135,50 +143,52 @@ class ToolBuilder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """An invocation, and what it says of itself before it runs."""
+class PreparedInvocation:
+    """An invocation with its description and locations."""
 
     invocation: Any
     description: str
     locations: tuple[str, ...]
 
 
-class AdaptedBuilder(Adapted):
-    """The loop decides by kind and locations whether somebody is asked."""
+class BuilderAdapter(ToolAdapter):
+    """Adapts a builder. The policy decides by its kind and locations whether a call needs approval."""
 
     def __init__(self, builder: ToolBuilder, effect: Effect | None = None) -> None:
-        declared = builder.schema
-        parameters = declared.get("parametersJsonSchema", declared.get("parameters")) or {}
+        declaration = builder.schema
+        parameters = declaration.get("parametersJsonSchema", declaration.get("parameters")) or {}
         if builder.kind not in set(Kind):
             raise Misconfigured(f"the tool {builder.name} is of kind {builder.kind!r}; there are {', '.join(Kind)}")
-        super().__init__(builder.name, declared.get("description", ""), parameters, Kind(builder.kind), effect)
+        super().__init__(builder.name, declaration.get("description", ""), parameters, Kind(builder.kind), effect)
         self.builder = builder
 
-    def converted(self, arguments: dict[str, Any]) -> Built:
-        checked = super().converted(arguments)
-        with answered(self.name):
-            invocation = self.builder.build(checked)
-            places = [part(place, "path", place) for place in invocation.tool_locations()]
-            return Built(invocation, str(invocation.get_description()), tuple(map(str, places)))
+    def convert(self, arguments: dict[str, Any]) -> PreparedInvocation:
+        converted = super().convert(arguments)
+        with report_as_invalid(self.name):
+            invocation = self.builder.build(converted)
+            paths = [get_field(location, "path", location) for location in invocation.tool_locations()]
+            return PreparedInvocation(invocation, str(invocation.get_description()), tuple(map(str, paths)))
 
-    def title(self, params: Built) -> str:
+    def title(self, params: PreparedInvocation) -> str:
         return params.description
 
-    def touches(self, params: Built) -> Touches:
+    def touches(self, params: PreparedInvocation) -> Touches:
         return Touches(paths=params.locations)
 
-    async def call(self, ctx: ToolContext, params: Built, signal: AbortSignal) -> base.ToolResult:
-        if self.kind.looks and await called(params.invocation.should_confirm_execute, signal):
-            # its kind says that nobody need be asked, so nobody was
-            said = f"{self.name} wants a person's confirmation for this call, but looks as if it needed none"
-            raise ToolError(ErrorType.PERMISSION_DENIED, f"denied: {said}. Do without it.")
-        news: UpdateOutput = lambda output: ctx.metadata(output=str(output))  # noqa: E731
-        answer = await called(params.invocation.execute, signal, news if self.builder.can_update_output else None)
-        content, display = as_text(part(answer, "llm_content")), _display(part(answer, "return_display"))
-        if error := part(answer, "error"):
-            return failed(part(error, "message"), content, part(error, "type"), display=display)
+    async def call(self, ctx: ToolContext, params: PreparedInvocation, signal: AbortSignal) -> base.ToolResult:
+        if self.kind.looks and await call_function(params.invocation.should_confirm_execute, signal):
+            # Calls of this kind are allowed without approval, so nobody has confirmed this one.
+            reason = f"{self.name} requires confirmation of this call, but {self.kind} calls run without approval"
+            raise ToolError(ErrorType.PERMISSION_DENIED, f"denied: {reason}. Do without it.")
+        update: UpdateOutput = lambda output: ctx.metadata(output=str(output))  # noqa: E731
+        answer = await call_function(
+            params.invocation.execute, signal, update if self.builder.can_update_output else None
+        )
+        content, display = as_text(get_field(answer, "llm_content")), _display(get_field(answer, "return_display"))
+        if error := get_field(answer, "error"):
+            return failure_result(get_field(error, "message"), content, get_field(error, "type"), display=display)
         return base.ToolResult(content, display=display)
 
 
-def _display(shown: Any) -> Display:
-    return shown if isinstance(shown, str | FileDiff | AnsiOutput | TodoList) else as_text(shown)
+def _display(value: Any) -> Display:
+    return value if isinstance(value, str | FileDiff | AnsiOutput | TodoList) else as_text(value)

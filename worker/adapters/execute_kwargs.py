@@ -1,4 +1,4 @@
-"""Plain objects: a class with name, description, parameters (JSON Schema) and ``async execute(**arguments)``."""
+"""The plain-object style: name, description, parameters (JSON Schema) and ``async execute(**arguments)``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from worker.adapters.foreign import AbortSignal, Adapted, as_text, called, failed, part
+from worker.adapters.adapter import AbortSignal, ToolAdapter, as_text, call_function, failure_result, get_field
 from worker.tools import base
 from worker.tools.base import Effect, Kind
 from worker.tools.context import ToolContext
@@ -22,7 +22,7 @@ class ToolResult:
 
 
 class Tool:
-    """The base class: each of the four members is the subclass's."""
+    """The base class; subclasses define the four members."""
 
     @property
     def name(self) -> str:
@@ -37,17 +37,17 @@ class Tool:
         raise NotImplementedError
 
     async def execute(self, *args: Any, **kwargs: Any) -> ToolResult:
-        """Does the work."""
+        """Runs the tool."""
         raise NotImplementedError
 
     def to_schema(self) -> dict[str, Any]:
-        """The tool as the Messages API wants it declared."""
+        """Returns the tool's declaration for the Messages API."""
         return {"name": self.name, "description": self.description, "input_schema": self.parameters}
 
 
 @runtime_checkable
 class PlainTool(Protocol):
-    """Whatever has these four is a tool of this design, whoever's base class it has."""
+    """An object with these members is a tool of this style, whatever its base class."""
 
     @property
     def name(self) -> str: ...
@@ -59,16 +59,16 @@ class PlainTool(Protocol):
     async def execute(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-class AdaptedPlain(Adapted):
-    """Its arguments are checked before; its answer is ``content``, or ``error`` where ``success`` is false."""
+class PlainToolAdapter(ToolAdapter):
+    """Adapts a plain object. The result is ``content``, or ``error`` where ``success`` is false."""
 
     def __init__(self, tool: PlainTool, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(tool.name, tool.description, tool.parameters, kind, effect)
         self.tool = tool
 
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> base.ToolResult:
-        answer = await called(self.tool.execute, **params)
-        content = as_text(part(answer, "content"))
-        if part(answer, "success"):
+        answer = await call_function(self.tool.execute, **params)
+        content = as_text(get_field(answer, "content"))
+        if get_field(answer, "success"):
             return base.ToolResult(content)
-        return failed(part(answer, "error"), content)
+        return failure_result(get_field(answer, "error"), content)

@@ -1,42 +1,42 @@
-"""Function table: name → {description, parameters, execute}; ``execute(arguments)`` gives text, errors as text too."""
+"""The function-table style: name → {description, parameters, execute}; ``execute(arguments)`` returns a text."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
-from worker.adapters.foreign import AbortSignal, Adapted, Parameters, as_text, called, failed
+from worker.adapters.adapter import AbortSignal, Parameters, ToolAdapter, as_text, call_function, failure_result
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
 
-ERRORS = ("Error:", "错误\uff1a")
-"""How that design's texts begin when they tell of a failure."""
+ERROR_PREFIXES = ("Error:", "错误\uff1a")
+"""Prefixes of texts that report an error."""
 
 
-class Entry(TypedDict):
-    """One line of the table. ``parameters`` is a pydantic model, of which ``execute`` gets an instance, or a
-    JSON Schema; then it gets a mapping."""
+class TableEntry(TypedDict):
+    """One entry. ``execute`` receives an instance if ``parameters`` is a pydantic model, and a mapping if it is a
+    JSON Schema."""
 
     description: str
     parameters: Parameters
     execute: Callable[[Any], Awaitable[str] | str]
 
 
-class AdaptedEntry(Adapted):
-    """A text that begins as an error is a failure."""
+class TableEntryAdapter(ToolAdapter):
+    """Adapts an entry. A text that begins with an error prefix is a failure."""
 
-    def __init__(self, name: str, entry: Entry, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
+    def __init__(self, name: str, entry: TableEntry, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(name, entry["description"], entry["parameters"], kind, effect)
         self._execute = entry["execute"]
 
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
-        text = as_text(await called(self._execute, params))
-        for beginning in ERRORS:
-            if text.startswith(beginning):
-                return failed(text.removeprefix(beginning).strip())
+        text = as_text(await call_function(self._execute, params))
+        for prefix in ERROR_PREFIXES:
+            if text.startswith(prefix):
+                return failure_result(text.removeprefix(prefix).strip())
         return ToolResult(text)
 
 
-def adapted_table(table: Mapping[str, Entry]) -> list[AdaptedEntry]:
-    """All tools of a table, in its order."""
-    return [AdaptedEntry(name, entry) for name, entry in table.items()]
+def adapt_table(table: Mapping[str, TableEntry]) -> list[TableEntryAdapter]:
+    """Returns adapters for all tools of a table, in order."""
+    return [TableEntryAdapter(name, entry) for name, entry in table.items()]

@@ -1,4 +1,4 @@
-"""``Tool.define(id, info)`` makes a tool known at once, ``Tool.define(id, info, init)`` one that must be asked."""
+"""The ``Tool.define`` style: ``define(id, info)`` for a static tool, ``define(id, info, init)`` for a dynamic one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Literal, overload
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import Settings
 from shared.tokens import estimate
-from worker.adapters.foreign import (
+from worker.adapters.adapter import (
     AbortSignal,
-    Adapted,
     Parameters,
+    ToolAdapter,
     ToolParameter,
-    answered,
     as_text,
-    attempted,
-    called,
-    part,
+    call_function,
+    get_field,
+    report_as_invalid,
+    try_call,
 )
 from worker.schemas.arguments import unknown_tool
 from worker.toolkit.registry import Registry, find
@@ -34,7 +34,7 @@ Category = Literal["builtin", "custom", "mcp"]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``title`` (short), ``output`` and ``metadata``; a mapping of the same keys does as well."""
+    """``title`` (short), ``output`` and ``metadata``; tools may return a mapping with the same keys instead."""
 
     title: str
     output: str
@@ -43,7 +43,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a call is told of where it runs."""
+    """The context of a call."""
 
     session_id: str | None
     message_id: str | None
@@ -53,7 +53,7 @@ class ToolContext:
     on_metadata: Callable[[str | None, Mapping[str, Any]], None]
 
     def metadata(self, update: Mapping[str, Any]) -> None:
-        """Live news: ``{"title": …, …}``."""
+        """Publishes a live update: ``{"title": …, …}``."""
         fields = dict(update)
         self.on_metadata(fields.pop("title", None), fields)
 
@@ -63,9 +63,9 @@ Execute = Callable[[Any, ToolContext], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInfo:
-    """A tool known at once. ``id`` is what the model calls it, ``name`` what people read.
+    """A static tool. ``id`` is the name for the model, ``name`` the one for people.
 
-    One that is not ``enabled`` is not offered; ``auto_execute`` is the operator's word that nobody need be asked.
+    A tool that is not ``enabled`` is not offered; calls of one with ``auto_execute`` need no approval.
     """
 
     id: str
@@ -80,13 +80,13 @@ class ToolInfo:
 
 
 Init = Callable[[InitContext], Awaitable[Mapping[str, Any]]]
-"""Gives description, parameters and execute."""
+"""Returns description, parameters and execute."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolInfoAsync:
-    """A tool whose description or parameters must be found out. ``init`` is run once, and again only where
-    the skills it was told of are others."""
+    """A tool whose description or parameters are determined at run time. ``init`` runs once, and again when the skills
+    differ from those of the last time."""
 
     id: str
     name: str
@@ -97,18 +97,18 @@ class ToolInfoAsync:
     _initialized: tuple[Mapping[str, str], ToolInfo] | None = field(default=None, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
-    async def initialized(self, ctx: InitContext) -> ToolInfo:
-        """The tool as it is for this run. Raises what ``init`` raises; the next run tries again."""
+    async def initialize(self, ctx: InitContext) -> ToolInfo:
+        """Returns the tool for this run. Raises what ``init`` raises; the next run tries again."""
         async with self._lock:
             if self._initialized is None or self._initialized[0] != ctx.skills:
-                known: dict[str, Any] = {"id": self.id, "name": self.name, "category": self.category}
-                known |= {"enabled": self.enabled, "auto_execute": self.auto_execute}
-                self._initialized = dict(ctx.skills), ToolInfo(**known, **await self.init(ctx))
+                fields: dict[str, Any] = {"id": self.id, "name": self.name, "category": self.category}
+                fields |= {"enabled": self.enabled, "auto_execute": self.auto_execute}
+                self._initialized = dict(ctx.skills), ToolInfo(**fields, **await self.init(ctx))
             return self._initialized[1]
 
 
 class Tool:
-    """The one way to make a tool in that design."""
+    """The namespace of ``define``."""
 
     @overload
     @staticmethod
@@ -118,16 +118,16 @@ class Tool:
     def define(id: str, info: Mapping[str, Any], init: Init) -> ToolInfoAsync: ...
     @staticmethod
     def define(id: str, info: Mapping[str, Any], init: Init | None = None) -> ToolInfo | ToolInfoAsync:
-        """A static tool, or with ``init`` an async one. Raises ``Misconfigured``."""
+        """Returns a static tool, or with ``init`` an async one. Raises Misconfigured for unknown or missing fields."""
         try:
             return ToolInfo(id=id, **info) if init is None else ToolInfoAsync(id=id, init=init, **info)
         except TypeError as error:
-            raise Misconfigured(f"the tool {id!r} is not defined right: {error}") from None
+            raise Misconfigured(f"the tool {id!r} has an invalid definition: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """A tool as that design's settings and its older tools describe it."""
+    """A tool in settings and in the older form of this style: a definition and a function."""
 
     id: str
     name: str
@@ -142,7 +142,7 @@ class ToolDefinition:
     server_name: str | None = None
 
     def executed_by(self, execute: Execute) -> ToolInfo:
-        """The older form of a tool (a definition and a function) in the present one."""
+        """Returns the tool in the current form."""
         return ToolInfo(
             id=self.id,
             name=self.name,
@@ -155,8 +155,8 @@ class ToolDefinition:
         )
 
 
-class AdaptedInfo(Adapted):
-    """A static tool."""
+class ToolInfoAdapter(ToolAdapter):
+    """Adapts a static tool."""
 
     def __init__(self, info: ToolInfo, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(info.id, info.description, info.parameters, kind, effect)
@@ -171,51 +171,51 @@ class AdaptedInfo(Adapted):
         return self.info.name
 
     @contextmanager
-    def explained(self) -> Generator[None]:
+    def explain_errors(self) -> Generator[None]:
         try:
             yield
         except ToolError as error:
             if self.info.format_validation_error is None:
                 raise
-            with answered(self.name):
-                said = self.info.format_validation_error(error)
-            raise ToolError(error.type, said) from None
+            with report_as_invalid(self.name):
+                message = self.info.format_validation_error(error)
+            raise ToolError(error.type, message) from None
 
     async def call(self, ctx: base.ToolContext, params: Any, signal: AbortSignal) -> base.ToolResult:
-        place = str(ctx.files.root)
-        context = ToolContext(ctx.session_id, ctx.message_id, ctx.call_id, place, signal, ctx.on_metadata)
-        answer = await called(self.info.execute, params, context)
-        output, metadata = as_text(part(answer, "output")), dict(part(answer, "metadata") or {})
-        return base.ToolResult(output, part(answer, "title") or "", metadata=metadata)
+        root = str(ctx.files.root)
+        context = ToolContext(ctx.session_id, ctx.message_id, ctx.call_id, root, signal, ctx.on_metadata)
+        answer = await call_function(self.info.execute, params, context)
+        output, metadata = as_text(get_field(answer, "output")), dict(get_field(answer, "metadata") or {})
+        return base.ToolResult(output, get_field(answer, "title") or "", metadata=metadata)
 
 
-class AdaptedInfoAsync(Adapted):
-    """An async tool: for each run it becomes a static one."""
+class AsyncToolInfoAdapter(ToolAdapter):
+    """Adapts an async tool: ``ready`` returns a static one for each run."""
 
     def __init__(self, info: ToolInfoAsync, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
-        super().__init__(info.id, f"{info.name}. What it does is found out when a run begins.", {}, kind, effect)
+        super().__init__(info.id, f"{info.name}. Its description is determined when a run begins.", {}, kind, effect)
         self.info = info
-        self._made: AdaptedInfo | None = None
+        self._adapter: ToolInfoAdapter | None = None
 
     def configured(self, settings: Settings) -> AnyTool | None:
         return self if self.info.enabled else None
 
     async def ready(self, ctx: InitContext) -> AnyTool:
-        """Raises ``Misconfigured`` where the tool cannot say what it is."""
-        info = await attempted(self.info.initialized, ctx)
+        """Returns the initialized tool. Raises Misconfigured where ``init`` fails."""
+        info = await try_call(self.info.initialize, ctx)
         if isinstance(info, Exception):
-            raise Misconfigured(f"the tool {self.name} could not be made ready: {info}") from info
-        if self._made is None or self._made.info is not info:
-            self._made = AdaptedInfo(info, self.kind, self.effect)
-        return self._made
+            raise Misconfigured(f"the tool {self.name} could not be initialized: {info}") from info
+        if self._adapter is None or self._adapter.info is not info:
+            self._adapter = ToolInfoAdapter(info, self.kind, self.effect)
+        return self._adapter
 
     async def call(self, ctx: base.ToolContext, params: Any, signal: AbortSignal) -> base.ToolResult:
-        raise ToolError(ErrorType.EXECUTION_FAILED, f"{self.name} was not made ready for this run")
+        raise ToolError(ErrorType.EXECUTION_FAILED, f"{self.name} was not initialized for this run")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """What a caller of that design gets for a call."""
+    """The result of a call for callers of this style."""
 
     success: bool
     data: dict[str, Any] | None = None
@@ -223,7 +223,7 @@ class ToolExecutionResult:
 
     @classmethod
     def of(cls, result: base.ToolResult) -> ToolExecutionResult:
-        """A good result is wrapped; what an MCP server calls an error is none."""
+        """Converts a result; one with an error is a failure without data."""
         if result.error is not None:
             return cls(False, error=result.for_model.removeprefix("Error: "))
         return cls(True, {"title": result.title, "output": result.content, "metadata": result.metadata})
@@ -236,12 +236,12 @@ async def execute_tool(
     ctx: base.ToolContext,
     skills: Mapping[str, str] | None = None,
 ) -> ToolExecutionResult:
-    """One call outside a run, of a tool of any design or server.
+    """Executes one call outside a run, of a tool of any style or server, without checking the policy.
 
-    Whoever calls it has decided that it may be done. What the tool or its arguments do wrong is the answer.
+    Errors of the tool and its arguments are part of the result.
     """
     kit = {tool.name: tool for tool in tools}
-    result = await attempted(_result, kit, id, arguments, ctx, InitContext(ctx.delegation_id, skills or {}))
+    result = await try_call(_result, kit, id, arguments, ctx, InitContext(ctx.delegation_id, skills or {}))
     if isinstance(result, ToolError):
         return ToolExecutionResult(False, error=result.message)
     if isinstance(result, Exception):

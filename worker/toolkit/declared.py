@@ -65,21 +65,21 @@ class DeclaredTool(Tool[Any]):
     async def accept(self, ctx: ToolContext, arguments: Arguments) -> Any:
         if self._declared.is_cheap(arguments):
             return self.parse(arguments)
-        with self.explained():
+        with self.explain_errors():
             await self._declared.judge(arguments, ctx.validators)
-            return self.converted(dict(arguments))
+            return self.convert(dict(arguments))
 
     def parse(self, arguments: Arguments) -> Any:
-        with self.explained():
+        with self.explain_errors():
             check(self.name, self._declared.schema, arguments)
-            return self.converted(dict(arguments))
+            return self.convert(dict(arguments))
 
-    def converted(self, arguments: dict[str, Any]) -> Any:
+    def convert(self, arguments: dict[str, Any]) -> Any:
         """What ``run`` gets for arguments that fit. Raises ``ToolError`` for what a schema cannot say."""
         return arguments
 
     @contextmanager
-    def explained(self) -> Generator[None]:
+    def explain_errors(self) -> Generator[None]:
         """Around each judgement, for a tool that has words of its own for what is wrong."""
         yield
 

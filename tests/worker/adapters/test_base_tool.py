@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapted
+from worker.adapters import adapt
+from worker.adapters.adapter import ToolParameter
 from worker.adapters.base_tool import BaseTool, ToolPermission, ToolResult
-from worker.adapters.foreign import ToolParameter
 
 PAGES = ["one", "two", "three"]
 
@@ -39,7 +39,7 @@ class BookSearchTool(BaseTool):
 @pytest.mark.requirement("S003-005", "S003-009", "S003-013")
 async def test_it_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
     play = await theatre.play(
-        [adapted(BookSearchTool())], {"query": "o"}, {"query": "o", "max_results": 1}, {"query": "z"}, {"qery": "o"}
+        [adapt(BookSearchTool())], {"query": "o"}, {"query": "o", "max_results": 1}, {"query": "z"}, {"qery": "o"}
     )
     all_pages, one, none, misspelt = play.steps
     assert [all_pages.result, one.result] == ['["one", "two"]', '["one"]']
@@ -65,7 +65,7 @@ async def test_auto_needs_nobody_and_confirm_needs_somebody(
 ) -> None:
     tool = BookSearchTool(permission, engine="slow")
     assert (tool.name, tool.permission, tool.config) == ("book_search", permission, {"engine": "slow"})
-    play = await theatre.play([adapted(tool)], {"query": "one"}, approval_mode=mode)
+    play = await theatre.play([adapt(tool)], {"query": "one"}, approval_mode=mode)
     assert (play.steps[0].error or "").startswith(error or "")
     assert (play.steps[0].status == "completed") == (error is None)
 
@@ -90,7 +90,7 @@ async def test_a_tools_own_validation_is_asked_as_well(theatre: Theatre) -> None
                 raise RuntimeError("cannot decide")
             return "ask for less" if params.get("max_results", 0) > 5 else None
 
-    play = await theatre.play([adapted(Picky())], {"query": "one", "max_results": 6}, {"query": "crash"}, {})
+    play = await theatre.play([adapt(Picky())], {"query": "one", "max_results": 6}, {"query": "crash"}, {})
     assert [step.error for step in play.steps[:2]] == [
         "ask for less",
         "invalid arguments for book_search: cannot decide",

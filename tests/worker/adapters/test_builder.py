@@ -10,7 +10,8 @@ import pytest
 from shared.errors import ErrorType, Misconfigured
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapted
+from worker.adapters import adapt
+from worker.adapters.adapter import AbortSignal
 from worker.adapters.builder import (
     BaseDeclarativeTool,
     DeclarativeTool,
@@ -19,7 +20,6 @@ from worker.adapters.builder import (
     ToolResultError,
     UpdateOutput,
 )
-from worker.adapters.foreign import AbortSignal
 from worker.display import FileDiff
 from worker.tools.base import Effect, Kind
 
@@ -78,7 +78,7 @@ class AskingTool(MyTool):
 
 @pytest.mark.requirement("S004-039", "S004-041", "S004-003")
 async def test_the_example_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
-    play = await theatre.play([adapted(MyTool())], {"input": "x"}, {}, {"input": 1}, {"input": "x", "output": "y"})
+    play = await theatre.play([adapt(MyTool())], {"input": "x"}, {}, {"input": 1}, {"input": "x", "output": "y"})
     good, *bad = play.steps
     assert (good.title, good.result, good.status) == ("Processing: x", "Processed: x", "completed")
     told = [step.error for step in bad]
@@ -114,7 +114,7 @@ async def test_a_builder_declares_and_an_invocation_holds_one_calls_arguments() 
 
 @pytest.mark.requirement("S004-006", "S004-037")
 async def test_what_an_invocation_says_of_itself_is_known_before_it_runs(theatre: Theatre) -> None:
-    tool = adapted(AskingTool(Kind.EDIT, can_update_output=True))
+    tool = adapt(AskingTool(Kind.EDIT, can_update_output=True))
     assert (tool.kind, tool.effect) == (Kind.EDIT, Effect.EFFECTFUL)
     assert tool.touches(tool.parse({"input": "a.txt"})).paths == ("a.txt", "b.txt")
     play = await theatre.play([tool], {"input": "a.txt"}, {"input": ""})
@@ -126,20 +126,20 @@ async def test_what_an_invocation_says_of_itself_is_known_before_it_runs(theatre
 
 def test_a_kind_that_is_none_of_ours_is_named() -> None:
     with pytest.raises(Misconfigured, match="the tool my_tool is of kind 'magic'; there are read, edit, delete"):
-        adapted(MyTool("magic"))  # type: ignore[arg-type]
+        adapt(MyTool("magic"))  # type: ignore[arg-type]
 
 
 async def test_an_error_keeps_its_type_where_we_know_it(desk: Toolbench) -> None:
-    tool = adapted(AskingTool())
+    tool = adapt(AskingTool())
     result = await tool.run(desk.context(), tool.parse({"input": "a.txt"}))
     assert (result.error_type, result.content) == (ErrorType.FILE_NOT_FOUND, '["part", "s"]')
     assert desk.news == []
 
 
 async def test_a_call_that_wants_a_confirmation_its_kind_does_not_lead_to_is_refused(theatre: Theatre) -> None:
-    play = await theatre.play([adapted(AskingTool(Kind.READ))], {"input": "a.txt"})
+    play = await theatre.play([adapt(AskingTool(Kind.READ))], {"input": "a.txt"})
     assert play.steps[0].error is not None
-    assert play.steps[0].error.startswith("denied: my_tool wants a person's confirmation for this call")
+    assert play.steps[0].error.startswith("denied: my_tool requires confirmation of this call")
 
 
 @pytest.mark.parametrize("where", ["create_invocation", "get_description", "tool_locations"])
@@ -155,7 +155,7 @@ async def test_whatever_goes_wrong_before_a_call_is_an_answer(theatre: Theatre, 
             return BrokenInvocation(params)
 
     setattr(Broken if where == "create_invocation" else BrokenInvocation, where, fail)
-    play = await theatre.play([adapted(Broken())], {"input": "x"})
+    play = await theatre.play([adapt(Broken())], {"input": "x"})
     assert play.steps[0].error == "invalid arguments for my_tool: 'oops'"
     assert play.result.success
 
@@ -186,7 +186,7 @@ class WaitingTool(MyTool):
 @pytest.mark.requirement("S004-040", "P-15")
 async def test_a_cancelled_call_hears_of_it_by_its_signal_and_ends(theatre: Theatre) -> None:
     Waiting.begun, Waiting.heard = asyncio.Event(), []
-    result = await theatre.cancelled(adapted(WaitingTool()), Waiting.begun, input="x")
+    result = await theatre.cancelled(adapt(WaitingTool()), Waiting.begun, input="x")
     assert result.termination_reason == "cancelled"
     assert Waiting.heard == [False, True]
 
@@ -200,6 +200,6 @@ async def test_a_call_that_cancels_itself_is_an_answer_and_no_cancelled_run(thea
         def create_invocation(self, params: MyParams) -> ToolInvocation[MyParams]:
             return Quitting(params)
 
-    play = await theatre.play([adapted(QuittingTool())], {"input": "x"})
-    assert play.steps[0].error == "my_tool gave up by itself. Try again, or do without it."
+    play = await theatre.play([adapt(QuittingTool())], {"input": "x"})
+    assert play.steps[0].error == "my_tool cancelled itself. Try again, or do without it."
     assert play.result.success

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import ErrorType
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapted, convert_tools
+from worker.adapters import adapt, convert_tools
 from worker.adapters.execute_kwargs import Tool, ToolResult
 from worker.tools import BUILTIN
 
@@ -57,7 +57,7 @@ SCHEMA = {
 @pytest.mark.requirement("S000-026", "S000-027", "S002-001")
 async def test_it_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
     play = await theatre.play(
-        [adapted(WordCountTool())], {"text": "one two"}, {"text": "one", "least": 2}, {"txt": "one"}, {"text": 1}
+        [adapt(WordCountTool())], {"text": "one two"}, {"text": "one", "least": 2}, {"txt": "one"}, {"text": 1}
     )
     good, short, misspelt, mistyped = play.steps
     assert (good.status, good.result) == ("completed", "2 words")
@@ -112,7 +112,7 @@ class Elsewhere:
 
 
 async def test_what_counts_is_the_four_members_and_not_the_class(desk: Toolbench) -> None:
-    result = await adapted(Elsewhere()).run(desk.context(), {})
+    result = await adapt(Elsewhere()).run(desk.context(), {})
     assert result.content == '{"place": "elsewhere"}'
 
 
@@ -121,7 +121,7 @@ async def test_a_tool_that_fails_inside_costs_only_its_call(theatre: Theatre) ->
         async def execute(self, **_: Any) -> ToolResult:  # type: ignore[override]
             raise RuntimeError("no idea")
 
-    play = await theatre.play([adapted(Broken())], {"text": "one"})
+    play = await theatre.play([adapt(Broken())], {"text": "one"})
     assert play.steps[0].error == "word_count failed inside: no idea"
     assert play.result.success
 
@@ -131,6 +131,6 @@ async def test_a_failure_without_words_is_a_failure_all_the_same(desk: Toolbench
         async def execute(self) -> dict[str, Any]:
             return {"success": False}
 
-    result = await adapted(Silent()).run(desk.context(), {})
-    assert (result.success, result.error) == (False, "it failed without saying why")
+    result = await adapt(Silent()).run(desk.context(), {})
+    assert (result.success, result.error) == (False, "it failed without an error message")
     assert result.error_type is ErrorType.EXECUTION_FAILED

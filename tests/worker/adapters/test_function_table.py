@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, field_validator
 from shared.errors import Misconfigured
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapted_table
-from worker.adapters.function_table import Entry
+from worker.adapters import adapt_table
+from worker.adapters.function_table import TableEntry
 
 
 class ReverseArgs(BaseModel):
@@ -42,7 +42,7 @@ def first_line(args: Mapping[str, Any]) -> str:
         return f"Error: cannot be read - {error.strerror}"
 
 
-TOOLS: dict[str, Entry] = {
+TOOLS: dict[str, TableEntry] = {
     "reverse": {"description": "Turns a text round", "parameters": ReverseArgs, "execute": reverse},
     "first_line": {
         "description": "Reads the first line of a file",
@@ -56,7 +56,7 @@ TOOLS: dict[str, Entry] = {
 async def test_a_table_runs_in_the_loop_like_our_own_list(theatre: Theatre, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("first\nsecond\n")
     play = await theatre.play(
-        adapted_table(TOOLS),
+        adapt_table(TOOLS),
         {"text": "abc"},
         {"text": "abc", "times": 2},
         {"text": "  x"},
@@ -67,7 +67,7 @@ async def test_a_table_runs_in_the_loop_like_our_own_list(theatre: Theatre, tmp_
 
 
 async def test_a_text_that_tells_of_an_error_is_a_failure(desk: Toolbench) -> None:
-    reverse_tool, line_tool = adapted_table(TOOLS)
+    reverse_tool, line_tool = adapt_table(TOOLS)
     result = await reverse_tool.run(desk.context(), ReverseArgs.model_construct(text=" "))
     assert (result.success, result.for_model) == (False, "Error: 文本为空 - text")
     result = await line_tool.run(desk.context(), {"path": "/nowhere"})
@@ -86,7 +86,7 @@ async def test_a_text_that_tells_of_an_error_is_a_failure(desk: Toolbench) -> No
 async def test_the_model_checks_the_arguments_as_it_always_does(
     theatre: Theatre, arguments: dict[str, Any], said: str
 ) -> None:
-    play = await theatre.play(adapted_table(TOOLS)[:1], arguments)
+    play = await theatre.play(adapt_table(TOOLS)[:1], arguments)
     assert play.steps[0].error is not None
     assert said in play.steps[0].error
     assert play.steps[0].error.endswith("Known parameters: text, times.")
@@ -94,4 +94,4 @@ async def test_the_model_checks_the_arguments_as_it_always_does(
 
 def test_a_name_that_no_model_accepts_is_refused_at_once() -> None:
     with pytest.raises(Misconfigured, match="the tool 'turn round' cannot be offered: a name is 1 to 64"):
-        adapted_table({"turn round": TOOLS["reverse"]})
+        adapt_table({"turn round": TOOLS["reverse"]})

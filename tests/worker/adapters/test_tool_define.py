@@ -13,8 +13,8 @@ from shared.settings import Settings
 from tests.toolbench import Toolbench
 from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapted
-from worker.adapters.foreign import ToolParameter
+from worker.adapters import adapt
+from worker.adapters.adapter import ToolParameter
 from worker.adapters.tool_define import (
     Tool,
     ToolContext,
@@ -32,7 +32,7 @@ from worker.tools.context import InitContext
 
 @pytest.mark.requirement("S002-002", "S002-008", "S002-009")
 async def test_a_static_tool_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
-    play = await theatre.play([adapted(place_tool)], {"what": "here"}, {}, session_id="s-1", message_id="m-1")
+    play = await theatre.play([adapt(place_tool)], {"what": "here"}, {}, session_id="s-1", message_id="m-1")
     good, bad = play.steps
     assert (good.status, good.title, good.result) == ("completed", "Told of here", "['s-1', 'm-1', True, False] files")
     assert bad.error is not None
@@ -47,8 +47,8 @@ def test_a_tool_that_is_not_enabled_is_not_offered_and_one_that_runs_by_itself_i
         Tool.define("x", {"name": "X", "description": "", "parameters": WHAT, "execute": tell_place, **more})
         for more in ({"enabled": False}, {"auto_execute": True})
     )
-    assert [tool.trusted for tool in offered(Settings(), map(adapted, (off, free, place_tool)))] == [True, False]
-    with pytest.raises(Misconfigured, match=r"the tool 'x' is not defined right: .*'nmae'"):
+    assert [tool.trusted for tool in offered(Settings(), map(adapt, (off, free, place_tool)))] == [True, False]
+    with pytest.raises(Misconfigured, match=r"the tool 'x' has an invalid definition: .*'nmae'"):
         Tool.define("x", {"nmae": "X"})
 
 
@@ -57,7 +57,7 @@ async def test_an_async_tool_is_asked_once_what_it_is() -> None:
     librarian = Librarian()
     info = Tool.define("load_skill", {"name": "Load"}, librarian)
     assert isinstance(info, ToolInfoAsync)
-    tool = adapted(info)
+    tool = adapt(info)
     skills = {"pdf": "Reads PDFs", "git": "Knows git"}
     first, second = await asyncio.gather(tool.ready(InitContext("a", skills)), tool.ready(InitContext("b", skills)))
     assert first is second
@@ -73,8 +73,8 @@ async def test_an_async_tool_is_asked_once_what_it_is() -> None:
 async def test_an_async_tool_that_cannot_say_what_it_is_is_asked_again_by_the_next_run() -> None:
     librarian = Librarian()
     librarian.fails = 1
-    tool = adapted(Tool.define("load_skill", {"name": "Load"}, librarian))
-    with pytest.raises(Misconfigured, match="the tool load_skill could not be made ready: the library is closed"):
+    tool = adapt(Tool.define("load_skill", {"name": "Load"}, librarian))
+    with pytest.raises(Misconfigured, match="the tool load_skill could not be initialized: the library is closed"):
         await tool.ready(InitContext("a"))
     assert await tool.ready(InitContext("b"))
 
@@ -84,7 +84,7 @@ async def test_an_async_tool_runs_in_the_loop(theatre: Theatre) -> None:
     async def init(ctx: InitContext) -> dict[str, Any]:
         return {"description": "Tells where it runs.", "parameters": WHAT, "execute": tell_place}
 
-    play = await theatre.play([adapted(Tool.define("late", {"name": "Late"}, init))], {"what": "now"}, {"waht": 1})
+    play = await theatre.play([adapt(Tool.define("late", {"name": "Late"}, init))], {"what": "now"}, {"waht": 1})
     assert [step.title for step in play.steps] == ["Told of now", "late"]
     assert play.steps[1].error is not None
     assert "'what' is a required property" in play.steps[1].error
@@ -100,7 +100,7 @@ async def test_one_registry_holds_tools_of_every_form_and_calls_them_alike(
     late = Tool.define("late", {"name": "Late"}, Librarian())
     registry = Registry(BUILTIN)
     for tool in (definition.executed_by(tell_place), place_tool, late):
-        registry.register(adapted(tool))
+        registry.register(adapt(tool))
     desk.write("a.txt", "one\n")
     context = desk.context()
     good = await execute_tool(registry, "old", {"what": "it"}, context)
@@ -112,7 +112,7 @@ async def test_one_registry_holds_tools_of_every_form_and_calls_them_alike(
     ours = await execute_tool(registry, "read_file", {"path": "a.txt"}, context)
     assert ours.data
     assert "one" in ours.data["output"]
-    registry.register(adapted(Tool.define("old", {"name": "New"}, Librarian())))
+    registry.register(adapt(Tool.define("old", {"name": "New"}, Librarian())))
     assert "tool old of builtin replaces one of the same name" in caplog.text
     registry.unregister("old")
     gone = await execute_tool(registry, "old", {}, context)
@@ -129,11 +129,11 @@ async def test_what_goes_wrong_in_a_call_is_its_answer(desk: Toolbench) -> None:
     broken = Tool.define("broken", {"name": "B", "description": "", "parameters": {}, "execute": break_down})
     closed = Librarian()
     closed.fails = 9
-    registry = Registry(map(adapted, (broken, Tool.define("late", {"name": "Late"}, closed))))
+    registry = Registry(map(adapt, (broken, Tool.define("late", {"name": "Late"}, closed))))
     for name, arguments, said in (
         ("broken", {}, "broken failed inside: no idea"),
         ("broken", {"x": 1}, "invalid arguments for broken: "),
-        ("late", {}, "late failed inside: the tool late could not be made ready: the library is closed"),
+        ("late", {}, "late failed inside: the tool late could not be initialized: the library is closed"),
     ):
         result = await execute_tool(registry, name, arguments, desk.context())
         assert not result.success
@@ -180,7 +180,7 @@ def test_a_definition_with_listed_parameters_becomes_a_tool() -> None:
         server_id="s-1",
         server_name="books",
     )
-    tool = adapted(definition.executed_by(tell_place))
+    tool = adapt(definition.executed_by(tell_place))
     assert (tool.name, tool.description, tool.trusted, tool.source) == ("tell", "Tells.", True, "mcp")
     assert tool.schema["required"] == ["what"]
     assert tool.schema["properties"] == {

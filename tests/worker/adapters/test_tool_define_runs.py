@@ -11,7 +11,7 @@ import pytest
 from shared.events import Envelope, RunStarted, StepCompleted, StepStarted
 from tests.running import call, open_bench, say, script
 from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
-from worker.adapters import adapted
+from worker.adapters import adapt
 from worker.adapters.tool_define import Tool
 from worker.toolkit.registry import Registry, made_ready
 from worker.tools import base
@@ -25,7 +25,7 @@ async def test_all_tools_are_offered_to_the_model_the_async_ones_made_ready(
     async def init(ctx: InitContext) -> dict[str, Any]:
         return {"description": "Found out.", "parameters": WHAT, "execute": tell_place}
 
-    tools = [adapted(place_tool), adapted(Tool.define("late", {"name": "Late"}, init))]
+    tools = [adapt(place_tool), adapt(Tool.define("late", {"name": "Late"}, init))]
     ready = await made_ready(Registry(tools).kit(["*"]), InitContext("x"), lambda _: None)
     assert [(each["name"], each["description"]) for each in Registry(ready.values()).declarations()] == [
         ("tell_place", "Tells where it runs."),
@@ -42,12 +42,12 @@ async def test_all_tools_are_offered_to_the_model_the_async_ones_made_ready(
 async def test_a_run_goes_on_without_a_tool_that_cannot_say_what_it_is(redis_url: str, tmp_path: Path) -> None:
     closed = Librarian()
     closed.fails = 1
-    tools = [adapted(place_tool), adapted(Tool.define("late", {"name": "Late"}, closed))]
+    tools = [adapt(place_tool), adapt(Tool.define("late", {"name": "Late"}, closed))]
     async with open_bench(redis_url, tmp_path / "home", offered=tools) as bench:
         run = await bench.run(model=script(tmp_path, [say("Done.")]), tools=["*"])
         assert started(await bench.events(run.delegation_id)).tools == ["tell_place"]
     assert run.success
-    assert run.errors == ["the tool late could not be made ready: the library is closed"]
+    assert run.errors == ["the tool late could not be initialized: the library is closed"]
 
 
 @pytest.mark.requirement("S002-014", "S002-036", "S002-037", "S002-047")

@@ -8,8 +8,8 @@ import pytest
 
 from shared.errors import Misconfigured
 from tests.worker.adapters.playing import Theatre
+from worker.adapters.adapter import ToolParameter
 from worker.adapters.base_tool import AgentToolkit, BaseTool, ToolRegistry, ToolResult, initialize_tools
-from worker.adapters.foreign import ToolParameter
 
 
 class Named(BaseTool):

@@ -1,4 +1,4 @@
-"""The two layers of tools: those that know no workspace, and those that work in one."""
+"""The two layers of tools: those without workspace access, and those for files of a workspace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from shared.settings import Settings
 from tests.toolbench import open_toolbench
-from worker.adapters.layers import add_workspace_tools, initialize_base_tools
+from worker.adapters import add_workspace_tools, initialize_base_tools
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext

@@ -1,0 +1,210 @@
+"""The base class of adapters: runs third-party tool code so that its failures do not end the run."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.log import log
+from shared.wire import explain
+from worker.schemas.arguments import invalid_arguments
+from worker.threads import run_in_thread
+from worker.toolkit.declared import DeclaredTool
+from worker.tools.base import Effect, Kind, ToolResult
+from worker.tools.context import ToolContext
+
+ParameterType = Literal["string", "integer", "number", "boolean", "array", "object"]
+P = ParamSpec("P")
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ParameterLike(Protocol):
+    """A parameter of any class with these attributes. ``enum`` and ``default`` are optional."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def required(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolParameter:
+    """One parameter. ``default`` is shown to the model, but not filled in."""
+
+    name: str
+    type: ParameterType
+    description: str
+    required: bool = True
+    default: Any = None
+    enum: Sequence[Any] | None = None
+
+
+Parameters = Mapping[str, Any] | type[BaseModel] | Iterable[ParameterLike]
+
+
+def json_schema(parameters: Parameters) -> dict[str, Any]:
+    """Returns the JSON Schema of parameters declared as a schema, a pydantic model or a list."""
+    if isinstance(parameters, type):
+        return parameters.model_json_schema()
+    if isinstance(parameters, Mapping):
+        return dict(cast("Mapping[str, Any]", parameters))
+    items = list(parameters)
+    return {
+        "type": "object",
+        "properties": {item.name: _property(item) for item in items},
+        "required": [item.name for item in items if item.required],
+    }
+
+
+def _property(item: ParameterLike) -> dict[str, Any]:
+    optional = {
+        "enum": getattr(item, "enum", None),
+        "default": None if item.required else getattr(item, "default", None),
+    }
+    return {"type": item.type, "description": item.description} | {
+        key: value for key, value in optional.items() if value is not None
+    }
+
+
+class AbortSignal:
+    """Signals to a call, in any thread, that it is cancelled."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    @property
+    def aborted(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Returns when the call is aborted."""
+        await self._event.wait()
+
+    def abort(self) -> None:
+        self._event.set()
+
+
+class ToolAdapter(DeclaredTool):
+    """A tool of another style. It cannot be probed after a crash, so its effect defaults to effectful unless its kind
+    only reads. Raises Misconfigured for a name that models do not accept, or an invalid parameter schema.
+    """
+
+    def __init__(
+        self, name: str, description: str, parameters: Parameters, kind: Kind = Kind.OTHER, effect: Effect | None = None
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise Misconfigured(f"the tool {name!r} cannot be offered: a name is 1 to 64 of A-Z a-z 0-9 _ and -")
+        default_effect = Effect.PURE if kind.looks else Effect.EFFECTFUL
+        super().__init__(name, description, json_schema(parameters), kind=kind, effect=effect or default_effect)
+        self._model = parameters if isinstance(parameters, type) else None
+
+    def convert(self, arguments: dict[str, Any]) -> Any:
+        """Returns the arguments, or an instance of the pydantic model that declares them."""
+        return arguments if self._model is None else _validate_model(self.name, self._model, arguments)
+
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
+        """Runs the call in its own task: cancellation of the run first sets the signal, then cancels the task."""
+        signal = AbortSignal()
+        task = asyncio.ensure_future(self.call(ctx, params, signal))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _is_cancelled():
+                message = f"{self.name} cancelled itself. Try again, or do without it."
+                raise ToolError(ErrorType.CANCELLED, message) from None
+            signal.abort()
+            task.cancel()
+            await _wait_cancelled(task)
+            raise
+
+    @abstractmethod
+    async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
+        """Calls the tool by the conventions of its style, and converts its result."""
+
+
+def _is_cancelled() -> bool:
+    """Returns whether cancellation of the current task was requested."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _wait_cancelled(task: asyncio.Future[Any]) -> None:
+    """Waits until a cancelled task has ended; cancellation of the caller meanwhile is passed on to it."""
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+    if not task.cancelled() and (error := task.exception()):
+        log.warning("a cancelled tool ended with: %s", error)
+
+
+@contextmanager
+def report_as_invalid(tool: str) -> Generator[None]:
+    """Converts exceptions of a tool's own validation to ``ToolError(INVALID_TOOL_PARAMS)``."""
+    try:
+        yield
+    except ToolError:
+        raise
+    except Exception as error:
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"invalid arguments for {tool}: {error}") from error
+
+
+async def try_call(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T | Exception:
+    """Calls third-party code. Returns its result, or the exception that it raised."""
+    try:
+        return await function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - third-party code may raise anything; every caller reports it
+        return error
+
+
+async def call_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls an async function, or a blocking one in a thread. Returns its result."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    result = await run_in_thread(function, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
+def failure_result(message: str | None, content: str = "", type: str | None = None, **more: Any) -> ToolResult:
+    """Returns a failed result with a tool's own message. An unknown type becomes ``EXECUTION_FAILED``."""
+    known = ErrorType(type) if type in ErrorType.__members__.values() else ErrorType.EXECUTION_FAILED
+    return ToolResult.failed(
+        ToolError(known, message or content or "it failed without an error message"), content, **more
+    )
+
+
+def as_text(value: Any) -> str:
+    """Returns a text for the model of a result of any type."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def get_field(value: Any, name: str, default: Any = None) -> Any:
+    """Returns a field of a mapping, or an attribute of an object."""
+    return value.get(name, default) if isinstance(value, Mapping) else getattr(value, name, default)
+
+
+def _validate_model(tool: str, model: type[BaseModel], arguments: Mapping[str, Any]) -> BaseModel:
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        raise invalid_arguments(tool, explain(error, model), model.model_fields) from None
