@@ -30,9 +30,9 @@ Others cross files of the worker and become a result or one of the above there:
     ├── ServerUnavailable        the run: an MCP server cannot be used
     ├── TooSlow                  a tool's parameters took too long to check
     ├── CallSyntaxError          a tool call in XML cannot be parsed
-    ├── Unreadable               a file cannot be copied into the workspace
-    ├── TooMuch                  there is more to copy than ``workspace_max_bytes``
-    └── Stopped                  a copy was cancelled
+    ├── SourceUnreadable         a file cannot be copied into the workspace
+    ├── SourceTooLarge           there is more to copy than ``workspace_max_bytes``
+    └── CopyStopped              a copy was cancelled
     ValueError
     └── Misdeclared              a tool's parameters are not a valid JSON Schema
     ConnectError

@@ -12,9 +12,9 @@ from shared.runs.artifacts import fields_of
 from shared.text import clip
 from worker.fleet.lease import StopSignal
 from worker.threads import run_in_thread
-from worker.workspace.allowance import Allowance
 from worker.workspace.artifacts import Artifacts
 from worker.workspace.comparison import Facts
+from worker.workspace.deadline import Deadline
 from worker.workspace.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000
@@ -80,20 +80,20 @@ async def collect_outputs(
     if workspace is None:
         return RunOutputs()
     artifacts, kept = await run_in_thread(_artifacts, Artifacts(workspace.files))
-    allowance = Allowance(seconds)
-    hurry = asyncio.create_task(_hurry(stop, allowance, hurried))
+    deadline = Deadline(seconds)
+    hurry = asyncio.create_task(_hurry(stop, deadline, hurried))
     try:
-        return RunOutputs(await workspace.facts(allowance), artifacts, kept)
+        return RunOutputs(await workspace.facts(deadline), artifacts, kept)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})
 
 
-async def _hurry(stop: StopSignal, allowance: Allowance, seconds: float) -> None:
+async def _hurry(stop: StopSignal, deadline: Deadline, seconds: float) -> None:
     await stop.wait()
-    allowance.shorten(seconds)
+    deadline.shorten(seconds)
 
 
 def _artifacts(artifacts: Artifacts) -> tuple[list[Artifact], dict[str, str]]:
-    listed = artifacts.listed()
-    return listed, fields_of(listed, artifacts.contents(listed))
+    latest_versions = artifacts.latest_versions()
+    return latest_versions, fields_of(latest_versions, artifacts.contents(latest_versions))

@@ -133,7 +133,9 @@ def test_a_workspace_volume_that_cannot_be_written_is_one_clear_line(
     )
     assert process.wait(60) == 3
     said = (tmp_path / "log").read_text()
-    assert f"workspaces cannot be made in {root}: Permission denied for user {os.getuid()}, group {os.getgid()}" in said
+    assert (
+        f"workspaces cannot be created in {root}: Permission denied for user {os.getuid()}, group {os.getgid()}" in said
+    )
     assert "Traceback" not in said
 
 

@@ -19,7 +19,7 @@ from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from worker.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
 from worker.tools.base import OutputLimit, ToolResult
 from worker.tools.bounded_result import bounded
-from worker.workspace.private import is_private
+from worker.workspace.file_entries import is_private
 
 HEAD = OutputLimit(max_chars=8000)
 ENDS = OutputLimit(max_chars=8000, keep="head_tail")

@@ -25,8 +25,8 @@ from worker.threads import run_in_thread
 from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
+from worker.workspace.file_entries import PRIVATE_DIR
 from worker.workspace.files import Files
-from worker.workspace.private import PRIVATE_DIR
 
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50

@@ -19,7 +19,7 @@ from shared.tokens import estimate
 from worker.output import few_tokens
 from worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from worker.threads import give_way
-from worker.workspace.file_errors import explain, not_a_file
+from worker.workspace.file_errors import not_a_file, tool_error
 from worker.workspace.files import Files
 
 _SIMILAR = 60.0
@@ -89,7 +89,7 @@ def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -
         except UnicodeDecodeError:
             raise not_text_error(path, "binary data", found.st_size) from None
         except OSError as error:
-            raise explain(path, error, files.mount) from None
+            raise tool_error(path, error, files.mount) from None
     finally:
         os.close(fd)
 

@@ -17,8 +17,8 @@ from worker.search.hits import LINE_CHARS, Hits, parse_hits, truncated_lines, wi
 from worker.search.plain_grep import GrepQuery, search
 from worker.search.walk import SkippedPaths, exists_in
 from worker.threads import run_in_thread
+from worker.workspace.file_entries import PRIVATE_DIR
 from worker.workspace.files import Files
-from worker.workspace.private import PRIVATE_DIR
 
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _NO_MATCH, _FAILED = 1, 2

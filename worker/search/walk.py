@@ -14,9 +14,8 @@ from worker.output import one_line
 from worker.search.gitignore import GitIgnoreTree
 from worker.search.glob_pattern import Exists, GlobPattern, GlobState
 from worker.threads import give_way
-from worker.workspace.file_entries import is_being_written
+from worker.workspace.file_entries import PRIVATE_DIR, is_being_written, is_private
 from worker.workspace.files import Files
-from worker.workspace.private import PRIVATE_DIR, is_private
 
 _SHOWN = 5
 _GONE = (ErrorType.FILE_NOT_FOUND, ErrorType.NOT_A_DIRECTORY)

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from shared.errors import ToolError
 from worker.output import one_line
-from worker.workspace.files import Files
-from worker.workspace.private import PRIVATE_DIR, private_path
+from worker.workspace.file_entries import PRIVATE_DIR
+from worker.workspace.files import Files, private_path
 
 SKILL_FILE = "SKILL.md"
 MAX_TEXT_BYTES = 1024 * 1024

@@ -99,7 +99,7 @@ class ArtifactWriter(ArtifactTool[A]):
         return await run_in_thread(self._write, self.artifacts(ctx), params)
 
     def _write(self, artifacts: Artifacts, params: A) -> ToolResult:
-        with artifacts.changing(params.name):
+        with artifacts.edit_lock(params.name):
             draft = self.draft(artifacts, params)
             artifacts.add(params.name, draft.content, draft.version)
         diff = unified_diff(draft.before, draft.content, params.name, created=draft.version == 1)

@@ -21,8 +21,7 @@ from worker.output import (
 from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, ToolResult
 from worker.tools.context import ToolContext
-from worker.workspace.files import Files
-from worker.workspace.private import write_private
+from worker.workspace.files import Files, write_private
 
 
 async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:

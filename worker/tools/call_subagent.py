@@ -14,7 +14,7 @@ from shared.text import clip
 from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import InitContext, Outcome, ToolContext
-from worker.workspace.private import PRIVATE_DIR
+from worker.workspace.file_entries import PRIVATE_DIR
 
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500

@@ -19,7 +19,7 @@ from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
-from worker.workspace.locks import changing
+from worker.workspace.locks import edit_lock
 
 MAX_BYTES = 8 * 1024 * 1024
 """An edit keeps several copies of the text, and searching it takes time."""
@@ -83,7 +83,7 @@ class EditFile(Tool[EditFileParams]):
         return await run_in_thread(self._edit, ctx, params)
 
     def _edit(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
-        with changing(ctx.files, params.path):
+        with edit_lock(ctx.files, params.path):
             path, file, done = _planned(ctx, params)
             ctx.files.write(path, file.to_bytes(done.text))
         diff = unified_diff(file.text, done.text, path)

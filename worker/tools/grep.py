@@ -15,8 +15,8 @@ from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
+from worker.workspace.file_entries import is_private
 from worker.workspace.files import Files
-from worker.workspace.private import is_private
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."

@@ -13,9 +13,8 @@ from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
-from worker.workspace.file_entries import is_being_written
-from worker.workspace.files import Entry
-from worker.workspace.private import PRIVATE_DIR
+from worker.workspace.file_entries import PRIVATE_DIR, is_being_written
+from worker.workspace.files import FileEntry
 
 LIMIT = 1000
 
@@ -60,11 +59,11 @@ class ListDirectory(Tool[ListDirectoryParams]):
         )
 
 
-def _is_ours(entry: Entry) -> bool:
+def _is_ours(entry: FileEntry) -> bool:
     return entry.path == PRIVATE_DIR or is_being_written(entry.name)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: FileEntry) -> str:
     name = one_line(entry.name)
     match entry.stat.kind:
         case "directory":

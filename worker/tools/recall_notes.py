@@ -8,7 +8,7 @@ from shared.text import clip
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
-from worker.workspace.notes import MEMORY_FILE, Notes, listing
+from worker.workspace.notes import MEMORY_FILE, Notes, format_notes
 
 
 class RecallNotesParams(Params):
@@ -37,5 +37,5 @@ class RecallNotes(Tool[RecallNotesParams]):
         return Touches(paths=(MEMORY_FILE,))
 
     async def run(self, ctx: ToolContext, params: RecallNotesParams) -> ToolResult:
-        notes = await run_in_thread(Notes(ctx.files).stored)
-        return ToolResult(listing(notes, params.category), self.title(params), metadata={"total": len(notes)})
+        notes = await run_in_thread(Notes(ctx.files).load)
+        return ToolResult(format_notes(notes, params.category), self.title(params), metadata={"total": len(notes)})

@@ -15,7 +15,7 @@ from worker.text.textfile import fingerprint
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
-from worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, Stored
+from worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, StoredNote
 
 
 class RecordNoteParams(Params):
@@ -83,15 +83,15 @@ class RecordNote(Tool[RecordNoteParams]):
         return ToolResult(said, self.title(params), metadata={"category": params.category, "path": MEMORY_FILE})
 
 
-def _known(ctx: ToolContext) -> Sequence[Stored]:
+def _known(ctx: ToolContext) -> Sequence[StoredNote]:
     """Returns the notes; an invalid file, which will be moved aside, has none."""
     try:
-        return Notes(ctx.files).stored()
+        return Notes(ctx.files).load()
     except ToolError as error:
         if error.type is ErrorType.NOT_TEXT:
             return []
         raise
 
 
-def _digest(notes: Sequence[Stored]) -> str:
+def _digest(notes: Sequence[StoredNote]) -> str:
     return fingerprint(json.dumps(notes, sort_keys=True).encode())

@@ -18,7 +18,7 @@ from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
-from worker.workspace.locks import changing
+from worker.workspace.locks import edit_lock
 
 MAX_COMPARED_BYTES = 1024 * 1024
 
@@ -57,7 +57,7 @@ class WriteFile(Tool[WriteFileParams]):
 
     def _write(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
         path = ctx.files.relative(params.path)
-        with changing(ctx.files, path):
+        with edit_lock(ctx.files, path):
             before, is_whole = _there(ctx, path)
             if before and is_whole:  # in a new file a placeholder replaces no existing lines
                 refuse_placeholder("content", params.content, before.text)

@@ -14,7 +14,7 @@ from worker.display import TodoItem, TodoList, TodoStatus
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
-from worker.workspace.private import write_private
+from worker.workspace.files import write_private
 
 FILE = "todos.json"
 MAX_TODOS = 100

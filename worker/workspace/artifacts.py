@@ -1,7 +1,7 @@
-"""Artifacts: texts that a run makes to be handed over, each version a file of our own directory in its workspace.
+"""Artifacts: texts that a run produces for its caller, each version a file in the private directory of its workspace.
 
-They are no part of the work on files: manifests and patches do not see them, and the record keeps them when the run
-ends (``shared/runs/artifacts.py``).
+Manifests and patches do not include them; when the run ends, they are stored in its record
+(``shared/runs/artifacts.py``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from shared.delegation import Artifact
 from shared.errors import ErrorType, ToolError
 from shared.runs.artifacts import MAX_KEPT_BYTES
 from shared.text import clip, did_you_mean
-from worker.workspace.files import Files
-from worker.workspace.locks import changing
-from worker.workspace.private import PRIVATE_DIR, write_private
+from worker.workspace.file_entries import PRIVATE_DIR
+from worker.workspace.files import Files, write_private
+from worker.workspace.locks import edit_lock
 
 MAX_BYTES = 1024 * 1024
-"""Of one version."""
+"""Bytes of one version."""
 MAX_ARTIFACTS = 50
 MAX_VERSIONS = 100
 MAX_NAME_BYTES = 200
@@ -28,61 +28,68 @@ _VERSION = re.compile(r"[1-9][0-9]{0,2}")
 
 
 class Artifacts:
-    """The artifacts of one run. A version that is written is never changed. The methods block."""
+    """The artifacts of one run. Versions are immutable. The methods block."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
 
     def latest(self, name: str) -> int:
-        """The number of the newest version, counted from 1; 0 where there is no such artifact.
+        """Returns the number of the newest version, from 1 on; 0 if there is no such artifact.
 
-        Raises ToolError(INVALID_TOOL_PARAMS) for a name that none can have.
+        Raises ToolError(INVALID_TOOL_PARAMS) for an invalid name.
         """
-        return max(self._versions(_checked(name)), default=0)
+        return max(self._versions(_check_name(name)), default=0)
 
     @contextmanager
-    def changing(self, name: str) -> Generator[None]:
-        """Keeps other writers of the artifact waiting, so that a next version follows the one it was made from."""
-        with changing(self._files, f"{PRIVATE_DIR}/{_FOLDER}/{_checked(name)}"):
+    def edit_lock(self, name: str) -> Generator[None]:
+        """Locks the artifact for other writers, so that a version follows the one it was made from."""
+        with edit_lock(self._files, f"{PRIVATE_DIR}/{_FOLDER}/{_check_name(name)}"):
             yield
 
     def read(self, name: str, version: int | None = None) -> tuple[int, str]:
-        """The latest version, or the one that is asked for: its number and its content. Raises ToolError."""
+        """Returns the number and the content of a version, by default the latest.
+
+        Raises ToolError(FILE_NOT_FOUND) if it does not exist.
+        """
         latest = self.latest(name)
         if not latest:
-            raise self._unknown(name)
+            raise self._not_found_error(name)
         wanted = version or latest
         if wanted not in self._versions(name):
             raise ToolError(
-                ErrorType.FILE_NOT_FOUND, f"Artifact {name!r} has no version {wanted}; it has 1 to {latest}. Take one."
+                ErrorType.FILE_NOT_FOUND,
+                f"Artifact {name!r} has no version {wanted}; it has 1 to {latest}. Use one of them.",
             )
         return wanted, self._content(name, wanted)
 
     def add(self, name: str, content: str, version: int) -> None:
-        """Writes the next version. Raises ToolError where the content is too large or there is no room for more."""
+        """Writes the next version. Raises ToolError(LIMIT_REACHED) for too large a content or too many versions."""
         data = content.encode("utf-8", "replace")
         if len(data) > MAX_BYTES:
-            raise _too_much(f"{name!r} would have {len(data)} bytes, at most {MAX_BYTES} are kept; make it shorter")
+            raise _limit_error(f"{name!r} would have {len(data)} bytes, at most {MAX_BYTES} are kept; make it shorter")
         if version > MAX_VERSIONS:
-            raise _too_much(f"{name!r} has {MAX_VERSIONS} versions, and no more are kept; create one of another name")
+            raise _limit_error(
+                f"{name!r} has {MAX_VERSIONS} versions, and no more are kept; create one of another name"
+            )
         if version == 1 and len(self.names()) >= MAX_ARTIFACTS:
-            raise _too_much(f"there are {MAX_ARTIFACTS} already; rewrite one of them")
+            raise _limit_error(f"there are {MAX_ARTIFACTS} already; rewrite one of them")
         write_private(self._files, f"{_FOLDER}/{name}/{version}", data)
 
     def names(self) -> list[str]:
+        """Returns the names of all artifacts."""
         try:
             found = [entry.name for entry in self._files.scan(f"{PRIVATE_DIR}/{_FOLDER}")]
         except ToolError:
             return []
         return [name for name in found if _is_name(name) and self._versions(name)]
 
-    def listed(self) -> list[Artifact]:
-        """Each by name with its latest version; sizes are bytes."""
+    def latest_versions(self) -> list[Artifact]:
+        """Returns each artifact with the number and the size in bytes of its latest version, sorted by name."""
         found = ((name, self._versions(name)) for name in self.names()[:MAX_ARTIFACTS])
         return [Artifact(name=name, version=max(sizes), size=sizes[max(sizes)]) for name, sizes in found]
 
     def contents(self, artifacts: Sequence[Artifact]) -> dict[tuple[str, int], str]:
-        """Contents by name and version: the latest of each first, then older ones, as far as there is room."""
+        """Returns contents by name and version, at most ``MAX_KEPT_BYTES``: the latest versions first."""
         kept: dict[tuple[str, int], str] = {}
         room = MAX_KEPT_BYTES
         waiting = [(artifact.name, artifact.version) for artifact in artifacts]
@@ -97,7 +104,7 @@ class Artifacts:
         return kept
 
     def _versions(self, name: str) -> dict[int, int]:
-        """Size by version. What commands may have put beside them is no version."""
+        """Returns the size of each version. Other files, which commands may have put there, are ignored."""
         try:
             entries = self._files.scan(f"{PRIVATE_DIR}/{_FOLDER}/{name}")
         except ToolError:
@@ -111,29 +118,29 @@ class Artifacts:
     def _content(self, name: str, version: int) -> str:
         return self._files.read(f"{PRIVATE_DIR}/{_FOLDER}/{name}/{version}", MAX_BYTES).decode("utf-8", "replace")
 
-    def _unknown(self, name: str) -> ToolError:
+    def _not_found_error(self, name: str) -> ToolError:
         names = self.names()
-        said = [f"There is no artifact {name!r}."]
-        said += [near.replace("did", "Did", 1)] if (near := did_you_mean(name, names, cutoff=0.6)) else []
-        said += [f"There are: {clip(', '.join(names), 1000)}." if names else "Make one with create_artifact."]
-        return ToolError(ErrorType.FILE_NOT_FOUND, " ".join(said))
+        sentences = [f"There is no artifact {name!r}."]
+        sentences += [near.replace("did", "Did", 1)] if (near := did_you_mean(name, names, cutoff=0.6)) else []
+        sentences += [f"There are: {clip(', '.join(names), 1000)}." if names else "Create one with create_artifact."]
+        return ToolError(ErrorType.FILE_NOT_FOUND, " ".join(sentences))
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _is_name(name):
         raise ToolError(
             ErrorType.INVALID_TOOL_PARAMS,
-            f"{clip(name, 100)!r} cannot be an artifact's name: take a plain one like report.md, without / and control "
-            f"characters, not beginning with a dot or a blank, of at most {MAX_NAME_BYTES} bytes.",
+            f"{clip(name, 100)!r} is not a valid artifact name: use one like report.md, without / and control "
+            f"characters, not starting with a dot or a space, of at most {MAX_NAME_BYTES} bytes.",
         )
     return name
 
 
 def _is_name(name: str) -> bool:
-    """Names are file names, and parts of the addresses under which artifacts are fetched."""
+    """Whether the name is valid; it becomes a file name and a part of the artifact's URL."""
     plain = name.isprintable() and name == name.strip() and "/" not in name and not name.startswith(".")
     return bool(name) and plain and len(name.encode()) <= MAX_NAME_BYTES
 
 
-def _too_much(why: str) -> ToolError:
+def _limit_error(why: str) -> ToolError:
     return ToolError(ErrorType.LIMIT_REACHED, f"This artifact cannot be kept: {why}.")

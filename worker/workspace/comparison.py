@@ -1,4 +1,4 @@
-"""What became of a workspace's files: the list of changes and the patch, as git writes it, made in one go."""
+"""The changes of a workspace's files: the list of changed files and a patch in git's format, from one comparison."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from shared.facts import FileChange
 from shared.text import clip
 from worker.text.diff import unified_diff
 from worker.threads import give_way
-from worker.workspace.allowance import Allowance
-from worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, content_of
+from worker.workspace.deadline import Deadline
+from worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40
 _LINE = 52
-LOOKED_AT = 8000
-"""Bytes in which git looks for a NUL to call a file binary."""
+BINARY_CHECK_BYTES = 8000
+"""Bytes in which git searches for a NUL to recognize a binary file."""
 MAX_PATCH_BYTES = 2 * 1024 * 1024
 MAX_CHANGES = 10_000
 MAX_COMPARED_BYTES = 8 * 1024 * 1024
-"""Of one file."""
+"""Bytes of one file."""
 MAX_COMPARED_LINES = 400_000
 _MAX_NAMED = 20
 _MAX_PATH_BYTES = 3500
-"""git gives up a whole patch for a path that the system cannot open."""
+"""git rejects a whole patch for one path that the system cannot open."""
 _TOO_LARGE, _NO_TIME = "too large", "no time"
 
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """One file's part of a patch, and how many lines it adds and removes (none for binary files)."""
+    """One file's part of a patch, and the number of lines it adds and removes (0 for binary files)."""
 
     text: str
     added: int = 0
@@ -43,32 +43,32 @@ class FilePatch:
 
 
 def file_patch(difference: Difference, old: bytes, new: bytes) -> FilePatch:
-    """The part for one path. ``old`` and ``new`` are its bytes (a link's: its target), empty where there are none."""
+    """Returns the patch for one path. ``old`` and ``new`` are its contents (a link's target), or empty."""
     before, after = difference.old, difference.new
     if before and after and (before.git_mode == LINK) != (after.git_mode == LINK):
-        # git has no change from file to link: it deletes the one and creates the other
+        # git has no change from file to link: one is deleted and the other created
         gone = file_patch(difference._replace(new=None), old, b"")
         made = file_patch(difference._replace(old=None), b"", new)
         return FilePatch(gone.text + made.text, made.added, gone.removed)
     lines = _headers(difference)
     if old == new and before and after:
         return FilePatch("\n".join(lines) + "\n")
-    ids = (_blob(old) if before else _NO_BLOB, _blob(new) if after else _NO_BLOB)
+    ids = (_blob_id(old) if before else _NO_BLOB, _blob_id(new) if after else _NO_BLOB)
     same = before and after and before.git_mode == after.git_mode
     lines.append(f"index {ids[0]}..{ids[1]}" + (f" {after.git_mode}" if same and after else ""))
-    texts = _text(old), _text(new)
+    texts = _decode(old), _decode(new)
     if texts[0] is None or texts[1] is None:
-        return FilePatch("\n".join([*lines, "GIT binary patch", *_literal(new)]) + "\n")
+        return FilePatch("\n".join([*lines, "GIT binary patch", *_binary_literal(new)]) + "\n")
     diff = unified_diff(texts[0], texts[1], "")
     if diff.text:
-        lines += [f"--- {quoted('a/', difference.path) if before else '/dev/null'}"]
-        lines += [f"+++ {quoted('b/', difference.path) if after else '/dev/null'}"]
+        lines += [f"--- {quote_path('a/', difference.path) if before else '/dev/null'}"]
+        lines += [f"+++ {quote_path('b/', difference.path) if after else '/dev/null'}"]
         lines += [diff.text.split("\n", 2)[2].removesuffix("\n")]
     return FilePatch("\n".join(lines) + "\n", diff.added, diff.removed)
 
 
-def quoted(side: str, path: str) -> str:
-    """A path as git's headers have it: between quotes with escapes wherever it is not plain ASCII without spaces."""
+def quote_path(side: str, path: str) -> str:
+    """Returns the path as in git's headers: quoted and escaped unless it is plain ASCII without spaces."""
     raw = side.encode() + os.fsencode(path)
     if _PLAIN_NAME.fullmatch(raw):
         return raw.decode("ascii")
@@ -81,7 +81,7 @@ def _is_plain(byte: int) -> bool:
 
 def _headers(difference: Difference) -> list[str]:
     source = difference.source or difference.path
-    lines = [f"diff --git {quoted('a/', source)} {quoted('b/', difference.path)}"]
+    lines = [f"diff --git {quote_path('a/', source)} {quote_path('b/', difference.path)}"]
     old, new = difference.old, difference.new
     if old is None and new:
         lines.append(f"new file mode {new.git_mode}")
@@ -90,14 +90,14 @@ def _headers(difference: Difference) -> list[str]:
     elif old and new and old.git_mode != new.git_mode:
         lines += [f"old mode {old.git_mode}", f"new mode {new.git_mode}"]
     if difference.source is not None:
-        lines += ["similarity index 100%", f"rename from {quoted('', source)}"]
-        lines += [f"rename to {quoted('', difference.path)}"]
+        lines += ["similarity index 100%", f"rename from {quote_path('', source)}"]
+        lines += [f"rename to {quote_path('', difference.path)}"]
     return lines
 
 
-def _text(data: bytes) -> str | None:
-    """The bytes as text, or None for what a patch must carry as binary."""
-    if b"\0" in data[:LOOKED_AT]:
+def _decode(data: bytes) -> str | None:
+    """Decodes a text file; returns None for a file that a patch must contain as binary."""
+    if b"\0" in data[:BINARY_CHECK_BYTES]:
         return None
     try:
         return data.decode("utf-8")
@@ -105,12 +105,12 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _blob(data: bytes) -> str:
+def _blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def _literal(data: bytes) -> list[str]:
-    """The bytes as git's binary patches hold them: deflated, in lines of up to 52 bytes in base 85."""
+def _binary_literal(data: bytes) -> list[str]:
+    """Returns the lines of git's binary patch: deflated, at most 52 bytes per line, in base 85."""
     packed = zlib.compress(data)
     lines = [f"literal {len(data)}"]
     for start in range(0, len(packed), _LINE):
@@ -122,7 +122,7 @@ def _literal(data: bytes) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``left_out`` and ``not_copied`` say, each in a sentence, what is not in the changes or the patch."""
+    """The changes and the patch; ``left_out`` and ``not_copied`` are sentences about what these do not include."""
 
     changes: Sequence[FileChange] = ()
     patch: str = ""
@@ -132,95 +132,96 @@ class Facts:
 
 @dataclass(slots=True)
 class Comparison:
-    """The files that differ, compared one after the other as long as the allowance lasts."""
+    """A comparison of all files that differ, one after the other until the deadline."""
 
     manifest: Manifest
     files: int
     base: int
-    allowance: Allowance
+    deadline: Deadline
     max_bytes: int
     _parts: list[str] = field(default_factory=list[str])
-    _lacking: list[str] = field(default_factory=list[str])
-    """The patch's lines for what it lacks."""
-    _named: list[str] = field(default_factory=list[str])
-    """The same for people."""
+    _comments: list[str] = field(default_factory=list[str])
+    """Comment lines of the patch about omitted files."""
+    _sentences: list[str] = field(default_factory=list[str])
+    """Sentences about omitted files, for users."""
 
     def run(self) -> Facts:
-        differences = self.manifest.differences(self.allowance)
-        room = self.max_bytes
+        """Compares the files. Returns the changes, the patch, and what they do not include."""
+        differences = self.manifest.differences(self.deadline)
+        bytes_left = self.max_bytes
         changes: list[FileChange] = []
         for difference in differences[:MAX_CHANGES]:
             give_way()
-            part, why = self._part(difference, room)
+            part, why = self._part(difference, bytes_left)
             if why:
-                self._lack(difference, why)
+                self._omit(difference, why)
             else:
                 self._parts.append(part.text)
-                room -= len(part.text.encode())
-            changes.append(_change(difference, part, in_patch=not why))
-        return Facts(changes, "".join([*self._lacking, *self._parts]), self._left_out(len(differences)))
+                bytes_left -= len(part.text.encode())
+            changes.append(_file_change(difference, part, in_patch=not why))
+        return Facts(changes, "".join([*self._comments, *self._parts]), self._left_out(len(differences)))
 
-    def _part(self, difference: Difference, room: int) -> tuple[FilePatch, str]:
-        """The path's part of the patch, and why it is not in there."""
+    def _part(self, difference: Difference, bytes_left: int) -> tuple[FilePatch, str]:
+        """Returns the path's part of the patch, and the reason if it is omitted."""
         nothing = FilePatch("")
         if DIRECTORY in (difference.old and difference.old.git_mode, difference.new and difference.new.git_mode):
-            return nothing, "git's own state, which no patch carries"
+            return nothing, "git's own state, which a patch cannot contain"
         if len(os.fsencode(difference.path)) > _MAX_PATH_BYTES:
             return nothing, "its path is too long for git"
-        if self.allowance.over:
+        if self.deadline.expired:
             return nothing, _NO_TIME
         old_path = difference.source or difference.path
         old_at, new_at = self.manifest.base.get(old_path), self.manifest.now.get(difference.path)
-        old = content_of(self.base, old_path, old_at, MAX_COMPARED_BYTES) if old_at else b""
-        new = content_of(self.files, difference.path, new_at, MAX_COMPARED_BYTES) if new_at else b""
+        old = read_content(self.base, old_path, old_at, MAX_COMPARED_BYTES) if old_at else b""
+        new = read_content(self.files, difference.path, new_at, MAX_COMPARED_BYTES) if new_at else b""
         if old is None or new is None:
-            return nothing, _unread(old_at if old is None else new_at)
-        if (only := _one_sided(old, new)) is not None and len(only) > room:
+            return nothing, _unread_reason(old_at if old is None else new_at)
+        if (only := _one_sided(old, new)) is not None and len(only) > bytes_left:
             lines = only.count(b"\n")
             return FilePatch("", *((lines, 0) if new else (0, lines))), _TOO_LARGE
         if max(old.count(b"\n"), new.count(b"\n")) > MAX_COMPARED_LINES and old != new:
             return nothing, f"{_TOO_LARGE}, more than {MAX_COMPARED_LINES} lines"
         part = file_patch(difference, old, new)
-        return part, _TOO_LARGE if len(part.text.encode()) > room else ""
+        return part, _TOO_LARGE if len(part.text.encode()) > bytes_left else ""
 
-    def _lack(self, difference: Difference, why: str) -> None:
-        self._lacking.append(f"# left out, {why}: {quoted('', difference.path)}\n")
-        seen = self.manifest.now.get(difference.path)
-        size = f" ({seen.size} bytes)" if seen and why.startswith(_TOO_LARGE) else ""
-        if len(self._named) < _MAX_NAMED:
-            self._named.append(f"{clip(shown_path(difference.path), 300)} is not in the patch: {why}{size}")
+    def _omit(self, difference: Difference, why: str) -> None:
+        self._comments.append(f"# left out, {why}: {quote_path('', difference.path)}\n")
+        entry = self.manifest.now.get(difference.path)
+        size = f" ({entry.size} bytes)" if entry and why.startswith(_TOO_LARGE) else ""
+        if len(self._sentences) < _MAX_NAMED:
+            self._sentences.append(f"{clip(printable_path(difference.path), 300)} is not in the patch: {why}{size}")
 
     def _left_out(self, count: int) -> list[str]:
-        said = [*self._named]
-        if (more := len(self._lacking) - len(self._named)) > 0:
-            said.append(f"{more} more changed files are not in the patch")
+        sentences = [*self._sentences]
+        if (more := len(self._comments) - len(self._sentences)) > 0:
+            sentences.append(f"{more} more changed files are not in the patch")
         if count > MAX_CHANGES:
-            said.append(f"{count - MAX_CHANGES} more changed files are not listed, nor in the patch")
-        if self.allowance.over:
-            said.append("the comparison was ended before it was complete: hashes and line counts may be missing")
-        missed = self.manifest.missed
-        said += [f"not looked at: {clip(shown_path(each), 300)}" for each in missed[:_MAX_NAMED]]
-        return said
+            sentences.append(f"{count - MAX_CHANGES} more changed files are not listed, nor in the patch")
+        if self.deadline.expired:
+            sentences.append("the comparison ended before it was complete: hashes and line counts may be missing")
+        unread = self.manifest.unread
+        sentences += [f"not compared: {clip(printable_path(each), 300)}" for each in unread[:_MAX_NAMED]]
+        return sentences
 
 
 def _one_sided(old: bytes, new: bytes) -> bytes | None:
-    """The text of a file that came or went as a whole: its patch is longer than itself. None for all others."""
+    """Returns the text of a created or deleted file, whose patch is longer than the text; None for other changes."""
     only = new if not old else old if not new else None
-    return None if only is None or b"\0" in only[:LOOKED_AT] else only
+    return None if only is None or b"\0" in only[:BINARY_CHECK_BYTES] else only
 
 
-def _unread(seen: StatEntry | None) -> str:
-    return _TOO_LARGE if seen and seen.size > MAX_COMPARED_BYTES else "it could not be read"
+def _unread_reason(entry: StatEntry | None) -> str:
+    return _TOO_LARGE if entry and entry.size > MAX_COMPARED_BYTES else "it could not be read"
 
 
-def _change(difference: Difference, part: FilePatch, *, in_patch: bool) -> FileChange:
+def _file_change(difference: Difference, part: FilePatch, *, in_patch: bool) -> FileChange:
     old, new = difference.old, difference.new
     kind = "renamed" if difference.source else "created" if old is None else "deleted" if new is None else "modified"
     return FileChange.model_validate(
         {
-            "path": shown_path(difference.path),
+            "path": printable_path(difference.path),
             "change": kind,
-            "from": difference.source and shown_path(difference.source),
+            "from": difference.source and printable_path(difference.source),
             "base_hash": old and old.sha256,
             "new_hash": new and new.sha256,
             "added_lines": part.added,
@@ -230,6 +231,6 @@ def _change(difference: Difference, part: FilePatch, *, in_patch: bool) -> FileC
     )
 
 
-def shown_path(path: str) -> str:
-    """The path as JSON can hold it: names that are no UTF-8 have their odd bytes spelled out."""
+def printable_path(path: str) -> str:
+    """Returns the path as valid UTF-8, with other bytes as backslash escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""What stands behind a descriptor or in a directory, and the names under which files are written before their own."""
+"""Directory entries and file status, and the names in a workspace that are the worker's own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+PRIVATE_DIR = ".deputize"
+"""The worker's own directory inside a workspace. Manifests, patches and searches leave it out."""
 TEMPORARY = ".deputize-writing-"
+"""The prefix of files that are being written, before they are renamed."""
 _being_written: set[str] = set()
 Kind = Literal["file", "directory", "symlink", "other"]
 
 
+def is_private(path: str) -> bool:
+    """Whether a path relative to the workspace is the worker's own directory or inside it."""
+    return path == PRIVATE_DIR or path.startswith(PRIVATE_DIR + "/")
+
+
 @contextmanager
 def temporary_name() -> Generator[str]:
-    """A name that nobody has; it counts as ours while the block lasts, and so is shown to nobody."""
+    """Yields an unused name; inside the block ``is_being_written`` is true for it, so that no listing includes it."""
     name = TEMPORARY + secrets.token_hex(8)
     _being_written.add(name)
     try:
@@ -29,13 +37,13 @@ def temporary_name() -> Generator[str]:
 
 
 def is_being_written(name: str) -> bool:
-    """Whether this process is writing a file of that name now. Anybody can make a file that is only called so."""
+    """Whether this process is writing a file of that name now. Other files may have such a name, too."""
     return name in _being_written
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What a path is. ``size`` is in bytes, ``mtime_ns`` in nanoseconds, ``mode`` the permission bits."""
+    """The status of a path: ``size`` in bytes, ``mtime_ns`` in nanoseconds, ``mode`` as permission bits."""
 
     kind: Kind
     size: int
@@ -44,8 +52,8 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One name of a directory; ``path`` is relative to the workspace. Links are named, not followed."""
+class FileEntry:
+    """An entry of a directory; ``path`` is relative to the workspace. Links are not followed."""
 
     path: str
     stat: Stat
@@ -56,35 +64,39 @@ class Entry:
 
 
 def read_all(fd: int, max_bytes: int) -> bytes:
+    """Reads to the end of the file, at most one byte more than allowed, so that a file that grows is detected."""
     parts: list[bytes] = []
-    left = max_bytes + 1  # one more than allowed shows a file that grows while it is read
+    left = max_bytes + 1
     while left and (part := os.read(fd, min(left, 1 << 20))):
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
 
 
-def entries_of(prefix: str, found: Iterator[os.DirEntry[str]]) -> Iterator[Entry]:
+def entries_of(prefix: str, found: Iterator[os.DirEntry[str]]) -> Iterator[FileEntry]:
+    """Yields the entries of a listing whose paths start with ``prefix``; files that are gone are skipped."""
     for entry in found:
         with suppress(FileNotFoundError):
-            yield Entry(prefix + entry.name, stat_of(entry.stat(follow_symlinks=False)))
+            yield FileEntry(prefix + entry.name, stat_of(entry.stat(follow_symlinks=False)))
 
 
 def stat_of(found: os.stat_result) -> Stat:
+    """Converts the system's file status."""
     kinds: dict[int, Kind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "symlink"}
     kind = kinds.get(modes.S_IFMT(found.st_mode), "other")
     return Stat(kind, found.st_size, found.st_mtime_ns, modes.S_IMODE(found.st_mode))
 
 
 def lstat(folder: int, name: str) -> os.stat_result | None:
+    """Returns the status of a file without following links; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def place_of(fd: int) -> str | None:
-    """Where the opened file is, or None where another one has taken its place meanwhile. Closes the descriptor."""
+def path_of_fd(fd: int) -> str | None:
+    """Returns the path of an open file, or None if another file has it now. Closes the descriptor."""
     try:
         place, opened = Path(f"/proc/self/fd/{fd}").readlink(), os.fstat(fd)
         there = place.lstat()

@@ -1,4 +1,4 @@
-"""What file errors say to the model: which path, what is wrong with it, what to try instead."""
+"""File errors for the model: the path, what is wrong with it, and what to do instead."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import stat as modes
 from shared.errors import ErrorType, ToolError
 
 
-def explain(path: str, error: OSError | UnicodeEncodeError, mount: str) -> ToolError:
-    """The ToolError for what the system said of ``path``, which stands in it as the caller gave it."""
+def tool_error(path: str, error: OSError | UnicodeEncodeError, mount: str) -> ToolError:
+    """Converts an error of the system about ``path`` to a ToolError; ``mount`` is the workspace's path."""
     number = error.errno if isinstance(error, OSError) else errno.EILSEQ
     match number:
         case errno.ENOENT:
@@ -33,6 +33,7 @@ def explain(path: str, error: OSError | UnicodeEncodeError, mount: str) -> ToolE
 
 
 def not_allowed(path: str, why: str, mount: str) -> ToolError:
+    """Returns the error for a path outside the workspace or an invalid one."""
     return ToolError(
         ErrorType.PATH_NOT_ALLOWED,
         f"Path not allowed: {path!r}: {why}. Use a path relative to the workspace, or one below {mount}.",
@@ -40,10 +41,12 @@ def not_allowed(path: str, why: str, mount: str) -> ToolError:
 
 
 def not_a_file(path: str, mode: int) -> ToolError:
+    """Returns the error for a path that is not a regular file; ``mode`` is its ``st_mode``."""
     what = "a directory" if modes.S_ISDIR(mode) else "a device, pipe or socket"
     return ToolError(ErrorType.NOT_A_FILE, f"Not a file: {path} is {what}")
 
 
 def too_large(path: str, size: int, allowed: int) -> ToolError:
-    message = f"File too large: {path} has {size} bytes, at most {allowed} are read. Look at a part of it."
+    """Returns the error for a file that is too large to read; sizes are in bytes."""
+    message = f"File too large: {path} has {size} bytes, at most {allowed} are read. Read a part of it."
     return ToolError(ErrorType.FILE_TOO_LARGE, message)

@@ -1,4 +1,4 @@
-"""Files of one workspace, reached only through ``openat2`` so that no path and no link leads out of it."""
+"""The files of one workspace, opened only with ``openat2``, so that no path and no link leads out of it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,31 @@ from typing import Self
 from shared.errors import ErrorType, ToolError
 from worker.linux.openat2 import beneath, require_openat2
 from worker.threads import take_memory
-from worker.workspace.file_entries import Entry, Stat, entries_of, lstat, place_of, read_all, stat_of, temporary_name
-from worker.workspace.file_errors import explain, not_a_file, not_allowed, too_large
+from worker.workspace.file_entries import (
+    PRIVATE_DIR,
+    FileEntry,
+    Stat,
+    entries_of,
+    lstat,
+    path_of_fd,
+    read_all,
+    stat_of,
+    temporary_name,
+)
+from worker.workspace.file_errors import not_a_file, not_allowed, too_large, tool_error
 
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _PERMISSIONS = 0o777
-"""A set-uid or set-gid bit was given to the old content; nobody has given it to the new one."""
+"""Mode bits that a replaced file keeps. Set-uid and set-gid bits were set for the old content only."""
 
 
 class Files:
-    """The files below ``root``, which commands see as ``mount``.
+    """The files below ``root``, which commands see as ``mount``. New files get ``owner`` (uid, gid) if we are root.
 
-    Every method takes a path relative to the workspace or an absolute one at or below ``mount`` or ``root``, and
-    raises ToolError with PATH_NOT_ALLOWED for any other, whatever links and ``..`` it goes through. Links that
-    stay inside are followed. ``owner`` (uid, gid) is who new files belong to, where we are root.
+    Paths are relative to the workspace, or absolute below ``mount`` or ``root``. Links to targets inside are followed;
+    every method raises ToolError(PATH_NOT_ALLOWED) for a path that leads elsewhere, through links or ``..``.
     """
 
     def __init__(self, root: Path, mount: str = "/workspace", owner: tuple[int, int] | None = None) -> None:
@@ -50,10 +59,10 @@ class Files:
         self.close()
 
     def relative(self, path: str) -> str:
-        """The path from the workspace's top, without ``.`` and doubled slashes. Nothing is opened or expanded."""
+        """Returns the path relative to the workspace, without ``.`` and double slashes. No file is opened."""
         if not path or "\0" in path:
-            raise not_allowed(path, "it is empty" if not path else "it holds a NUL character", self.mount)
-        inner = path if not path.startswith("/") else self._below_a_root(path)
+            raise not_allowed(path, "it is empty" if not path else "it contains a NUL character", self.mount)
+        inner = path if not path.startswith("/") else self._strip_root(path)
         parts = [part for part in inner.split("/") if part not in ("", ".")]
         depth = 0
         for part in parts:
@@ -63,12 +72,12 @@ class Files:
         return ("/".join(parts) or ".") + ("/" if parts and path.endswith("/") else "")
 
     def full(self, path: str) -> str:
-        """The path as commands see it: absolute, below ``mount``."""
+        """Returns the absolute path as commands see it, below ``mount``."""
         inner = self.relative(path).rstrip("/")
         return self.mount if inner == "." else f"{self.mount}/{inner}"
 
     def contains(self, path: str) -> bool:
-        """Whether the path lies in the workspace, links resolved; it need not exist."""
+        """Whether the path is in the workspace, with links resolved; it need not exist."""
         try:
             self.stat(path)
         except ToolError as error:
@@ -76,29 +85,29 @@ class Files:
         return True
 
     def real(self, path: str) -> str:
-        """The one absolute path of what the path names, or would name once it is there, whatever links lead to it."""
+        """Returns the absolute path with links resolved; the file need not exist."""
         inner = self.relative(path).rstrip("/")
         missing: list[str] = []
         while inner not in ("", "."):
             try:
                 fd = beneath(self._fd, inner, os.O_PATH)
-                if place := place_of(fd):
+                if place := path_of_fd(fd):
                     return "/".join([place, *reversed(missing)])
             except FileNotFoundError:
                 inner, _, name = inner.rpartition("/")
                 missing.append(name)
             except OSError as error:
-                raise explain(path, error, self.mount) from None
+                raise tool_error(path, error, self.mount) from None
         return "/".join([self._names[-1], *reversed(missing)])
 
     def open_fd(self, path: str, flags: int = _PLAIN) -> int:
-        """A descriptor for the path; the caller closes it. Raises ToolError."""
+        """Opens the path and returns its descriptor, which the caller closes. Raises ToolError."""
         inner = self.relative(path)
-        with self._explained(path):
+        with self._tool_errors(path):
             return beneath(self._fd, inner, flags)
 
     def read(self, path: str, max_bytes: int = MAX_READ) -> bytes:
-        """The whole file. Raises ToolError: FILE_TOO_LARGE over ``max_bytes``, NOT_A_FILE for all but plain files."""
+        """Reads a file. Raises ToolError: FILE_TOO_LARGE above ``max_bytes``, NOT_A_FILE unless it is regular."""
         fd = self.open_fd(path)
         try:
             found = os.fstat(fd)
@@ -107,7 +116,7 @@ class Files:
             if found.st_size > max_bytes:
                 raise too_large(path, found.st_size, max_bytes)
             take_memory(found.st_size)
-            with self._explained(path):
+            with self._tool_errors(path):
                 data = read_all(fd, max_bytes)
         finally:
             os.close(fd)
@@ -116,18 +125,18 @@ class Files:
         return data
 
     def head(self, path: str, size: int) -> bytes:
-        """The first bytes of a plain file. Raises ToolError like ``read``."""
+        """Reads the first bytes of a regular file. Raises ToolError like ``read``."""
         fd = self.open_fd(path)
         try:
             if not modes.S_ISREG(mode := os.fstat(fd).st_mode):
                 raise not_a_file(path, mode)
-            with self._explained(path):
+            with self._tool_errors(path):
                 return read_all(fd, size - 1)
         finally:
             os.close(fd)
 
     def stat(self, path: str, *, follow: bool = True) -> Stat | None:
-        """What the path is, or None where nothing is. ``follow`` false looks at a link itself."""
+        """Returns the status of the path, or None if it does not exist; of a link itself if ``follow`` is False."""
         try:
             fd = self.open_fd(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
         except ToolError as error:
@@ -140,13 +149,12 @@ class Files:
             os.close(fd)
 
     def write(self, path: str, data: bytes, *, keep_mode: bool = True) -> bool:
-        """Replaces or creates the file in one step, with its parents; true when it was created.
+        """Replaces or creates the file atomically, with its parents; returns whether it was created.
 
-        A link that stays inside is written through, and readers see the old or the new file, never a part.
-        ``keep_mode`` false gives a file that was there the mode of a new one (0644).
+        A link's target is written. An existing file keeps its mode, or gets 0644 if ``keep_mode`` is False.
         """
         inner = self.relative(path)
-        with self._explained(path):
+        with self._tool_errors(path):
             folder, name = self._parent(path, inner)
             try:
                 old = lstat(folder, name)
@@ -161,15 +169,15 @@ class Files:
         return self.write(self._target(path, inner), data, keep_mode=keep_mode)
 
     def mkdir(self, path: str) -> None:
-        """Makes the directory and its parents; one that is there already is fine."""
+        """Creates the directory and its parents, if they do not exist."""
         inner = self.relative(path)
-        with self._explained(path):
+        with self._tool_errors(path):
             os.close(self._make_folders(inner))
 
     def remove(self, path: str) -> None:
-        """Removes a file, a link (not what it names) or an empty directory."""
+        """Removes a file, a link (not its target) or an empty directory."""
         inner = self.relative(path).rstrip("/")
-        with self._explained(path):
+        with self._tool_errors(path):
             head, _, name = inner.rpartition("/")
             if name in (".", ".."):
                 raise not_a_file(path, modes.S_IFDIR)
@@ -180,18 +188,18 @@ class Files:
             finally:
                 os.close(folder)
 
-    def scan(self, path: str = ".") -> list[Entry]:
-        """What one directory holds, by name. Raises ToolError(NOT_A_DIRECTORY) for anything else."""
+    def scan(self, path: str = ".") -> list[FileEntry]:
+        """Returns the entries of a directory, sorted by name. Raises ToolError(NOT_A_DIRECTORY)."""
         inner = self.relative(path).rstrip("/")
         fd = self.open_fd(path, _FOLDER)
         try:
-            with self._explained(path), os.scandir(fd) as found:
+            with self._tool_errors(path), os.scandir(fd) as found:
                 return sorted(entries_of("" if inner == "." else inner + "/", found), key=lambda entry: entry.path)
         finally:
             os.close(fd)
 
-    def walk(self, path: str = ".") -> Iterator[Entry]:
-        """Everything below a directory, parents first; links are not followed, what vanishes meanwhile is left out."""
+    def walk(self, path: str = ".") -> Iterator[FileEntry]:
+        """Yields all entries below a directory, parents first; links are not followed, missing files are skipped."""
         waiting = self.scan(path)[::-1]
         while waiting:
             entry = waiting.pop()
@@ -200,15 +208,15 @@ class Files:
                 with suppress(ToolError):
                     waiting += self.scan(entry.path)[::-1]
 
-    def _below_a_root(self, path: str) -> str:
+    def _strip_root(self, path: str) -> str:
         plain = "/" + path.lstrip("/")
         for name in self._names:
             if plain == name or plain.startswith(name + "/"):
                 return plain[len(name) :].lstrip("/") or "."
-        raise not_allowed(path, "it lies outside the workspace", self.mount)
+        raise not_allowed(path, "it is outside the workspace", self.mount)
 
     def _parent(self, path: str, inner: str) -> tuple[int, str]:
-        """A descriptor of the directory the path lies in, made where missing, and the last name."""
+        """Returns a descriptor of the parent directory, created if missing, and the last name."""
         head, _, name = inner.rpartition("/")
         if name in ("", ".", ".."):
             raise not_a_file(path, modes.S_IFDIR)
@@ -257,8 +265,8 @@ class Files:
                 raise
 
     def _target(self, path: str, inner: str) -> str:
-        """Where a link that stays inside leads, as a path from the top that goes through no link."""
-        with self._explained(path):
+        """Returns the target of a link as a path relative to the workspace, with all links resolved."""
+        with self._tool_errors(path):
             fd = beneath(self._fd, inner, os.O_PATH)
         try:
             if not modes.S_ISREG(mode := os.fstat(fd).st_mode):
@@ -271,9 +279,21 @@ class Files:
         return real[len(top) + 1 :]
 
     @contextmanager
-    def _explained(self, path: str) -> Generator[None]:
-        """Turns the system's errors into ToolErrors that name the path as the caller gave it."""
+    def _tool_errors(self, path: str) -> Generator[None]:
+        """Converts errors of the system to ToolErrors that contain the path as the caller wrote it."""
         try:
             yield
         except (OSError, UnicodeEncodeError) as error:
-            raise explain(path, error, self.mount) from None
+            raise tool_error(path, error, self.mount) from None
+
+
+def private_path(files: Files, path: str) -> str:
+    """Returns the path of a file in the worker's own directory, which is created and ignored by git."""
+    files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
+    return f"{PRIVATE_DIR}/{path}"
+
+
+def write_private(files: Files, path: str, data: bytes) -> str:
+    """Writes a file in the worker's own directory; returns its path in the workspace."""
+    files.write(full := private_path(files, path), data)
+    return full

@@ -1,4 +1,4 @@
-"""Locks: one change of a file at a time in this process, and one writer among workers that share a workspace."""
+"""Locks of files: for edits within this process, and for writes by several workers that share a directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from shared.errors import ErrorType, ToolError
 from worker.workspace.files import Files
 
-PATIENCE_SECONDS = 10.0
+LOCK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _HELD = (errno.EAGAIN, errno.EACCES)
@@ -24,26 +24,33 @@ _guard = Lock()
 
 
 @contextmanager
-def locked(files: Files, path: str, stop: Event, patience: float = PATIENCE_SECONDS) -> Generator[None]:
-    """Holds the file ``path``, made where it is missing, while the block lasts; it ends with its process, too.
+def file_lock(files: Files, path: str, stop: Event, seconds: float = LOCK_SECONDS) -> Generator[None]:
+    """Holds an exclusive lock of the file, which is created if missing; it also ends with the process. Blocks.
 
-    Waits ``patience`` seconds for whoever holds it, less where ``stop`` is set; blocks, so it belongs into a thread.
-    Raises ToolError(TIMEOUT) when it is held for longer.
+    Args:
+        files: The workspace.
+        path: The lock file.
+        stop: Ends the waiting.
+        seconds: How long to wait for the lock.
+
+    Raises:
+        ToolError: TIMEOUT if another process holds the lock for longer.
     """
     fd = files.open_fd(path, _FLAGS)
     try:
-        deadline = time.monotonic() + patience
-        while not _taken(fd, path):
+        deadline = time.monotonic() + seconds
+        while not _try_lock(fd, path):
             if stop.wait(_PAUSE_SECONDS) or time.monotonic() > deadline:
                 raise ToolError(
-                    ErrorType.TIMEOUT, f"{path} is held by somebody else for {patience:g} seconds now. Try again later."
+                    ErrorType.TIMEOUT,
+                    f"{path} has been locked by another process for {seconds:g} seconds. Try again later.",
                 )
         yield
     finally:
         os.close(fd)
 
 
-def _taken(fd: int, path: str) -> bool:
+def _try_lock(fd: int, path: str) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -59,10 +66,10 @@ class _FileLock:
 
 
 @contextmanager
-def changing(files: Files, path: str) -> Generator[None]:
-    """Holds the lock of the file, under whatever name or link it is called; blocks, so it belongs into a thread.
+def edit_lock(files: Files, path: str) -> Generator[None]:
+    """Holds the lock of the file within this process, by its real path. Blocks.
 
-    Of this process only: no two processes work in one workspace.
+    A lock within the process is sufficient because no two processes work in one workspace.
     """
     key = files.real(path)
     with _guard:

@@ -1,4 +1,4 @@
-"""What a workspace held at its start, what it holds now, and which files differ, in the order they first did."""
+"""The files of a workspace at its start and now, and those that differ, in the order of their first change."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from typing import NamedTuple
 
 from worker.linux.openat2 import beneath
 from worker.threads import give_way
-from worker.workspace.allowance import UNBOUNDED, Allowance
-from worker.workspace.file_entries import is_being_written
-from worker.workspace.private import PRIVATE_DIR
+from worker.workspace.deadline import UNBOUNDED, Deadline
+from worker.workspace.file_entries import PRIVATE_DIR, is_being_written
 
 LINK = "120000"
 """git's mode of a symbolic link."""
 DIRECTORY = "040000"
-"""And of a directory."""
+"""git's mode of a directory."""
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 
 
 class StatEntry(NamedTuple):
-    """A file or link as one look at its inode shows it. No program can set ``ctime_ns``, so equal means unchanged."""
+    """The status of a file or link. No program can set ``ctime_ns``, so an equal status means an unchanged file."""
 
     mode: int
     size: int
@@ -46,14 +45,14 @@ class StatEntry(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What git would record of a path: its mode and the digest of its bytes (None where they cannot be read)."""
+    """What git records of a path: its mode and the digest of its content (None if it cannot be read)."""
 
     git_mode: str
     sha256: str | None
 
 
 class Difference(NamedTuple):
-    """One path that differs: ``old`` or ``new`` is None where nothing was or is, ``source`` is where a rename began."""
+    """A changed path: ``old`` is None if it was created, ``new`` if it was deleted; ``source`` is set for a rename."""
 
     path: str
     old: Content | None
@@ -62,27 +61,27 @@ class Difference(NamedTuple):
 
 
 def scan(
-    root: int, before: dict[str, StatEntry] | None = None, missed: list[str] | None = None
+    root: int, before: dict[str, StatEntry] | None = None, unread: list[str] | None = None
 ) -> dict[str, StatEntry]:
-    """Every file and link below the directory, by path; not what git could not record, nor our own.
+    """Returns every file and link below the directory, by path, without special files and the worker's own.
 
-    What lies in directories that cannot be opened, or are more than we look at, is taken as ``before`` had it, and
-    ``missed`` is told. The tree may change meanwhile.
+    Entries of unreadable directories, or above ``MAX_ENTRIES``, are taken from ``before``, and ``unread`` receives a
+    sentence. The tree may change meanwhile.
     """
     found: dict[str, StatEntry] = {}
-    missed = [] if missed is None else missed
+    unread = [] if unread is None else unread
     waiting = [""]
     while waiting:
         path = waiting.pop()
         try:
-            fd = _folder(root, path)
+            fd = _open_folder(root, path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
-                missed.append(f"{path[:200] or '.'}: {error.strerror}")
-                found |= {name: seen for name, seen in (before or {}).items() if name.startswith(path + "/")}
+                unread.append(f"{path[:200] or '.'}: {error.strerror}")
+                found |= {name: entry for name, entry in (before or {}).items() if name.startswith(path + "/")}
             continue
         try:
-            for name, entry in _tracked(fd, f"{path}/" if path else ""):
+            for name, entry in _tracked_entries(fd, f"{path}/" if path else ""):
                 if modes.S_ISDIR(entry.mode):
                     waiting.append(name)
                 else:
@@ -90,18 +89,18 @@ def scan(
         finally:
             os.close(fd)
         if len(found) > MAX_ENTRIES:
-            missed.append(f"there are more than {MAX_ENTRIES} files")
+            unread.append(f"there are more than {MAX_ENTRIES} files")
             return (before or {}) | found
     return found
 
 
-def _folder(root: int, path: str) -> int:
+def _open_folder(root: int, path: str) -> int:
     if len(path) > MAX_PATH_CHARS:
         raise OSError(errno.ENAMETOOLONG, "nested too deep")
     return beneath(root, path or ".", _FOLDER, links=False)
 
 
-def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, StatEntry]]:
+def _tracked_entries(folder: int, prefix: str) -> Iterator[tuple[str, StatEntry]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             give_way()
@@ -115,7 +114,7 @@ def _tracked(folder: int, prefix: str) -> Iterator[tuple[str, StatEntry]]:
 
 
 def git_folder(path: str) -> str | None:
-    """The ``.git`` that the path is or lies in; git keeps its own state there, which no patch carries."""
+    """Returns the ``.git`` that the path is or is inside of, whose state a patch cannot contain; else None."""
     if ".git" not in path:
         return None
     names = path.split("/")
@@ -123,31 +122,31 @@ def git_folder(path: str) -> str | None:
 
 
 def _is_refreshed(path: str, old: StatEntry | None, new: StatEntry | None) -> bool:
-    """Whether this is what ``git status`` writes when it only looks: git's index, and the times of its folders."""
+    """Whether the change is one that ``git status`` makes: git's index, and the times of its directories."""
     if old is None or new is None or (folder := git_folder(path)) is None:
         return False
     return path == f"{folder}/index" or (modes.S_ISDIR(old.mode) and modes.S_ISDIR(new.mode))
 
 
-def content_of(root: int, path: str, seen: StatEntry, max_bytes: int) -> bytes | None:
-    """A file's bytes or a link's target; None where it is gone, unreadable or larger than ``max_bytes``."""
+def read_content(root: int, path: str, entry: StatEntry, max_bytes: int) -> bytes | None:
+    """Returns a file's content or a link's target; None if it is gone, unreadable or larger than ``max_bytes``."""
     with suppress(OSError):
-        if modes.S_ISLNK(seen.mode):
-            return _target(root, path)
-        with _opened(root, path) as file:
+        if modes.S_ISLNK(entry.mode):
+            return _read_link(root, path)
+        with _open_file(root, path) as file:
             data = file.read(max_bytes + 1)
             return data if len(data) <= max_bytes else None
     return None
 
 
-def _digest_of(root: int, path: str, seen: StatEntry, allowance: Allowance) -> str | None:
+def _digest(root: int, path: str, entry: StatEntry, deadline: Deadline) -> str | None:
     with suppress(OSError):
-        if modes.S_ISLNK(seen.mode):
-            return hashlib.sha256(_target(root, path)).hexdigest()
-        with _opened(root, path) as file:
+        if modes.S_ISLNK(entry.mode):
+            return hashlib.sha256(_read_link(root, path)).hexdigest()
+        with _open_file(root, path) as file:
             digest = hashlib.sha256()
-            while piece := file.read(_PIECE):
-                if allowance.over:
+            while piece := file.read(_CHUNK):
+                if deadline.expired:
                     return None
                 give_way()
                 digest.update(piece)
@@ -155,20 +154,20 @@ def _digest_of(root: int, path: str, seen: StatEntry, allowance: Allowance) -> s
     return None
 
 
-def _target(root: int, path: str) -> bytes:
-    fd = _beneath(root, path, os.O_PATH)
+def _read_link(root: int, path: str) -> bytes:
+    fd = _open_beneath(root, path, os.O_PATH)
     try:
         return os.readlink(b"", dir_fd=fd)
     finally:
         os.close(fd)
 
 
-def _opened(root: int, path: str) -> FileIO:
-    return FileIO(_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK))
+def _open_file(root: int, path: str) -> FileIO:
+    return FileIO(_open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK))
 
 
-def _beneath(root: int, path: str, flags: int) -> int:
-    """The file, or the link itself; no directory on the way may be a link."""
+def _open_beneath(root: int, path: str, flags: int) -> int:
+    """Opens a file, or a link itself; no parent directory may be a link."""
     above, _, name = path.rpartition("/")
     folder = beneath(root, above or ".", os.O_PATH | os.O_DIRECTORY, links=False)
     try:
@@ -178,11 +177,10 @@ def _beneath(root: int, path: str, flags: int) -> int:
 
 
 class Manifest:
-    """Compares the directory ``files`` with its pristine copy ``base``; ``folder`` keeps what outlives the process.
+    """Compares the directory ``files`` with its copy ``base`` from the run's start (both descriptors).
 
-    ``start_file`` holds what ``files`` was at the run's start; it is written where it is missing.
-
-    Methods may be called from any thread, one at a time takes effect.
+    ``start_file`` contains the status of ``files`` at the run's start, and is written if missing; the order of changes
+    is stored in ``folder``. Thread-safe.
     """
 
     def __init__(self, folder: Path, start_file: Path, files: int, base: int) -> None:
@@ -191,26 +189,26 @@ class Manifest:
         self._lock = Lock()
         if start_file.exists():
             read = json.loads(start_file.read_text("ascii"))
-            self._start = {path: StatEntry(*seen) for path, seen in read.items()}
+            self._start = {path: StatEntry(*entry) for path, entry in read.items()}
         else:
             self._start = scan(files)
             start_file.write_text(json.dumps(self._start), "ascii")
         self.base = scan(base)
-        self.missed: list[str] = []
-        """What the last look at the tree could not see."""
+        self.unread: list[str] = []
+        """Sentences about what the last scan could not read."""
         self._order: dict[str, int] = {}
         if self._order_file.exists():
             lines = self._order_file.read_text("ascii").split("\n")
-            self._remember(json.loads(line) for line in lines[:-1])  # we may have died within the last one
+            self._remember(json.loads(line) for line in lines[:-1])  # a crash may have cut the last one
         self._digests: dict[tuple[int, str, StatEntry], str | None] = {}
         self.now = self._start
 
     def note(self) -> None:
-        """Looks at the tree and remembers which paths differ for the first time, oldest change first."""
+        """Scans the tree and records the paths that differ for the first time, oldest change first."""
         with self._lock:
-            missed: list[str] = []
-            self.now = scan(self._files, self.now, missed)
-            self.missed = missed
+            unread: list[str] = []
+            self.now = scan(self._files, self.now, unread)
+            self.unread = unread
             differing = {path for path in self._differing() if (git_folder(path) or path) not in self._order}
             gone = [path for path in differing if path not in self.now]
             changed = sorted(differing & self.now.keys(), key=lambda path: (self.now[path].ctime_ns, path))
@@ -220,18 +218,17 @@ class Manifest:
                     file.writelines(json.dumps(path) + "\n" for path in new)
                 self._remember(new)
 
-    def differences(self, allowance: Allowance = UNBOUNDED) -> list[Difference]:
-        """Every path whose content or mode differs now, renames found by equal content, in order of first change.
+    def differences(self, deadline: Deadline = UNBOUNDED) -> list[Difference]:
+        """Returns every path whose content or mode differs, in order of first change; renames by equal content.
 
-        A path whose content could not be read, also for lack of time, counts as changed. Of a ``.git`` only that
-        something in it differs is said.
+        A path whose content could not be read before the deadline counts as changed. A ``.git`` is one difference.
         """
         self.note()
         with self._lock:
             differing = self._differing()
             folders = {folder for path in differing if (folder := git_folder(path))}
-            found = [self._compare(path, allowance) for path in differing if not git_folder(path)]
-            changed = _renamed([each for each in found if each.old != each.new or _is_unread(each)])
+            found = [self._compare(path, deadline) for path in differing if not git_folder(path)]
+            changed = _join_renames([each for each in found if each.old != each.new or _is_unknown(each)])
             return sorted([*changed, *map(self._git_difference, folders)], key=self._rank)
 
     def _git_difference(self, folder: str) -> Difference:
@@ -246,21 +243,21 @@ class Manifest:
         differing = {path for path in paths if self._start.get(path) != self.now.get(path)}
         return {path for path in differing if not _is_refreshed(path, self._start.get(path), self.now.get(path))}
 
-    def _compare(self, path: str, allowance: Allowance) -> Difference:
+    def _compare(self, path: str, deadline: Deadline) -> Difference:
         old, new = self.base.get(path), self.now.get(path)
-        before = self._content(self._base, path, old, allowance)
-        return Difference(path, before, self._content(self._files, path, new, allowance))
+        before = self._content(self._base, path, old, deadline)
+        return Difference(path, before, self._content(self._files, path, new, deadline))
 
-    def _content(self, root: int, path: str, seen: StatEntry | None, allowance: Allowance) -> Content | None:
-        if seen is None:
+    def _content(self, root: int, path: str, entry: StatEntry | None, deadline: Deadline) -> Content | None:
+        if entry is None:
             return None
-        key = (root, path, seen)
+        key = (root, path, entry)
         if key not in self._digests:
-            digest = _digest_of(root, path, seen, allowance)
-            if allowance.over:
-                return Content(seen.git_mode, digest)
+            digest = _digest(root, path, entry, deadline)
+            if deadline.expired:
+                return Content(entry.git_mode, digest)
             self._digests[key] = digest
-        return Content(seen.git_mode, self._digests[key])
+        return Content(entry.git_mode, self._digests[key])
 
     def _remember(self, paths: Iterator[str] | list[str]) -> None:
         for path in paths:
@@ -271,15 +268,15 @@ class Manifest:
         return min(ranks, default=len(self._order)), difference.path
 
 
-def _is_unread(each: Difference) -> bool:
-    """Whether there is a file before and after, and nobody knows whether they are equal."""
+def _is_unknown(each: Difference) -> bool:
+    """Whether the file exists before and after, and it is unknown whether its content changed."""
     return each.old is not None and each.new is not None and None in (each.old.sha256, each.new.sha256)
 
 
-def _renamed(found: list[Difference]) -> list[Difference]:
-    """The same with each deleted file joined to a created one of the same content, if there is one.
+def _join_renames(found: list[Difference]) -> list[Difference]:
+    """Joins each deleted file with a created one of the same content, if there is one, to a rename.
 
-    Not links: git cannot apply a patch that renames a link and puts a directory in its place.
+    Links are not joined: git cannot apply a patch that renames a link and creates a directory in its place.
     """
     deleted: dict[Content, list[Difference]] = {}
     for each in sorted(found):

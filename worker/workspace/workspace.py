@@ -1,4 +1,4 @@
-"""A run's own copy of the files it works on, and the facts about what became of them."""
+"""A run's own copy of the files it works on, and its changes to them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from shared.errors import Invalid, Misconfigured, Unavailable
 from worker.sandbox.environment import MOUNT, owner
 from worker.search.gitignore import GitIgnoreTree
 from worker.threads import run_in_thread
-from worker.workspace.allowance import UNBOUNDED, Allowance
-from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, shown_path
+from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, printable_path
+from worker.workspace.deadline import UNBOUNDED, Deadline
+from worker.workspace.file_entries import PRIVATE_DIR
 from worker.workspace.files import Files
 from worker.workspace.generation import Generation
 from worker.workspace.manifest import Manifest
-from worker.workspace.private import PRIVATE_DIR
-from worker.workspace.treecopy import TooMuch, TreeCopy, Unreadable
+from worker.workspace.tree_copy import SourceTooLarge, SourceUnreadable, TreeCopy
 
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
-_NO_FILES = (Path("/proc"), Path("/sys"))
+_PSEUDO_FILE_SYSTEMS = (Path("/proc"), Path("/sys"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Workspace:
-    """The directories of one delegation: ``files`` is worked in, ``base`` stays as it was at the start.
+    """The directories of one delegation: the run works in ``files``, ``base`` is a copy from its start.
 
-    Made by ``create``, which finds the same state again for a resumed run. Both lie in a directory that only the
-    worker enters; nobody else may put links where we look.
+    ``create`` returns the same state to a resumed run. Both are in a directory that only the worker can enter, so that
+    no other process can place links in it.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -59,127 +59,141 @@ class Workspace:
         attempt: int = 1,
         max_bytes: int | None = None,
     ) -> Workspace:
-        """The delegation's workspace below ``root``: a copy of what an earlier attempt left, or made as ``spec`` says.
+        """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
 
-        ``sources`` are the directories from which copies may be made; None means any that can be read. Raises
-        Invalid for a source that is not allowed, missing, unreadable or has more than ``max_bytes`` (holes not
-        counted), Unavailable when the disk is full.
+        Args:
+            spec: The requested workspace.
+            delegation_id: The delegation.
+            root: The directory of all workspaces.
+            sources: The directories whose contents may be copied; None for all.
+            attempt: The number of the attempt.
+            max_bytes: The largest number of bytes to copy, without holes.
+
+        Raises:
+            Invalid: The source is not allowed, missing, unreadable or too large.
+            Unavailable: The disk is full.
         """
-        rules = _Rules(sources, max_bytes, Event())
-        return await run_in_thread(_make, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
+        rules = _CopyRules(sources, max_bytes, Event())
+        return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
-        """The workspace an earlier attempt made. Raises FileNotFoundError where there is none."""
+        """Opens the workspace of an earlier attempt. Raises FileNotFoundError if there is none."""
         folder = root / delegation_id
         return await run_in_thread(cls, Generation.latest(folder) or Generation(folder, 1))
 
     def close(self) -> None:
-        """Frees the descriptors; the files stay."""
+        """Closes the descriptors; the files remain."""
         self.files.close()
         while self._fds:
             os.close(self._fds.pop())
 
     async def remove(self) -> None:
-        """Closes it and deletes all its files."""
+        """Closes the workspace and deletes all its files."""
         self.close()
         await run_in_thread(delete, self._folder)
 
     async def note_changes(self) -> None:
-        """To be called after each step with effects: remembers which files differ for the first time."""
+        """Records the files that differ for the first time; called after each step with effects."""
         await run_in_thread(self._manifest.note)
 
     async def changes(self) -> list[FileChange]:
-        """Every file that differs from the start, whoever changed it, in order of first change, each path once."""
+        """Returns every file that differs from the start, in order of first change, each path once."""
         return [*(await self.facts()).changes]
 
     async def patch(self, max_bytes: int = MAX_PATCH_BYTES) -> str:
-        """The same as a patch for ``git apply``. Files that do not fit are left out, and its first lines name them."""
+        """Returns the changes as a patch for ``git apply``; its first lines list the files that do not fit into it."""
         return (await self.facts(max_bytes=max_bytes)).patch
 
-    async def facts(self, allowance: Allowance = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
-        """Both at once, and what they lack: what is not known when the allowance is over is left out of them."""
-        return await run_in_thread(self._facts, allowance, max_bytes)
+    async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
+        """Returns changes and patch, and what they omit, among it everything not compared before the deadline."""
+        return await run_in_thread(self._facts, deadline, max_bytes)
 
-    def _facts(self, allowance: Allowance, max_bytes: int) -> Facts:
+    def _facts(self, deadline: Deadline, max_bytes: int) -> Facts:
         files, base = self._fds
-        compared = Comparison(self._manifest, files, base, allowance, max_bytes).run()
-        return replace(compared, not_copied=_not_copied(self._folder))
+        compared = Comparison(self._manifest, files, base, deadline, max_bytes).run()
+        return replace(compared, not_copied=_read_not_copied(self._folder))
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
-    """What may be copied."""
+class _CopyRules:
+    """Which directories may be copied, and how much."""
 
     sources: Sequence[Path] | None
     max_bytes: int | None
     stop: Event
 
 
-def _make(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _Rules, _: Event) -> Workspace:
+def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
     folder = wanted.folder
     if latest := Generation.latest(folder):
         return cls(latest if latest.number >= wanted.number else latest.next(wanted.number))
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    making = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")  # whole or not at all: workers die at any time
+    temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")  # renamed when it is complete
     try:
         for name in ("files", "base", "marks"):
-            (making / name).mkdir(mode=0o700, parents=True)
-        making.chmod(0o700)
-        _fill(making, spec, rules)
-        cls(Generation(making, 1)).close()
-        making.rename(folder)
+            (temporary / name).mkdir(mode=0o700, parents=True)
+        temporary.chmod(0o700)
+        _fill(temporary, spec, rules)
+        cls(Generation(temporary, 1)).close()
+        temporary.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Unavailable(f"no room for the workspace: {error.strerror}; free some below {folder.parent}") from None
+            raise Unavailable(
+                f"the workspace cannot be created: {error.strerror}; free space below {folder.parent}"
+            ) from None
         raise
     finally:
-        if making.exists():
-            delete(making)
+        if temporary.exists():
+            delete(temporary)
     return cls(Generation(folder, 1))
 
 
-def _fill(folder: Path, spec: WorkspaceSpec, rules: _Rules) -> None:
+def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
     files = folder / "files"
     files.chmod(0o755)
-    if whose := owner():
-        os.chown(files, *whose)
+    if uid_gid := owner():
+        os.chown(files, *uid_gid)
     if isinstance(spec, EmptyWorkspace):
         return
     if not isinstance(spec, DirectoryWorkspace):
-        raise _invalid("/workspace/kind", f"workspaces of kind {spec.kind!r} are not built yet; use directory or empty")
-    with _source(spec.path, rules.sources) as source:
+        raise _invalid(
+            "/workspace/kind", f"workspaces of kind {spec.kind!r} are not supported yet; use directory or empty"
+        )
+    with _open_source(spec.path, rules.sources) as source:
         try:
             _copy(source, folder, ignored=spec.ignored, rules=rules)
-        except Unreadable as error:
+        except SourceUnreadable as error:
             raise _invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
-        except TooMuch as error:
+        except SourceTooLarge as error:
             most = f"{(rules.max_bytes or 0) / (1 << 30):g} GiB (set DEPUTIZE_WORKSPACE_MAX_BYTES for more)"
             detail = f"{spec.path} is too large to be copied: with {error.path} it has more than {most}"
             raise _invalid("/workspace/path", detail) from None
 
 
-def _copy(source: int, folder: Path, *, ignored: bool, rules: _Rules) -> None:
+def _copy(source: int, folder: Path, *, ignored: bool, rules: _CopyRules) -> None:
     root = folder.parent.stat()
-    skip = (root.st_dev, root.st_ino)  # a source that holds our own workspaces
-    with _opened(folder / "files") as files, _opened(folder / "base") as base:
+    skip = (root.st_dev, root.st_ino)  # the source may contain the workspaces themselves
+    with _open_folder(folder / "files") as files, _open_folder(folder / "base") as base:
         with Files(Path(f"/proc/self/fd/{source}")) as original:
             ignoring = None if ignored else GitIgnoreTree(original)
             wanted = partial(_is_copied, ignoring)
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes)
             copy.run()
-        (folder / _NOT_COPIED).write_text(json.dumps(_named(copy.left_out)), "ascii")
+        (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
         TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
 
 
-def _named(left_out: Mapping[str, str]) -> list[str]:
-    """What to say of special files."""
-    shown = [f"{shown_path(path)} is {what} and was not copied" for path, what in list(left_out.items())[:_MAX_NAMED]]
+def _not_copied_sentences(left_out: Mapping[str, str]) -> list[str]:
+    """Returns sentences about special files."""
+    shown = [
+        f"{printable_path(path)} is {what} and was not copied" for path, what in list(left_out.items())[:_MAX_NAMED]
+    ]
     more = len(left_out) - len(shown)
     return [*shown, *([f"{more} more special files were not copied"] if more else [])]
 
 
-def _not_copied(folder: Path) -> list[str]:
+def _read_not_copied(folder: Path) -> list[str]:
     try:
         return json.loads((folder / _NOT_COPIED).read_text("ascii"))
     except FileNotFoundError:
@@ -194,18 +208,20 @@ def _is_copied(ignoring: GitIgnoreTree | None, path: str, is_directory: bool) ->
 
 
 @contextmanager
-def _source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
-    """The opened source directory. What was opened is judged, not the name, which may lead elsewhere a moment later."""
+def _open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
+    """Opens the source directory. The open directory is checked, not its path, which may change at any time."""
     if not Path(path).is_absolute():
-        raise _invalid("/workspace/path", f"{path} is not absolute, and the worker has a working directory of its own")
+        raise _invalid("/workspace/path", f"{path} is not absolute, and the worker's working directory is another one")
     try:
         fd = os.open(path, _FOLDER)
     except OSError as error:
         raise _invalid("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
     try:
         real = Path(f"/proc/self/fd/{fd}").readlink()
-        if why := _never_copied(real):
-            raise _invalid("/workspace/path", f"{path} cannot be copied: {why}; give a directory of your work")
+        if why := _refusal_reason(real):
+            raise _invalid(
+                "/workspace/path", f"{path} cannot be copied: {why}; use a directory with the files to work on"
+            )
         roots = None if allowed is None else [each.resolve() for each in allowed]
         if roots is not None and not any(real.is_relative_to(each) for each in roots):
             where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
@@ -215,16 +231,16 @@ def _source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
         os.close(fd)
 
 
-def _never_copied(real: Path) -> str | None:
+def _refusal_reason(real: Path) -> str | None:
     if real == Path("/"):
-        return "it is the whole machine"
-    if any(real.is_relative_to(each) for each in _NO_FILES):
-        return "what it shows are no files, the kernel makes it up"
+        return "it is the root of the file system"
+    if any(real.is_relative_to(each) for each in _PSEUDO_FILE_SYSTEMS):
+        return "it is a virtual file system of the kernel"
     return None
 
 
 @contextmanager
-def _opened(folder: Path) -> Generator[int]:
+def _open_folder(folder: Path) -> Generator[int]:
     fd = os.open(folder, _FOLDER)
     try:
         yield fd
@@ -237,22 +253,22 @@ def _invalid(pointer: str, detail: str) -> Invalid:
 
 
 def check_writable(root: Path) -> None:
-    """Raises ``Misconfigured`` that says what to do where workspaces cannot be made below ``root``."""
+    """Raises ``Misconfigured`` with a remedy if workspaces cannot be created below ``root``."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = root / f"selftest-{secrets.token_hex(4)}"
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
-        whose = f"user {os.getuid()}, group {os.getgid()}"
+        user = f"user {os.getuid()}, group {os.getgid()}"
         raise Misconfigured(
-            f"workspaces cannot be made in {root}: {error.strerror} for {whose}. Let that user write there "
+            f"workspaces cannot be created in {root}: {error.strerror} for {user}. Let that user write there "
             f"(chown {os.getuid()} {root}, or fsGroup on Kubernetes), or set DEPUTIZE_WORKSPACE_ROOT to another folder"
         ) from None
 
 
 def delete(folder: Path) -> None:
-    """Deletes a tree however deep it is and whatever modes a command gave its directories."""
+    """Deletes a tree of any depth, also if a command changed the modes of its directories."""
     for _ in range(2):
         if subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0:
             return

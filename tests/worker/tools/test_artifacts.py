@@ -40,7 +40,7 @@ async def test_older_versions_stay_readable(bare_desk: Toolbench) -> None:
     assert await read(bare_desk) == "[artifact report.md, version 2 of 2]\nShort."
     assert await read(bare_desk, version=1) == f"[artifact report.md, version 1 of 2]\n{REPORT}"
     missing = await bare_desk.call("read_artifact", name="report.md", version=3)
-    assert missing.error == "Artifact 'report.md' has no version 3; it has 1 to 2. Take one."
+    assert missing.error == "Artifact 'report.md' has no version 3; it has 1 to 2. Use one of them."
 
 
 @pytest.mark.requirement("S003-043")
@@ -109,7 +109,7 @@ async def test_an_unknown_name_is_answered_with_the_names_there_are(bare_desk: T
     more = {"old_string": "a", "new_string": "b"} if tool == "update_artifact" else {"content": "x"}
     more = {} if tool == "read_artifact" else more
     none = await bare_desk.call(tool, name="x", **more)
-    assert none.error == "There is no artifact 'x'. Make one with create_artifact."
+    assert none.error == "There is no artifact 'x'. Create one with create_artifact."
     for name in ("report.md", "plan.md"):
         await bare_desk.call("create_artifact", name=name, content="text")
     near = await bare_desk.call(tool, name="raport.md", **more)
@@ -125,7 +125,7 @@ async def test_an_unknown_name_is_answered_with_the_names_there_are(bare_desk: T
 async def test_a_name_is_one_plain_name(bare_desk: Toolbench, name: str) -> None:
     result = await bare_desk.call("create_artifact", name=name, content="x")
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert "cannot be an artifact's name: take a plain one like report.md" in (result.error or "")
+    assert "is not a valid artifact name: use one like report.md" in (result.error or "")
     assert not (bare_desk.root / ".deputize").exists()
 
 
@@ -162,8 +162,8 @@ async def test_what_commands_put_beside_the_versions_is_none(bare_desk: Toolbenc
     (folder / "empty").mkdir()
     (folder / "b").write_text("no folder")
     artifacts = Artifacts(bare_desk.files)
-    assert artifacts.listed() == [Artifact(name="a", version=1, size=4)]
-    assert artifacts.contents(artifacts.listed()) == {("a", 1): "mine"}
+    assert artifacts.latest_versions() == [Artifact(name="a", version=1, size=4)]
+    assert artifacts.contents(artifacts.latest_versions()) == {("a", 1): "mine"}
 
 
 async def test_the_latest_versions_are_kept_before_older_ones(bare_desk: Toolbench) -> None:
@@ -172,9 +172,12 @@ async def test_the_latest_versions_are_kept_before_older_ones(bare_desk: Toolben
         artifacts.add("long", str(version) * MAX_BYTES, version)
     artifacts.add("short", "one", 1)
     artifacts.add("short", "two", 2)
-    listed = artifacts.listed()
-    assert [(each.name, each.version, each.size) for each in listed] == [("long", 9, MAX_BYTES), ("short", 2, 3)]
-    kept = artifacts.contents(listed)
+    latest_versions = artifacts.latest_versions()
+    assert [(each.name, each.version, each.size) for each in latest_versions] == [
+        ("long", 9, MAX_BYTES),
+        ("short", 2, 3),
+    ]
+    kept = artifacts.contents(latest_versions)
     assert sorted(kept) == [("long", version) for version in range(3, 10)] + [("short", 1), ("short", 2)]
 
 

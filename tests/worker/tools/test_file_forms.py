@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import ErrorType
 from tests.toolbench import Toolbench
-from worker.workspace.locks import changing
+from worker.workspace.locks import edit_lock
 from worker.workspace.workspace import delete
 
 WIDE = [
@@ -148,7 +148,11 @@ async def test_versions_of_an_artifact_made_at_the_same_time_follow_each_other(b
 
 
 def test_other_files_are_not_waited_for(bare_desk: Toolbench) -> None:
-    with changing(bare_desk.files, "a/b.txt"), changing(bare_desk.files, "a/c.txt"), changing(bare_desk.files, "b.txt"):
+    with (
+        edit_lock(bare_desk.files, "a/b.txt"),
+        edit_lock(bare_desk.files, "a/c.txt"),
+        edit_lock(bare_desk.files, "b.txt"),
+    ):
         pass
 
 

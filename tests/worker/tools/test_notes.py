@@ -20,7 +20,7 @@ from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.tools.base import Kind
 from worker.tools.context import Touches
 from worker.workspace.files import Files
-from worker.workspace.locks import locked
+from worker.workspace.locks import file_lock
 from worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes
 
 
@@ -120,25 +120,25 @@ async def test_many_who_write_at_once_lose_no_note(bare_desk: Toolbench) -> None
 
 
 async def test_who_holds_the_lock_for_too_long_is_not_waited_for(bare_desk: Toolbench, tmp_path: Path) -> None:
-    with locked(bare_desk.files, "lock", Event()):
-        with pytest.raises(ToolError) as caught, locked(bare_desk.files, "lock", Event(), 0):
+    with file_lock(bare_desk.files, "lock", Event()):
+        with pytest.raises(ToolError) as caught, file_lock(bare_desk.files, "lock", Event(), 0):
             pass
         assert caught.value.type is ErrorType.TIMEOUT
         stop = Event()
         stop.set()
-        with pytest.raises(ToolError), locked(bare_desk.files, "lock", stop):
+        with pytest.raises(ToolError), file_lock(bare_desk.files, "lock", stop):
             pass
-    with locked(bare_desk.files, "lock", Event(), 0):
+    with file_lock(bare_desk.files, "lock", Event(), 0):
         pass
     (bare_desk.root / "out").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ToolError), locked(bare_desk.files, "out", Event()):
+    with pytest.raises(ToolError), file_lock(bare_desk.files, "out", Event()):
         pass
     assert not (tmp_path / "elsewhere").exists()
 
 
 async def test_a_call_that_waits_for_the_lock_can_be_cancelled(bare_desk: Toolbench) -> None:
     bare_desk.write(".deputize/.gitignore", "*\n")
-    with locked(bare_desk.files, ".deputize/notes.lock", Event()):
+    with file_lock(bare_desk.files, ".deputize/notes.lock", Event()):
         waiting = asyncio.create_task(bare_desk.call("record_note", content="x"))
         await asyncio.sleep(0)
         waiting.cancel()

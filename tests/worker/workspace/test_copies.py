@@ -17,8 +17,8 @@ from tests.waiting import until
 from worker.fleet.lease import StopReason, StopSignal
 from worker.linux.openat2 import beneath
 from worker.outcome import collect_outputs
-from worker.workspace.allowance import UNBOUNDED, Allowance
 from worker.workspace.comparison import MAX_CHANGES, Facts
+from worker.workspace.deadline import UNBOUNDED, Deadline
 from worker.workspace.file_entries import TEMPORARY, temporary_name
 from worker.workspace.workspace import Workspace, delete
 
@@ -99,7 +99,7 @@ async def test_a_copy_has_a_roof(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("/", "it is the whole machine"), ("/proc", "no files"), ("/sys/kernel", "no files"), ("/..", "whole")],
+    [("/", "it is the root"), ("/proc", "a virtual file system"), ("/sys/kernel", "virtual"), ("/..", "the root")],
 )
 async def test_what_is_no_directory_of_files_is_refused_at_once(path: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=why) as caught:
@@ -205,7 +205,7 @@ async def test_what_happens_to_gits_own_state_is_told_of(source: Path, tmp_path:
         ("pointer/.git", "modified", False),
         ("a.git/file", "modified", True),
     }
-    assert "# left out, git's own state, which no patch carries: .git\n" in facts.patch
+    assert "# left out, git's own state, which a patch cannot contain: .git\n" in facts.patch
 
 
 async def test_the_result_says_what_the_patch_lacks(bench: Bench, tmp_path: Path) -> None:
@@ -237,10 +237,10 @@ async def test_no_more_changes_are_listed_than_a_result_can_carry(empty: Workspa
 
 async def test_a_comparison_without_time_still_lists_what_changed(empty: Workspace) -> None:
     empty.files.write("a.txt", b"x\n")
-    facts = await empty.facts(Allowance(0))
+    facts = await empty.facts(Deadline(0))
     assert [(change.path, change.change, change.in_patch) for change in facts.changes] == [("a.txt", "created", False)]
     assert facts.patch == "# left out, no time: a.txt\n"
-    assert "the comparison was ended before it was complete: hashes and line counts may be missing" in facts.left_out
+    assert "the comparison ended before it was complete: hashes and line counts may be missing" in facts.left_out
     assert (await empty.facts()).changes[0].new_hash is not None  # nothing of that is remembered
 
 
@@ -249,9 +249,9 @@ class Endless(Workspace):
 
     asked = False
 
-    async def facts(self, allowance: Allowance = UNBOUNDED, max_bytes: int = 0) -> Facts:
+    async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0) -> Facts:
         self.asked = True
-        await until(lambda: allowance.over)
+        await until(lambda: deadline.expired)
         return Facts()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from shared.errors import ErrorType, ToolError
 from tests.worker.forked import in_child, need_root
-from worker.workspace.files import Entry, Files, Stat
+from worker.workspace.files import FileEntry, Files, Stat
 
 
 def error_of(files: Files, method: str, path: str, *more: object) -> ToolError:
@@ -71,7 +71,7 @@ def test_each_mistake_has_its_type(method: str, path: str, type: ErrorType, file
 def test_a_refusal_says_what_is_allowed(plain: Files) -> None:
     error = error_of(plain, "read", "/etc/passwd")
     assert error.message == (
-        "Path not allowed: '/etc/passwd': it lies outside the workspace. "
+        "Path not allowed: '/etc/passwd': it is outside the workspace. "
         "Use a path relative to the workspace, or one below /workspace."
     )
 
@@ -189,7 +189,7 @@ def test_a_directory_is_listed_by_name(plain: Files) -> None:
         ("b", "b", "file", 2),
     ]
     assert [entry.path for entry in plain.scan("a")] == ["a/x"]
-    assert isinstance(plain.scan()[0], Entry)
+    assert isinstance(plain.scan()[0], FileEntry)
 
 
 def test_files_belong_to_the_user_that_commands_run_as(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from worker.linux.openat2 import beneath
-from worker.workspace.manifest import content_of, scan
-from worker.workspace.treecopy import TreeCopy
+from worker.workspace.manifest import read_content, scan
+from worker.workspace.tree_copy import TreeCopy
 
 
 def test_a_directory_that_became_a_link_shows_no_other_folder(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_directory_that_became_a_link_shows_no_other_folder(tmp_path: Path) ->
         seen = scan(source)
         assert [*seen] == ["link", "real/secret"]
         secret = seen["real/secret"]
-        assert [content_of(source, path, secret, 9) for path in ("real/secret", "link/secret")] == [b"x", None]
+        assert [read_content(source, path, secret, 9) for path in ("real/secret", "link/secret")] == [b"x", None]
         TreeCopy(source, target).run()
         assert (tmp_path / "copy/link").is_symlink()
     finally:
@@ -48,7 +48,7 @@ def test_a_directory_that_becomes_a_link_during_the_copy_is_not_gone_through(tmp
 
     source, target = (os.open(tmp_path / name, os.O_RDONLY) for name in ("files", "copy"))
     try:
-        TreeCopy(source, target, wanted=replaced).run()
+        TreeCopy(source, target, include=replaced).run()
     finally:
         os.close(source)
         os.close(target)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.delegation import FileChange
 from tests.worker.workspace.trees import directory, git_apply, plant, tree
-from worker.workspace.comparison import quoted
+from worker.workspace.comparison import quote_path
 from worker.workspace.workspace import Workspace
 
 
@@ -106,7 +106,7 @@ async def test_a_long_file_changed_throughout_takes_no_long_time(copied: Workspa
     ],
 )
 def test_a_name_is_quoted_so_that_git_reads_it(path: str, expected: str) -> None:
-    assert quoted("a/", path) == expected
+    assert quote_path("a/", path) == expected
 
 
 NAMES = st.sampled_from(["a", "b", "c d", "é", 'q"', "-x", "e.txt"])

@@ -18,7 +18,7 @@ from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.workspace.trees import directory, tree
 from worker.sandbox import environment
-from worker.workspace.treecopy import Stopped, TreeCopy
+from worker.workspace.tree_copy import CopyStopped, TreeCopy
 from worker.workspace.workspace import Workspace
 
 
@@ -107,11 +107,11 @@ async def test_a_source_that_holds_our_workspaces_is_copied_without_them(source:
         (directory("/etc/passwd"), "/workspace/path", "/etc/passwd cannot be opened as a directory: Not a directory"),
         (directory("relative/path"), "/workspace/path", "relative/path is not absolute"),
         (directory("/etc"), "/workspace/path", "/etc may not be copied; allowed: "),
-        (GitWorkspace(kind="git", url="x"), "/workspace/kind", "workspaces of kind 'git' are not built"),
+        (GitWorkspace(kind="git", url="x"), "/workspace/kind", "workspaces of kind 'git' are not supported"),
         (
             ArchiveWorkspace(kind="archive", blob="x"),
             "/workspace/kind",
-            "workspaces of kind 'archive' are not built",
+            "workspaces of kind 'archive' are not supported",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_copy_can_be_stopped(source: Path, tmp_path: Path) -> None:
     stop = Event()
     stop.set()
     fds = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (source, tmp_path / "target")]
-    with pytest.raises(Stopped):
+    with pytest.raises(CopyStopped):
         TreeCopy(fds[0], fds[1], stop=stop).run()
     for fd in fds:
         os.close(fd)
