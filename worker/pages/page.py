@@ -8,8 +8,10 @@ from __future__ import annotations
 import codecs
 import os
 import stat as modes
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from rapidfuzz import fuzz, process
 
@@ -26,6 +28,8 @@ _SIMILAR = 60.0
 """The least similarity, of 100, of a file name that is suggested."""
 LINE_CHARS = 2000
 """Characters shown of each line."""
+_NUMBER_CHARS = 8
+"""Characters of a line's number, the bar and the line end."""
 _PIECE = 256 * 1024
 _COUNTED = 64 * 1024 * 1024
 """Bytes of a file after which the lines after the wanted ones are not counted."""
@@ -144,10 +148,28 @@ class _Reader:
             self._head, self._length = "", len(text) - text.rfind("\n") - 1 + (0 if breaks else self._length)
             return
         *whole, rest = text.split("\n")
-        for line in whole:
+        self._add_each(whole[:1])  # it may have begun in the piece before
+        if not self._add_together(whole[1:]):
+            self._add_each(whole[1:])
+        self._continue(rest)
+
+    def _add_each(self, lines: list[str]) -> None:
+        for line in lines:
             self._continue(line)
             self._end()
-        self._continue(rest)
+
+    def _add_together(self, lines: list[str]) -> bool:
+        """Adds complete lines at a fraction of the cost; does nothing and returns False where one must be altered."""
+        wanted = lines[max(0, self._first - self._number) :][: self._most - len(self._content.lines)]
+        if self._crlf:
+            wanted = [line.removesuffix("\r") for line in wanted]
+        left = self._chars_left - sum(map(len, wanted)) - _NUMBER_CHARS * len(wanted)
+        if left < 0 or self._invalid or max(map(len, wanted), default=0) > LINE_CHARS:
+            return False
+        self._content.lines += wanted
+        self._chars_left = left
+        self._number += len(lines)
+        return True
 
     def _continue(self, text: str) -> None:
         self._head += text[: LINE_CHARS + 1 - len(self._head)]
@@ -159,7 +181,7 @@ class _Reader:
             length = self._length - self._returned
             shown = clip(HALF_CHARACTER.sub("\ufffd", self._head[:length]), LINE_CHARS, length)
             self._content.lines.append(shown)
-            self._chars_left -= len(shown) + 8
+            self._chars_left -= len(shown) + _NUMBER_CHARS
         self._number += 1
         self._head, self._length, self._returned = "", 0, False
 
@@ -197,14 +219,10 @@ def format_page(lines: Sequence[str], first: int, limits: PageLimits) -> tuple[s
     Returns:
         The text with line numbers from ``first`` on, and the number of lines in it.
     """
-    kept: list[str] = []
-    size = 0
-    for line in lines[: limits.lines]:
-        kept.append(clip(line, LINE_CHARS))
-        size += len(kept[-1]) + 8
-        if size > limits.chars and len(kept) > 1:
-            kept.pop()
-            break
+    kept = [line if len(line) <= LINE_CHARS else clip(line, LINE_CHARS) for line in lines[: limits.lines]]
+    if sum(map(len, kept)) + _NUMBER_CHARS * len(kept) > limits.chars:
+        sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in kept))
+        kept = kept[: max(1, bisect_right(sizes, limits.chars))]
     text = number_lines(kept, first)
     while len(kept) > 1 and not few_tokens(text, limits.tokens) and (tokens := estimate(text)) > limits.tokens:
         kept = kept[: max(1, int(len(kept) * limits.tokens / tokens * 0.95))]

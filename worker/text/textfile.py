@@ -122,6 +122,8 @@ def _wide_kind(sample: bytes) -> str | None:
 
 def _mostly_text(sample: bytes) -> bool:
     """Whether few bytes are invalid UTF-8: text in an 8-bit encoding has mostly ASCII characters."""
+    if sample.isascii():
+        return True
     broken = len(HALF_CHARACTER.findall(sample.decode("utf-8", "surrogateescape")))
     return broken <= max(4, len(sample) * 0.3)
 
@@ -150,7 +152,7 @@ def fingerprint(data: bytes) -> str:
 
 def number_lines(lines: Iterable[str], first: int = 1) -> str:
     """Joins lines, each with its number in front, as ``read_file`` shows them."""
-    return "\n".join(f"{number:6d}|{line}" for number, line in enumerate(lines, first))
+    return "\n".join([f"{str(number).rjust(6)}|{line}" for number, line in enumerate(lines, first)])
 
 
 def strip_line_numbers(text: str, *, only_ours: bool = False) -> str | None:
