@@ -24,12 +24,11 @@ from worker.sandbox.buffers import OutputBuffer
 from worker.sandbox.command import Command
 from worker.sandbox.environment import owner
 from worker.sandbox.shells import BackgroundShell
-from worker.subagents.children import Children, Outcome
 from worker.toolkit.registry import find
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolResult
 from worker.tools.bounded_result import bounded
-from worker.tools.context import ToolContext
+from worker.tools.context import Outcome, Subagents, ToolContext
 from worker.tools.web_fetch import WebFetch
 from worker.tools.web_search import WebSearch
 from worker.workspace.files import Files
@@ -44,8 +43,8 @@ EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for
 """Every tool, as a worker offers it whose operator has set up what it needs."""
 
 
-class DoneAtOnce(Children):
-    """Children that need no other run: each says its task again, and has changed as much."""
+class ImmediateSubagents:
+    """Subagents that need no other run: each reports its own task, and has changed one file."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[DelegationRequest, bool]] = []
@@ -71,7 +70,7 @@ class Toolbench:
     sandbox: Sandbox
     news: list[tuple[str | None, dict[str, Any]]] = field(default_factory=list)
     calls: int = 0
-    children: Children = field(default_factory=DoneAtOnce)
+    subagents: Subagents = field(default_factory=ImmediateSubagents)
 
     def context(self) -> ToolContext:
         self.calls += 1
@@ -80,7 +79,7 @@ class Toolbench:
             call_id=f"call-{self.calls}",
             files=self.files,
             sandbox=self.sandbox,
-            children=self.children,
+            subagents=self.subagents,
             on_metadata=lambda title, fields: self.news.append((title, dict(fields))),
         )
 

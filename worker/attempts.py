@@ -8,8 +8,8 @@ from shared.errors import Fenced
 from shared.events import StepCompleted, StepStarted
 from shared.runs.record import Claim
 from shared.runs.store import RunStore
+from worker.conversation import Conversation
 from worker.emit import Emitter
-from worker.history import History
 from worker.ledger import Ledger
 from worker.services import Services
 from worker.steps import StepLog, in_doubt
@@ -28,9 +28,9 @@ def interrupted_because(claim: Claim) -> str:
     return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
 
 
-def ledger_of(claim: Claim, emit: Emitter, history: History) -> Ledger:
+def ledger_of(claim: Claim, emit: Emitter, conversation: Conversation) -> Ledger:
     """Returns the ledger as earlier attempts left it, with the lost and stalled workers of the calls still open."""
-    stalled = claim.stalled and bool(history.unanswered(0))
+    stalled = claim.stalled and bool(conversation.unanswered(0))
     return Ledger(emit, claim.ledger, interrupted_because(claim), again=claim.lost > 0, stalled=stalled)
 
 

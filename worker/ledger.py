@@ -56,7 +56,7 @@ class Ledger:
     def check(self, call: str) -> None:
         """Raises ``ToolError`` for a call that must not be judged again, because it may have crashed its worker.
 
-        One that had started is left to ``settle``.
+        One that had started is left to ``resolve``.
         """
         known = self._kept.get(call, {}).get("state") in ("started", "finished")
         if not known and (doubt := self._suspicion(call)):
@@ -95,7 +95,7 @@ class Ledger:
         kind = ErrorType(state["type"]) if state["type"] else None
         return ToolResult(content=state["content"], error=state["error"], error_type=kind)
 
-    async def settle(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
+    async def resolve(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
         """Returns the result of a call that was running when the last attempt ended; None where it is to be executed.
 
         An unknown outcome is reported to the model as such, and the call is never silently repeated.

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared import tokens
 from shared.delegation import Limits, TerminationReason, Usage
 from shared.errors import DeputizeError, Refused
-from worker.models.base import Call, Model, Price, Prompt
-from worker.threads import run_in_thread
+from worker.models.base import Call, Model, Price
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
@@ -29,19 +27,12 @@ class LimitReached(DeputizeError):
         self.reason = reason
 
 
-def check_price(limits: Limits, model: Model) -> None:
-    """Raises ``Refused`` for a cost limit where the model's price is unknown, so that it could not be enforced."""
-    if limits.max_cost_usd is not None and model.price() is None:
-        detail = f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
-        raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
-
-
 @dataclass(slots=True)
 class Meter:
     """Counts what a run has used over all its attempts, and checks it against the limits."""
 
     limits: Limits
-    price: Price | None
+    price: Price | None = None
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -59,6 +50,15 @@ class Meter:
     """The limits of running child delegations, by id: their tokens and cost are reserved."""
     booked: list[str] = field(default_factory=list[str])
     """The child delegations whose usage is included in ``usage``."""
+
+    def set_price(self, model: Model) -> None:
+        """Sets the price of further replies. Raises ``Refused`` where a cost limit has no known price to enforce it."""
+        self.price = model.price()
+        if self.limits.max_cost_usd is not None and self.price is None:
+            detail = (
+                f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
+            )
+            raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
 
     @property
     def elapsed(self) -> float:
@@ -104,19 +104,27 @@ class Meter:
 
     def begin_reply(self, usage: Usage, *, counted: bool) -> None:
         """Records the usage owed from now on; ``counted``: the reply counts as one of the limit's turns."""
-        self.begun_reply, self.begun_turn = usage, counted
+        self.begun_reply, self.begun_turn = self._priced(usage), counted
 
     def spend(self, usage: Usage, *, wasted: bool = False) -> Usage:
         """Adds the usage of a model call; returns it with its cost, where the price is known."""
         self.begun_reply = None
-        cost = self.price.cost(usage) if self.price else usage.cost_usd if usage.cost_usd else None
-        if cost is None and not usage.total:
-            cost = 0.0
-        priced = usage.model_copy(update={"cost_usd": cost})
+        priced = self._priced(usage)
         self.usage += priced
         if wasted:
             self.wasted += priced
         return priced
+
+    def _priced(self, usage: Usage) -> Usage:
+        cost = self.price.cost(usage) if self.price else usage.cost_usd if usage.cost_usd else None
+        if cost is None and not usage.total:
+            cost = 0.0
+        return usage.model_copy(update={"cost_usd": cost})
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the run has a limit of tokens or cost, so that calls are reserved before they are made."""
+        return self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
 
     @property
     def tokens_left(self) -> int | None:
@@ -192,13 +200,12 @@ class Meter:
         }
 
     @classmethod
-    def restored(cls, limits: Limits, price: Price | None, checkpoint: dict[str, Any]) -> Meter:
+    def restored(cls, limits: Limits, checkpoint: Mapping[str, Any]) -> Meter:
         """Returns a meter that continues from an earlier attempt's checkpoint, or a new one where there is none."""
         if not checkpoint:
-            return cls(limits, price)
+            return cls(limits)
         meter = cls(
             limits,
-            price,
             turns=int(str(checkpoint["turns"])),
             tool_calls=int(str(checkpoint["toolCalls"])),
             usage=Usage.model_validate(checkpoint["usage"]),
@@ -209,7 +216,8 @@ class Meter:
         if checkpoint.get("begun"):
             # That reply is requested again: its turn is not counted twice, its cost is.
             meter.turns -= bool(checkpoint.get("begunTurn", True))
-            meter.spend(Usage.model_validate(checkpoint["begun"]), wasted=True)
+            begun = Usage.model_validate(checkpoint["begun"])
+            meter.usage, meter.wasted = meter.usage + begun, meter.wasted + begun
         return meter
 
 
@@ -218,52 +226,6 @@ def _affordable(prompt_tokens: int, money: float, price: Price) -> int:
     rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
     left = money - prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000
     return int(left * 1_000_000 / rate.output) if rate.output else 1 << 30
-
-
-class PromptBound:
-    """An upper bound of a prompt's tokens: those billed for the part already sent, plus a bound for the new part.
-
-    Claude counts 1.2 to 1.9 times as many tokens as the local encoding; the bound uses 2. Without a token or cost
-    limit nothing is counted. ``as_sent`` converts the prompt to its wire form, message by message.
-    """
-
-    FACTOR = 2.0
-    FEW_BYTES = 10_000
-
-    def __init__(self, limits: Limits, as_sent: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> None:
-        self._asked = limits.max_tokens is not None or limits.max_cost_usd is not None
-        self._as_sent = as_sent
-        self._billed = 0
-        self._sent = 0
-
-    def of(self, prompt: Prompt) -> int:
-        if not self._asked:
-            return 0
-        prompt = self._as_sent(prompt)
-        new = b"".join(prompt.messages[self._sent :]).decode("utf-8", "replace")
-        if not self._sent:
-            new += prompt.system + "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in prompt.tools)
-        return self._billed + self.estimate(new)
-
-    async def counted(self, prompt: Prompt) -> int:
-        """Same as ``of``, but runs in a thread where there may be much to count."""
-        if not self._asked:
-            return 0
-        if self._sent and sum(map(len, prompt.messages[self._sent :])) <= self.FEW_BYTES:
-            return self.of(prompt)
-        return await run_in_thread(self.of, prompt)
-
-    def learn(self, usage: Usage, sent: int) -> None:
-        """Records the billed tokens of one call, which cover the first ``sent`` messages."""
-        self._billed, self._sent = usage.total, sent
-
-    def restart(self) -> None:
-        """Resets the bound for a new conversation, of which nothing was billed yet."""
-        self._billed = self._sent = 0
-
-    def estimate(self, text: str) -> int:
-        """Returns an upper bound of one text's tokens."""
-        return int(tokens.count(text) * self.FACTOR)
 
 
 class Repetition:

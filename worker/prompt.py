@@ -52,14 +52,16 @@ def last_turn(limit: LimitReached) -> str:
     )
 
 
-def nothing_was_said() -> str:
+def ask_for_report() -> str:
+    """Returns the hint after an empty reply."""
     return (
         '<system_hint type="empty_reply">Your reply held no words and no calls. Go on with the work, or report now in '
         "plain words what was done and what is left.</system_hint>"
     )
 
 
-def reply_was_cut() -> str:
+def continue_cut_reply() -> str:
+    """Returns the hint after a reply that reached its maximum length."""
     return (
         '<system_hint type="reply_cut">Your reply was cut at its longest allowed length. Go on from there, in '
         "smaller pieces.</system_hint>"
@@ -77,7 +79,7 @@ def ask_for_summary() -> str:
     )
 
 
-def fresh_start(task: str, summary: str, files: Sequence[str]) -> str:
+def continued_task(task: str, summary: str, files: Sequence[str]) -> str:
     """Returns the first message of the conversation that replaces one that was too long."""
     parts = [task, f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{summary}"]
     if files:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.delegation import Step, StepStatus, ToolAgentResult, Usage
+from shared.delegation import Step, StepStatus, ToolAgentResult
 from shared.errors import ErrorType
 from shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
 from shared.wire import now
@@ -101,14 +101,14 @@ def in_short(result: ToolAgentResult) -> dict[str, Any]:
     return short | {key: value for key, value in more.items() if value}
 
 
-def said(turn: int, reply: Reply, usage: Usage) -> Replied:
+def replied(turn: int, reply: Reply) -> Replied:
     """Returns the event of a reply."""
     return Replied(
         turn=turn,
         text=reply.text,
         thinking=reply.thinking,
         stop_reason=reply.stop_reason,
-        usage=usage,
+        usage=reply.usage,
         tool_calls=[AskedCall(id=call.key, name=call.name, arguments=call.arguments) for call in reply.calls],
     )
 

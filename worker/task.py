@@ -135,7 +135,7 @@ async def carry_out(services: Services, id: str) -> str | None:
         return None
     try:
         async with services.leases.held(claim) as stop:
-            result = await Run(claim, services, stop).carry_out()
+            result = await Run(claim, services, stop).execute()
     except asyncio.CancelledError:
         await asyncio.wait({services.release(claim)}, timeout=2)
         raise

@@ -14,8 +14,8 @@ def call_key(parent: str, turn: int, call: str) -> str:
     return f"{parent}:{turn}:{call[:_LONGEST_CALL_ID]}"
 
 
-async def handed_over(store: RunStore, parent: str) -> dict[str, Delegation]:
+async def children_of(store: RunStore, parent: str) -> dict[str, Delegation]:
     """Returns the child delegations that the parent's run created itself, by ``call_key``; not those of callers."""
-    children = await store.many(sorted(await store.redis.smembers(children_key(parent))))
-    keys = [(child.request.idempotency_key or "", child) for child in children]
+    found = await store.many(sorted(await store.redis.smembers(children_key(parent))))
+    keys = [(child.request.idempotency_key or "", child) for child in found]
     return {key: child for key, child in keys if key.startswith(f"{parent}:")}

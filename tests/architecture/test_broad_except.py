@@ -13,7 +13,7 @@ REASONS = {
     "pool.py hear": "a report that Celery refuses must not prevent the reports of other jobs",
     "job.py _drive": "Celery's tracer has to receive every exception of its coroutine; SystemExit would end the loop",
     "run.py _work": "the caller gets a result in every case, also after a defect of the worker itself",
-    "loop.py execute": "an exception inside a tool becomes the result of that call, and the run continues",
+    "tool_calls.py _run": "an exception inside a tool becomes the result of that call, and the run continues",
     "adapter.py try_call": "the one call of code about which nothing is known; its callers report the exception",
     "validation.py main": "an exception of the library on one schema must not end the process that checks all others",
 }

@@ -11,8 +11,10 @@ from tests.architecture.sources import PACKAGES, ROOT, name, python_files, tree
 FILE_ROOF = 300
 FUNCTION_ROOF = 40
 LOOP_FUNCTION_ROOF = 25
+LOOP = ("worker/loop.py", "worker/tool_calls.py")
 ROOFS = {
-    "worker/loop.py": 200,
+    "worker/loop.py": 150,
+    "worker/tool_calls.py": 150,
     "worker/tools/base.py": 120,
     "worker/tools/*.py": 150,
     "worker/policy/*.py": 80,
@@ -41,7 +43,7 @@ def test_no_file_is_longer_than_its_roof() -> None:
 @pytest.mark.parametrize(
     ("path", "lines"),
     [
-        ("worker/loop.py", 200),
+        ("worker/loop.py", 150),
         ("worker/run.py", 300),
         ("worker/tools/grep.py", 150),
         ("worker/tools/base.py", 120),
@@ -57,7 +59,7 @@ def test_the_roof_of_a_file(path: str, lines: int) -> None:
 def test_no_function_is_longer_than_its_roof() -> None:
     too_long = []
     for path in python_files(*PACKAGES):
-        most = LOOP_FUNCTION_ROOF if name(path) == "worker/loop.py" else FUNCTION_ROOF
+        most = LOOP_FUNCTION_ROOF if name(path) in LOOP else FUNCTION_ROOF
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1

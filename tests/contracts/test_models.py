@@ -16,7 +16,7 @@ from shared.errors import ErrorType, ModelUnavailable, ToolError
 from tests.fake_model import FakeModel, Turn, overload, refuse, text, thinking
 from tests.fake_model import call as tool_use
 from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models import close_models
 from worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from worker.models.script import Script
@@ -145,7 +145,7 @@ async def test_answers_travel_back_and_the_next_turn_follows(model_that: Maker) 
     """Every call is answered by its id, successes and failures alike, and both endpoints accept the conversation."""
     calls = [{"path": "ü"}, {"path": "b"}]
     model = model_that(Says(thought="hm", words="one", calls=calls), Says(calls=calls), Says(words="three"))
-    history = History()
+    history = Conversation()
     history.ask("hello")
     failed = ToolResult.failed(ToolError(ErrorType.FILE_NOT_FOUND, "File not found: b"), "some output")
     while (reply := await reply_of(model, prompt_of(history.messages))).calls:
@@ -191,7 +191,7 @@ async def test_conversations_at_once_do_not_mix(model_that: Maker) -> None:
     model = model_that(Says(words="first", calls=[{"path": "a"}]), Says(words="second"))
 
     async def converse() -> list[str]:
-        history = History()
+        history = Conversation()
         history.ask("hello")
         first = await reply_of(model, prompt_of(history.messages))
         history.add(first)

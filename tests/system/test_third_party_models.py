@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from shared.errors import ModelUnavailable
 from tests.waiting import until_sync
 from tests.worker.models.asking import parts_of, prompt_of, reply_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models import close_models
 from worker.models.anthropic import AnthropicModel
 from worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
@@ -46,9 +46,9 @@ def at(url: str, patience: RetryPolicy = QUICK) -> AnthropicModel:
     return AnthropicModel("claude-sonnet-5-5", endpoint, patience)
 
 
-async def converse(model: Model, task: str) -> tuple[list[Reply], History]:
+async def converse(model: Model, task: str) -> tuple[list[Reply], Conversation]:
     """Asks until no tool is called any more; every call is answered with its own arguments."""
-    history = History()
+    history = Conversation()
     history.ask(task)
     replies: list[Reply] = []
     while not replies or replies[-1].calls:
@@ -220,7 +220,7 @@ async def test_aimock_a_conversation_with_parallel_calls_runs_to_its_end(aimock:
 
 
 async def test_aimock_thinking_goes_back_with_its_signature(aimock: str) -> None:
-    model, history = at(aimock), History()
+    model, history = at(aimock), Conversation()
     history.ask("THINK")
     parts = await parts_of(model, prompt_of(history.messages))
     reply = parts[-1]

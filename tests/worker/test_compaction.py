@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, Status, TerminationReason, Usage
+from shared.delegation import DelegationRequest, Status, TerminationReason
 from shared.events import ProgressMade
 from shared.runs.keys import history_key
 from tests.running import Bench, open_bench, say, script
 from tests.waiting import until
 from tests.worker.long_conversations import FIRST, READ, WRITE, long_script
-from worker.compaction import Window
-from worker.history import RESTART, History
-from worker.models.base import Reply
+from worker.conversation import RESTART
 from worker.task import carry_out
 
 
@@ -64,7 +62,7 @@ async def test_a_summariser_that_says_nothing_does_not_fail_the_run(bench: Bench
     assert result.status is Status.SUCCEEDED
     entries = await kept(bench, result.delegation_id)
     text = entries[entries.index(json.loads(RESTART)) + 1]["content"][0]["text"]
-    assert "A summary could not be had: the model said nothing" in text
+    assert "The model wrote no summary: the model's reply was empty" in text
     assert "1. [turn 1] ✓ write a.txt" in text
 
 
@@ -115,22 +113,3 @@ async def test_a_lost_worker_goes_on_in_the_fresh_conversation(redis_url: str, t
 async def _turns(bench: Bench, id: str, number: int) -> bool:
     events = await bench.events(id)
     return sum(each.event.type == "turn_started" for each in events) >= number
-
-
-def test_the_window_is_full_at_four_fifths() -> None:
-    history = History()
-    history.ask("x" * 100)
-    window = Window(1000)
-    history.add(Reply([{"type": "text", "text": "y"}], "end_turn", Usage()))
-    window.learn(Usage(input_tokens=700, output_tokens=99), history)
-    assert not window.is_full(history)
-    window.learn(Usage(input_tokens=700, cache_read_tokens=1, output_tokens=99), history)
-    assert window.is_full(history)
-    window.learn(Usage(input_tokens=100), history)
-    history.ask("z" * 1300)
-    assert not window.is_full(history)
-    history.ask("z" * 200)
-    assert window.is_full(history)
-    window.empty()
-    assert window.is_full(history)  # nothing was billed yet: all of it is guessed
-    assert not Window(10_000).is_full(history)

@@ -43,7 +43,7 @@ async def test_a_model_that_says_nothing_twice_has_failed(
     work = Turn([text("I write."), call("write_file", path="a.txt", content="x")])
     result = await ran(redis_url, home, work, Turn(blocks), Turn(blocks))
     assert (result.status, result.success, result.files_modified) == ("failed", False, ["a.txt"])
-    assert "ended its work without a word" in result.summary
+    assert "ended its work with an empty reply" in result.summary
 
 
 async def test_an_empty_reply_in_each_of_two_phases_is_asked_about_in_both(redis_url: str, home: Path) -> None:

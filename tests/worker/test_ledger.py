@@ -48,7 +48,7 @@ class Desk:
         return tool, params
 
     async def settled(self, tool: AnyTool, params: Any) -> ToolResult | None:
-        return await (await self.after_a_crash()).settle("c1", tool, params, self.context)
+        return await (await self.after_a_crash()).resolve("c1", tool, params, self.context)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ async def test_of_a_call_that_only_reads_nothing_is_kept_and_nothing_is_waited_f
     await desk.emitter.settled()
     assert await desk.kept() == {}
     started = Ledger(desk.emitter, {"c1": '{"state": "started", "facts": {}}'})
-    assert await started.settle("c1", tool, params, desk.context) is None
+    assert await started.resolve("c1", tool, params, desk.context) is None
 
 
 async def test_an_answered_turn_is_forgotten_by_the_attempt_that_took_it_over(desk: Desk) -> None:

@@ -20,9 +20,9 @@ from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.conversations import talking
-from worker.output import MAX_ERROR_CHARS
 from worker.run import MAX_DETAILS_CHARS
 from worker.task import carry_out
+from worker.text.output import MAX_ERROR_CHARS
 from worker.tools import BUILTIN
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
@@ -247,7 +247,7 @@ async def test_a_summary_that_the_budget_cannot_pay_is_made_from_the_log_and_the
     assert (result.termination_reason, result.summary) == ("completed", "done from the log")
     entries = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
     begun = json.loads(entries[-2])["content"][0]["text"]
-    assert "A summary could not be had: maxTokens 90000 reached" in begun
+    assert "The model wrote no summary: maxTokens 90000 reached" in begun
     assert "1. [turn 1] ✓ " in begun
 
 

@@ -18,9 +18,9 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.text import clip
 from worker.mcp.connection import Connection
 from worker.mcp.entry import Server, exposed, matches, unmatched
-from worker.output import MAX_ERROR_CHARS
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
+from worker.text.output import MAX_ERROR_CHARS
 from worker.threads import run_in_thread
 from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, Kind, ToolResult

@@ -24,8 +24,7 @@ class Prompt:
 
     ``messages`` are JSON objects of the Messages API, each encoded once, when it was appended to the history.
     ``system`` and ``tools`` never change within a run: provider signatures cover the exact prefix. ``allow_tools``
-    false requests a reply without tool calls and leaves the prefix unchanged. ``key`` identifies the conversation for
-    caches and scripts.
+    false requests a reply without tool calls and leaves the prefix unchanged.
     """
 
     system: str
@@ -33,7 +32,6 @@ class Prompt:
     messages: Sequence[bytes]
     max_output_tokens: int
     allow_tools: bool = True
-    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

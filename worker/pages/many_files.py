@@ -10,7 +10,6 @@ from threading import Event
 from shared.errors import ErrorType, ToolError
 from shared.text import clip, valid
 from shared.tokens import estimate
-from worker.output import one_line
 from worker.pages.page import (
     PAGE_CHARS,
     PAGE_TOKENS,
@@ -21,6 +20,7 @@ from worker.pages.page import (
     read_lines,
 )
 from worker.search.walk import SkippedPaths, find_files
+from worker.text.output import one_line
 from worker.workspace.files import Files
 
 _RESERVED = 4000

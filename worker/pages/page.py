@@ -18,7 +18,7 @@ from rapidfuzz import fuzz, process
 from shared.errors import ErrorType, ToolError
 from shared.text import HALF_CHARACTER, clip
 from shared.tokens import estimate
-from worker.output import few_tokens
+from worker.text.output import few_tokens
 from worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from worker.threads import give_way
 from worker.workspace.file_errors import not_a_file, tool_error

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from shared.text import clip
-from worker.display import AnsiOutput, Display
-from worker.output import MAX_DISPLAY_CHARS
 from worker.sandbox.command import Completed
 from worker.sandbox.shells import BackgroundShell, ShellOutput, ShellStatus
+from worker.text.display import AnsiOutput, Display
+from worker.text.output import MAX_DISPLAY_CHARS
 
 MAX_FACT_CHARS = 2000
 """Per stream; the content has all of it."""

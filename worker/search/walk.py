@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
-from worker.output import one_line
 from worker.search.gitignore import GitIgnoreTree
 from worker.search.glob_pattern import Exists, GlobPattern, GlobState
+from worker.text.output import one_line
 from worker.threads import give_way
 from worker.workspace.file_entries import PRIVATE_DIR, is_being_written, is_private
 from worker.workspace.files import Files

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shared.errors import ToolError
-from worker.output import one_line
+from worker.text.output import one_line
 from worker.workspace.file_entries import PRIVATE_DIR
 from worker.workspace.files import Files, private_path
 

@@ -19,12 +19,12 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.text import clip
 from shared.tool_settings import ToolSettings
-from worker.output import OutputLimit
 from worker.sandbox import command_output
 from worker.sandbox.base import Sandbox
 from worker.sandbox.command import Command
 from worker.schemas.declared import Declared
 from worker.schemas.pool import ValidatorPool
+from worker.text.output import OutputLimit
 from worker.threads import run_in_thread
 from worker.toolkit.declared import DeclaredTool
 from worker.toolkit.sources import ToolSourceContext

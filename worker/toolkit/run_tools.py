@@ -1,4 +1,4 @@
-"""What one run works with: its sandbox and its tools, made for this run alone and gone with it."""
+"""The sandbox and the tools of one run, opened for this run alone and closed with it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from worker.toolkit import pinned_tools
 from worker.toolkit.registry import Registry, made_ready
 from worker.toolkit.sources import Source, ToolSourceContext
 from worker.tools.base import AnyTool
-from worker.tools.context import InitContext, Subagents, ToolContext
+from worker.tools.context import InitContext, ToolContext
 from worker.tools.get_skill import skills_of
 from worker.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """The kit by name, the same as the model is told of it, and the context that every call gets."""
+    """A run's tools by name, their definitions for the model, and the context of their calls."""
 
     kit: dict[str, AnyTool]
     specs: tuple[ToolSpec, ...]
     context: ToolContext
     kept: Mapping[str, str]
-    """Fields of the record that let a later attempt tell the model of the same tools; none where they are kept."""
+    """Fields of the record that pin the tools for later attempts; empty where they are pinned already."""
 
     @property
     def polled(self) -> set[str]:
@@ -39,7 +39,7 @@ class RunTools:
 
 
 class Offer(Protocol):
-    """What a worker has for every run."""
+    """The tools, sources and sandbox that a worker offers to every run."""
 
     tools: Sequence[AnyTool]
     sources: Sequence[Source]
@@ -54,54 +54,64 @@ async def open_tools(
     claim: Claim,
     services: Offer,
     workspace: Workspace,
-    children: Subagents,
     *,
+    depth_left: int,
     warn: Callable[[str], None],
     hide: Callable[[Sequence[str]], None],
 ) -> AsyncGenerator[RunTools]:
-    """Opens sandbox and tools; when the block ends, nothing of them is alive.
+    """Opens sandbox and tools; when the block ends, none of their processes is alive.
 
-    ``warn`` hears of tools that cannot be had, ``hide`` of secrets that tools are given. Raises ``Invalid`` for a
-    request that names tools nobody offers.
+    ``depth_left``: levels of child delegations allowed below the run. ``warn`` is called with a message for each tool
+    that is not available, ``hide`` with the secrets that tools are passed. Raises ``Invalid`` for a request that names
+    unknown tools.
     """
     request = claim.request
     async with AsyncExitStack() as opened:
         read_only = request.approval_mode is ApprovalMode.READ_ONLY
         sandbox = opened.enter_context(services.sandbox(workspace, read_only=read_only))
         opened.push_async_callback(sandbox.shells.end)
-        told = None if claim.tools is None else pinned_tools.read(claim.tools)
-        asked = request.tools if told is None else [each.name for each in told]
-        place = ToolSourceContext(
-            claim.id, asked, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only
+        pinned = None if claim.tools is None else pinned_tools.read(claim.tools)
+        patterns = request.tools if pinned is None else [each.name for each in pinned]
+        source_context = ToolSourceContext(
+            claim.id, patterns, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only
         )
         registry = Registry(services.tools)
         for source in services.sources:
-            for tool in await opened.enter_async_context(source.open(place)):
+            for tool in await opened.enter_async_context(source.open(source_context)):
                 registry.register(tool)
-        if told is not None:
-            pinned_tools.restore(registry, told)
-            place.miss(MCP)  # what was missing at the start is so for good, and was told then
-        init = InitContext(claim.id, skills_of(services.tools), depth_left=children.depth_left)
-        kit = await made_ready(registry.kit(request.tools, services.default_kit, place.excuses), init, warn)
-        conversation = request.session_id, request.message_id
-        context = ToolContext(
-            claim.id, "", workspace.files, sandbox, *conversation, children, validators=services.validators
-        )
-        kept = {"tools": pinned_tools.written(kit)} if told is None else {}
-        yield RunTools(kit, _told_of(kit, told or ()), context, kept)
+        if pinned is not None:
+            pinned_tools.restore(registry, pinned)
+            source_context.miss(MCP)  # what was missing at the start stays missing; the first attempt has warned of it
+        init = InitContext(claim.id, skills_of(services.tools), depth_left=depth_left)
+        kit = await made_ready(registry.kit(request.tools, services.default_kit, source_context.excuses), init, warn)
+        context = _call_context(claim, workspace, sandbox, services.validators)
+        kept = {"tools": pinned_tools.written(kit)} if pinned is None else {}
+        yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
 
 
-def _told_of(kit: Mapping[str, AnyTool], told: Sequence[pinned_tools.PinnedTool]) -> tuple[ToolSpec, ...]:
-    """What the model is told of the kit: of tools that come and go, what it was told before."""
+def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, validators: ValidatorPool) -> ToolContext:
+    return ToolContext(
+        delegation_id=claim.id,
+        call_id="",
+        files=workspace.files,
+        sandbox=sandbox,
+        session_id=claim.request.session_id,
+        message_id=claim.request.message_id,
+        validators=validators,
+    )
+
+
+def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[pinned_tools.PinnedTool]) -> tuple[ToolSpec, ...]:
+    """Returns the definitions for the model; those of tools that are not built in as the first attempt pinned them."""
     builtin = _specs(tuple(tool for tool in kit.values() if tool.source == "builtin"))
-    before = pinned_tools.specs(told)
+    before = pinned_tools.specs(pinned)
     further = [tool for tool in kit.values() if tool.source != "builtin"]
     return builtin + tuple(before.get(tool.name) or _spec(tool) for tool in further) if further else builtin
 
 
 @lru_cache(maxsize=64)
 def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
-    """Kept for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
+    """Cached for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
     return tuple(map(_spec, tools))
 
 

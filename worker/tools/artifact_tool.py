@@ -12,9 +12,9 @@ from pydantic import Field
 from shared.errors import ToolError
 from shared.settings import Settings
 from shared.text import clip
-from worker.display import FileDiff
-from worker.output import OutputLimit
 from worker.text.diff import unified_diff
+from worker.text.display import FileDiff
+from worker.text.output import OutputLimit
 from worker.text.textfile import fingerprint
 from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult

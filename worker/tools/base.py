@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from shared.delegation import StepType
 from shared.settings import Settings
 from shared.wire import explain
-from worker.output import OutputLimit
 from worker.schemas.arguments import invalid_arguments, plain_schema
+from worker.text.output import OutputLimit
 from worker.tools.context import InitContext, ToolContext, Touches
 from worker.tools.kind import Effect, Kind
 from worker.tools.params import Params

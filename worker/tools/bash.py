@@ -11,9 +11,9 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
-from worker.display import plain
 from worker.sandbox import command_output
 from worker.sandbox.command import Command
+from worker.text.display import plain
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shared.errors import ToolError
 from shared.text import clip, valid
-from worker.output import (
+from worker.text.output import (
     MAX_DISPLAY_CHARS,
     MAX_ERROR_CHARS,
     MAX_SAVED_CHARS,

@@ -97,9 +97,9 @@ class CallSubagent(Tool[CallSubagentParams]):
         return f"delegate to {params.name or 'a subagent'}: {clip(' '.join(params.task.split()), 40)}"
 
     async def run(self, ctx: ToolContext, params: CallSubagentParams) -> ToolResult:
-        if ctx.children is None:
+        if ctx.subagents is None:
             raise ToolError(ErrorType.EXECUTION_FAILED, "this run cannot have subagents; do the work yourself")
-        outcome = await ctx.children.delegate(ctx, params.request(), copy=params.workspace == "copy")
+        outcome = await ctx.subagents.delegate(ctx, params.request(), copy=params.workspace == "copy")
         result = outcome.result
         saved = await run_in_thread(_saved, ctx, outcome)
         facts = {

@@ -32,11 +32,6 @@ class Outcome:
 class Subagents(Protocol):
     """The child delegations of a run."""
 
-    @property
-    def depth_left(self) -> int:
-        """Levels of child delegations allowed below this run."""
-        ...
-
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
         """Runs the request as a child delegation and returns its outcome.
 
@@ -56,8 +51,8 @@ class ToolContext:
     sandbox: Sandbox
     session_id: str | None = None
     message_id: str | None = None
-    children: Subagents | None = None
-    """Child delegations; None if the run may have none."""
+    subagents: Subagents | None = None
+    """None if the run may have none."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
     validators: ValidatorPool = field(default_factory=ValidatorPool)
     """For arguments whose validation may be slow."""

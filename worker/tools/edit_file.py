@@ -9,9 +9,9 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
-from worker.display import FileDiff
 from worker.pages.page import file_not_found_error
 from worker.text.diff import unified_diff
+from worker.text.display import FileDiff
 from worker.text.edit import apply_edit, refuse_empty
 from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from shared.text import clip
-from worker.output import one_line
 from worker.search.walk import SkippedPaths, WalkEntry, find_files
+from worker.text.output import one_line
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pydantic import Field
 
 from shared.text import clip
-from worker.output import one_line
 from worker.pages.page import file_not_found_error
 from worker.search.grep import matches_ignoring_case, search_content
 from worker.search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
 from worker.search.plain_grep import GrepQuery
 from worker.search.walk import SkippedPaths
+from worker.text.output import one_line
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches

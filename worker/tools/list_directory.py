@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.text import clip
-from worker.output import one_line
+from worker.text.output import one_line
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches

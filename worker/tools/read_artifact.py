@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.output import OutputLimit
+from worker.text.output import OutputLimit
 from worker.threads import run_in_thread
 from worker.tools.artifact_tool import ArtifactParams, ArtifactTool
 from worker.tools.base import ToolResult

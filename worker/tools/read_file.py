@@ -9,7 +9,6 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
-from worker.output import lines_hint_of
 from worker.pages.page import (
     PAGE_CHARS,
     PAGE_LINES,
@@ -20,6 +19,7 @@ from worker.pages.page import (
     format_remark_line,
     read_lines,
 )
+from worker.text.output import lines_hint_of
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches

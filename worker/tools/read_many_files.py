@@ -8,8 +8,8 @@ from pydantic import Field
 
 from shared.errors import ToolError
 from shared.text import clip
-from worker.output import one_line
 from worker.pages.many_files import ManyFiles
+from worker.text.output import one_line
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.errors import ErrorType, ToolError
-from worker.display import Display
+from worker.text.display import Display
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from shared.errors import ErrorType, ToolError
 from shared.text import clip
-from worker.display import FileDiff
 from worker.text.diff import preserve_format, unified_diff
+from worker.text.display import FileDiff
 from worker.text.edit import refuse_placeholder
 from worker.text.textfile import TextFile, decode, strip_line_numbers
 from worker.threads import run_in_thread

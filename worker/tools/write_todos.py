@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from worker.display import TodoItem, TodoList, TodoStatus
+from worker.text.display import TodoItem, TodoList, TodoStatus
 from worker.threads import run_in_thread
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext

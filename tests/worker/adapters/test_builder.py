@@ -20,7 +20,7 @@ from worker.adapters.builder import (
     ToolResultError,
     UpdateOutput,
 )
-from worker.display import FileDiff
+from worker.text.display import FileDiff
 from worker.tools.base import Effect, Kind
 
 

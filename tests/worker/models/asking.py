@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from tests.fake_model import FakeModel
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models.anthropic import AnthropicModel
 from worker.models.base import Model, Part, Prompt, Reply, ReplyStarted, Retrying, ToolSpec
 from worker.models.retry import RetryPolicy
@@ -25,7 +25,7 @@ def model_of(fake: FakeModel, retry_policy: RetryPolicy = IMPATIENT, name: str =
 
 def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (READ,), **more: Any) -> Prompt:
     if isinstance(messages, str):
-        history = History()
+        history = Conversation()
         history.ask(messages)
         messages = history.messages
     return Prompt(**{"system": "You are a worker.", "max_output_tokens": 1000} | more, tools=tools, messages=messages)

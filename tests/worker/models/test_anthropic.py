@@ -20,7 +20,7 @@ from shared.delegation import Usage
 from shared.errors import ContextFull, ModelUnavailable
 from tests.fake_model import FakeModel, Fault, Turn, call, refuse, text
 from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models import close_models
 from worker.models.anthropic import AnthropicModel
 from worker.models.base import Reply
@@ -140,7 +140,7 @@ async def test_a_url_that_cannot_be_used_is_told(url: str) -> None:
 
 
 async def test_a_conversation_the_api_refuses_says_why(fake: FakeModel) -> None:
-    history = History()
+    history = Conversation()
     history.ask("hello")
     history.add(Reply([call("read_file", path="a")], "tool_use", Usage()))
     history.ask("no answer to the call")

@@ -10,7 +10,7 @@ import pytest
 from shared.settings import Settings
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.worker.models.asking import reply_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models import open_model
 from worker.models.base import Prompt, Reply, ToolSpec
 from worker.tools import DEFAULT_KIT
@@ -24,7 +24,7 @@ READ_ALL = "Read this package file by file, again and again, until nobody lets y
 
 async def play(desk: Toolbench, task: str, *, most: int = 50, kit: Iterable[str] = DEFAULT_KIT) -> list[Reply]:
     """The replies to a task whose calls are answered by the real tools, at most so many."""
-    model, history = open_model("scripted", Settings()), History()
+    model, history = open_model("scripted", Settings()), Conversation()
     history.ask(f"# Task\n\n{task}")
     specs = tuple(ToolSpec(name, "", EVERYTHING[name].schema) for name in kit)
     replies: list[Reply] = []

@@ -21,7 +21,7 @@ from tests.fake_model import (
     thinking,
 )
 from tests.worker.models.asking import IMPATIENT, MANY, READ, model_of, parts_of, prompt_of, reply_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models import close_models
 from worker.models.anthropic import AnthropicModel
 from worker.models.base import Call, Prompt, Reply, ReplyStarted, TextPart, ThinkingPart, ToolSpec
@@ -154,7 +154,7 @@ async def test_thinking_goes_back_exactly_as_it_came(fake: FakeModel) -> None:
     """The endpoint signs each thought with all that was before it, and refuses one that was moved or changed."""
     turns = [Turn([thinking("a thought"), call("read_file", path=str(n)), call("read_file", path="b")]) for n in (1, 2)]
     fake.script("", [*turns, Turn([text("done")])])
-    model, history = model_of(fake), History()
+    model, history = model_of(fake), Conversation()
     history.ask("think hard")
     for _ in turns:
         reply = await reply_of(model, prompt_of(history.messages))

@@ -14,7 +14,7 @@ from shared.delegation import Usage
 from shared.errors import Misconfigured, ModelUnavailable
 from shared.settings import Settings
 from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models import open_model
 from worker.models.base import Call, Price, Prompt, Retrying, TextPart
 from worker.models.script import LABEL, Script, TemplateContext, render
@@ -34,7 +34,7 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 async def texts(model: ScriptedModel, *results: str, task: str = "do it") -> list[str]:
     """The words of each turn, when the calls of the turns before are answered with these results."""
-    history = History()
+    history = Conversation()
     history.ask(task)
     said: list[str] = []
     answers = iter(results)
@@ -54,7 +54,7 @@ async def texts(model: ScriptedModel, *results: str, task: str = "do it") -> lis
 async def test_the_turn_is_that_of_the_conversation_and_not_of_the_model() -> None:
     """So a run that goes on in another process goes on at the right turn."""
     turns = [[{"text": f"turn {number}"}, call("read_file", path="a")] for number in range(3)]
-    history = History()
+    history = Conversation()
     history.ask("do it")
     for number in range(3):
         reply = await reply_of(playing(*turns), prompt_of(history.messages))
@@ -84,7 +84,7 @@ async def test_calls_carry_what_tools_returned() -> None:
     model = playing(
         [call("glob", pattern="*")], [call("read_file", path="{{result /(\\S+\\.py)/}}", lines=[1, "{{calls}}"])]
     )
-    history = History()
+    history = Conversation()
     history.ask("do it")
     first = await reply_of(model, prompt_of(history.messages))
     history.add(first)
@@ -96,7 +96,7 @@ async def test_calls_carry_what_tools_returned() -> None:
 
 async def test_a_repeated_turn_goes_through_a_list_and_begins_anew() -> None:
     read = {"repeat": 2, "blocks": [{"call": "read_file", "times": 2, "arguments": {"path": "{{item:1 /\\S+/}}"}}]}
-    model, history = playing([call("glob", pattern="*")], read, [{"text": "end"}]), History()
+    model, history = playing([call("glob", pattern="*")], read, [{"text": "end"}]), Conversation()
     history.ask("do it")
     asked: list[list[str]] = []
     while (reply := await reply_of(model, prompt_of(history.messages))).calls:
@@ -120,7 +120,7 @@ async def test_blocks_depend_on_the_last_result_and_on_the_tools() -> None:
 
 async def test_when_tools_are_forbidden_the_summary_is_said() -> None:
     rule = {"turns": [[call("bash", command="x")]], "summary": "{{calls}} results, the last: {{result}}"}
-    model, history = ScriptedModel(Script.model_validate({"rules": [rule], "label": ""})), History()
+    model, history = ScriptedModel(Script.model_validate({"rules": [rule], "label": ""})), Conversation()
     history.ask("do it")
     reply = await reply_of(model, prompt_of(history.messages))
     history.add(reply)

@@ -10,7 +10,7 @@ import pytest
 from shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
-from worker.display import AnsiOutput
+from worker.text.display import AnsiOutput
 from worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams, shell
 
 

@@ -13,8 +13,8 @@ from shared.errors import ErrorType
 from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.display import TodoItem, TodoList
 from worker.policy import PolicyCall, PolicyContext, decide, denial
+from worker.text.display import TodoItem, TodoList
 from worker.tools.base import Kind
 
 TODOS = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fake_model import FakeModel, Turn, overload, text, thinking
 from tests.worker.models.asking import READ, model_of, parts_of, prompt_of, reply_of
-from worker.history import History
+from worker.conversation import Conversation
 from worker.models.base import Model, Reply, TextPart
 from worker.models.script import Script
 from worker.models.scripted import ScriptedModel
@@ -34,7 +34,7 @@ def shown(parts: Sequence[Any]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-async def converse(model: Model, history: History, *results: ToolResult) -> Reply:
+async def converse(model: Model, history: Conversation, *results: ToolResult) -> Reply:
     """One turn, its calls answered with these results."""
     reply = await reply_of(model, prompt_of(history.messages))
     history.add(reply)
@@ -47,7 +47,7 @@ async def test_what_is_sent_is_plain_text_and_what_was_said_goes_back_as_it_came
     """The endpoint checks the signature of each thought against all that came before it."""
     first = [thinking("hm"), text(f"I read.\n{CALL}\n"), text(f"{BARE} ")]
     fake.script("", [Turn(first), Turn([thinking("so"), text(CALL)]), Turn([text("Done.")])])
-    model, history = XmlCalls(model_of(fake)), History()
+    model, history = XmlCalls(model_of(fake)), Conversation()
     history.ask("hello")
     reply = await converse(model, history, ToolResult("ünï\x00 ]]>"), ToolResult(error="not found"))
     assert [(call.name, call.arguments) for call in reply.calls] == [
@@ -70,14 +70,14 @@ async def test_what_is_sent_is_plain_text_and_what_was_said_goes_back_as_it_came
         assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
 
 
-def sent_warnings(history: History) -> list[str]:
+def sent_warnings(history: Conversation) -> list[str]:
     (warnings,) = [block["warnings"] for block in json.loads(history.messages[1])["content"] if "warnings" in block]
     assert warnings[0].startswith("path: & outside of CDATA")
     return warnings
 
 
 async def test_the_same_conversation_is_sent_as_the_same_bytes_also_by_the_next_worker() -> None:
-    model, history = saying(f"one {BARE}", "two"), History()
+    model, history = saying(f"one {BARE}", "two"), Conversation()
     history.ask('hello "tool_use"')
     await converse(model, history, ToolResult("x"))
     prompt = prompt_of(history.messages)
@@ -106,10 +106,10 @@ async def test_a_cut_call_is_answered_and_not_carried_out() -> None:
 
 async def test_what_is_wrong_with_a_call_survives_a_crash() -> None:
     kept: list[bytes] = []
-    history = History(on_append=kept.append)
+    history = Conversation(store=kept.append)
     history.ask("hello")
     history.add(await reply_of(saying(f"{CALL}\n{CUT}"), "hello"))
-    whole, cut = History(kept).unanswered(1)
+    whole, cut = Conversation(kept).unanswered(1)
     assert (whole.arguments, whole.problem) == ({"path": "a ]]> b"}, None)
     assert "is missing" in (cut.problem or "")
 
@@ -117,7 +117,7 @@ async def test_what_is_wrong_with_a_call_survives_a_crash() -> None:
 async def test_without_tools_there_are_only_words(fake: FakeModel) -> None:
     """The wish for words is said at the end, so that nothing before it changes."""
     fake.script("", [Turn([thinking("hm"), text(f"Now {CALL}")]), Turn([text(f"Words. {CALL}\n{CUT}")])])
-    model, history = XmlCalls(model_of(fake)), History()
+    model, history = XmlCalls(model_of(fake)), Conversation()
     history.ask("hello")
     await converse(model, history, ToolResult("x"))
     reply = await reply_of(model, prompt_of(history.messages, allow_tools=False))
@@ -140,7 +140,7 @@ async def test_a_prompt_without_tools_is_left_alone(fake: FakeModel) -> None:
 
 async def test_native_calls_of_the_model_are_spelled_out_when_they_are_sent() -> None:
     """A model may have called natively before, or do so unasked."""
-    model, history = saying("Done."), History()
+    model, history = saying("Done."), Conversation()
     native = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "a"}}
     picture = {"type": "image", "source": {}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "x"}, picture]}

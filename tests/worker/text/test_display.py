@@ -8,7 +8,7 @@ import pytest
 
 from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, open_toolbench
-from worker.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList, plain
+from worker.text.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList, plain
 from worker.tools.base import ToolResult
 from worker.tools.bounded_result import bounded
 

@@ -14,7 +14,7 @@ from shared.delegation import DelegationRequest
 from shared.ids import new_id
 from shared.runs.store import WRITING, RunStore
 from worker.emit import Emitter
-from worker.subagents.waiting import Waiting
+from worker.subagents.runner import SlotRelease
 
 
 class Slots:
@@ -41,19 +41,19 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
     assert claim is not None
     async with Pipe(writing, WRITING) as pipe:
         emit = Emitter(pipe, claim, [], lambda: None)
-        waiting = Waiting(slots.waiting, emit)
+        slot = SlotRelease(slots.waiting, emit)
 
         async def look() -> None:
             await emit.settled()
             seen.append((slots.free, (await store.get(id)).status))
 
         async def stopped() -> None:
-            with waiting.begun():
+            with slot.waiting():
                 await look()
                 raise ValueError("stopped")
 
         for _ in range(2):
-            with waiting.begun():
+            with slot.waiting():
                 await look()
                 with pytest.raises(ValueError, match="stopped"):
                     await stopped()

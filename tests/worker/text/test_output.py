@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shared.text import clip, valid
 from shared.tokens import estimate
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
-from worker.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
+from worker.text.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
 from worker.tools.base import OutputLimit, ToolResult
 from worker.tools.bounded_result import bounded
 from worker.workspace.file_entries import is_private

@@ -1,0 +1,167 @@
+"""The conversation of a run: its messages, what they were billed, and when they are too many for the model.
+
+Append-only; each message is encoded once, when it is added. Provider signatures bind to the exact prefix, so nothing
+that was sent is ever edited: a conversation that is too long is replaced by a new one (``compaction``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from shared import tokens
+from worker.models.base import Call, Prompt, Reply, with_call_keys
+from worker.threads import run_in_thread
+from worker.tools.base import ToolResult
+
+RESTART = b'{"restart":true}'
+"""Separates two conversations of one run in the store: what precedes it is no longer sent."""
+PROBLEMS = b',"problems":'
+"""The last key of a stored reply: which of its calls could not be parsed, and why. Never sent: endpoints reject it."""
+FULL = 0.8
+"""Fraction of the window at which it still has room for a summary, or for a reply without one."""
+BYTES_PER_TOKEN = 2
+"""Below the average of any text, so that the estimate errs on the early side."""
+TOKEN_FACTOR = 2
+"""Claude counts 1.2 to 1.9 times as many tokens as the local encoding."""
+INLINE_BYTES = 10_000
+"""Size of the unsent messages up to which their tokens are counted without a thread."""
+
+
+class Conversation:
+    """The messages of one run's current conversation.
+
+    Args:
+        kept: The entries that earlier attempts stored.
+        store: Called with every new entry, to store it.
+        task: The first user message, added where there is none yet, and repeated after a compaction.
+        window: The model's context window, in tokens.
+        billed: The checkpoint's value of ``billed``.
+        translate: Converts a prompt to its wire form, message by message, where that differs.
+    """
+
+    def __init__(
+        self,
+        kept: Sequence[bytes] = (),
+        store: Callable[[bytes], None] = lambda entry: None,
+        *,
+        task: str = "",
+        window: int = 200_000,
+        billed: Sequence[int] = (0, 0),
+        translate: Callable[[Prompt], Prompt] | None = None,
+    ) -> None:
+        over = max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1)
+        present = [_decoded(entry) for entry in kept[over + 1 :]]
+        self.messages: list[bytes] = [message for message, _ in present]
+        self._problems: Mapping[str, str] = present[-1][1] if present else {}
+        """Parse errors of the last message's calls, by call id."""
+        self._store = store
+        self.task = task
+        self._window = window
+        self.billed = tuple(billed)
+        """Tokens billed with the last reply, and the bytes of messages they cover; stored for the next attempt."""
+        self._sent = 0
+        """Messages covered by the tokens billed in this attempt. Those of earlier ones may have had other tools."""
+        self._translate = translate
+        self.last_words = ""
+        """The text of the last reply that had any."""
+        if task and not self.messages:
+            self.ask(task)
+
+    @property
+    def size(self) -> int:
+        """Total size of all messages in bytes."""
+        return sum(map(len, self.messages))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it nears the window: the tokens billed, plus an estimate of what was added since."""
+        billed_tokens, billed_bytes = self.billed
+        return billed_tokens + (self.size - billed_bytes) / BYTES_PER_TOKEN >= self._window * FULL
+
+    def restart(self, text: str) -> None:
+        """Begins a new conversation with this user message; the previous one stays stored, but is not sent."""
+        self._store(RESTART)
+        self.messages, self.billed, self._sent = [], (0, 0), 0
+        self.ask(text)
+
+    def ask(self, text: str) -> None:
+        """Adds a user message."""
+        self._append(user_message(text))
+
+    def add(self, reply: Reply) -> None:
+        """Adds the model's reply verbatim: text, thinking with its signature, and calls; records what was billed."""
+        self._problems = {call.id: call.problem for call in reply.calls if call.problem}
+        message = to_json({"role": "assistant", "content": reply.sendable().content})
+        self.messages.append(message)
+        self._store(message[:-1] + PROBLEMS + to_json(self._problems) + b"}" if self._problems else message)
+        self.billed, self._sent = (reply.usage.total, self.size), len(self.messages)
+        self.last_words = reply.text or self.last_words
+
+    def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
+        """Adds one result per call, in call order, as one message; ``note`` is appended as text."""
+        content: list[dict[str, Any]] = []
+        for call, result in answers:
+            block = {"type": "tool_result", "tool_use_id": call.id, "content": result.for_model}
+            content.append(block if result.success else block | {"is_error": True})
+        if note:
+            content.append({"type": "text", "text": note})
+        self._append(to_json({"role": "user", "content": content}))
+
+    def unanswered(self, turn: int) -> list[Call]:
+        """Returns the calls of the last message, that of ``turn``, that a crash or a limit left without a result."""
+        last = json.loads(self.messages[-1]) if self.messages else {}
+        if last.get("role") != "assistant":
+            return []
+        calls = [
+            Call(
+                block["id"],
+                block["name"],
+                block["input"] if isinstance(block["input"], dict) else {},
+                self._problems.get(block["id"]),
+            )
+            for block in last["content"]
+            if block["type"] == "tool_use"
+        ]
+        return with_call_keys(calls, turn)
+
+    async def tokens_at_most(self, prompt: Prompt) -> int:
+        """Returns an upper bound of the prompt's tokens: those billed for its sent part, and a bound of the rest.
+
+        Runs in a thread where there may be much to count.
+        """
+        if self._sent and sum(map(len, prompt.messages[self._sent :])) <= INLINE_BYTES:
+            return self._tokens_at_most(prompt)
+        return await run_in_thread(self._tokens_at_most, prompt)
+
+    def _tokens_at_most(self, prompt: Prompt) -> int:
+        prompt = self._translate(prompt) if self._translate else prompt
+        new = b"".join(prompt.messages[self._sent :]).decode("utf-8", "replace")
+        if self._sent:
+            return self.billed[0] + tokens_at_most(new)
+        tools = "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in prompt.tools)
+        return tokens_at_most(new + prompt.system + tools)
+
+    def _append(self, entry: bytes) -> None:
+        self.messages.append(entry)
+        self._store(entry)
+
+
+def tokens_at_most(text: str) -> int:
+    """Returns an upper bound of one text's tokens."""
+    return int(tokens.count(text) * TOKEN_FACTOR)
+
+
+def user_message(text: str) -> bytes:
+    """Returns a user message, encoded."""
+    return to_json({"role": "user", "content": [{"type": "text", "text": text}]})
+
+
+def _decoded(entry: bytes) -> tuple[bytes, dict[str, str]]:
+    """Splits a stored entry into the message that was sent, byte for byte, and the problems of its calls."""
+    message, found, _ = entry.rpartition(PROBLEMS)
+    problems: dict[str, str] = json.loads(entry).get("problems", {}) if found else {}
+    return (message + b"}", problems) if problems else (entry, {})

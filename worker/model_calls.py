@@ -1,0 +1,110 @@
+"""Model calls: the maximum cost of each is reserved before it is made, its actual cost is counted after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from shared.delegation import TerminationReason
+from shared.errors import ModelUnavailable
+from shared.events import ModelRetried, TextDelta, ThinkingDelta
+from worker.conversation import Conversation, user_message
+from worker.emit import Emitter
+from worker.limits import Meter
+from worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
+from worker.prompt import ask_for_report, ask_for_summary
+
+MAX_OUTPUT_TOKENS = 16_000
+SUMMARY_TOKENS = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalls:
+    """The model calls of one run. All have the same system prompt and tools: caches and signatures bind to them.
+
+    Every method raises ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``.
+    """
+
+    model: Model
+    system: str
+    tools: tuple[ToolSpec, ...]
+    conversation: Conversation
+    meter: Meter
+    emit: Emitter
+    checkpoint: Callable[[], None]
+    """Stores the meter's counts, so that the usage owed survives this worker."""
+
+    async def reply(self, turn: int) -> Reply:
+        """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
+        reply = await self._reply(self._prompt(), turn)
+        return reply.with_call_keys(turn)
+
+    async def final_reply(self, turn: int) -> Reply:
+        """Returns a reply without tool calls, which does not count as a turn."""
+        reply = await self._reply(self._prompt(allow_tools=False), turn, counted=False)
+        return reply.without_calls()
+
+    async def summary(self) -> str:
+        """Returns the model's summary of the conversation, which itself stays as it is."""
+        prompt = self._prompt(user_message(ask_for_summary()), allow_tools=False)
+        prompt = replace(prompt, max_output_tokens=SUMMARY_TOKENS)
+        return (await self._reply(prompt, self.meter.turns, counted=False, stream=False)).text.strip()
+
+    def _prompt(self, *further: bytes, allow_tools: bool = True) -> Prompt:
+        messages = [*self.conversation.messages, *further] if further else self.conversation.messages
+        return Prompt(self.system, self.tools, messages, MAX_OUTPUT_TOKENS, allow_tools)
+
+    async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
+        """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.
+
+        ``counted``: the reply counts as a turn. ``stream``: text deltas are published.
+        """
+        tokens = await self.conversation.tokens_at_most(prompt) if self.meter.has_budget else 0
+        while True:
+            allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
+            allowed = replace(prompt, max_output_tokens=allowance)
+            if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
+                return replace(reply, usage=self.meter.spend(reply.usage))
+
+    async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
+        """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
+        async with aclosing(self.model.reply(prompt)) as parts:
+            async for part in parts:
+                match part:
+                    case ReplyStarted(usage):
+                        self.meter.begin_reply(usage, counted=counted)
+                        self.checkpoint()
+                    case TextPart(text) if stream:
+                        self.emit.delta(TextDelta, turn, text)
+                    case ThinkingPart(text) if stream:
+                        self.emit.delta(ThinkingDelta, turn, text)
+                    case Retrying(error, delay, wasted):
+                        self.meter.spend(wasted, wasted=True)
+                        self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
+                        if self.meter.output_allowance(tokens, prompt.max_output_tokens) < prompt.max_output_tokens:
+                            await asyncio.sleep(delay)
+                            return None
+                    case Reply():
+                        return part
+                    case _:
+                        pass
+        raise AssertionError("a model's stream ends with a Reply or an error")
+
+
+def report_requested(conversation: Conversation, reply: Reply) -> bool:
+    """Asks the model for a report where its final reply is empty; returns whether it did.
+
+    Raises ``ModelUnavailable`` where the reply to that is empty as well.
+    """
+    if not reply.is_empty or reply.termination_reason is not TerminationReason.COMPLETED:
+        return False
+    question = ask_for_report()
+    if len(conversation.messages) > 1 and conversation.messages[-2] == user_message(question):
+        raise ModelUnavailable(
+            "the model ended its work with an empty reply, and again when it was asked for a report. What was done is "
+            "in the steps and the files; whether the task is done is not known"
+        )
+    conversation.ask(question)
+    return True

@@ -1,0 +1,153 @@
+"""The parts of a run: each is made once, used by this run alone, and closed with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from pydantic_core import to_json
+
+from shared.delegation import Progress
+from shared.events import ErrorSeen
+from shared.runs.record import Claim
+from worker.attempts import ledger_of
+from worker.conversation import Conversation
+from worker.emit import Emitter
+from worker.limits import Meter, Repetition
+from worker.loop import Loop
+from worker.model_calls import ModelCalls
+from worker.models.base import Model
+from worker.models.xml_calls.model import XmlCalls
+from worker.policy import PolicyContext
+from worker.prompt import first_message, system_prompt
+from worker.sandbox.bubblewrap import MOUNT
+from worker.services import Services
+from worker.steps import StepLog
+from worker.subagents.children import Children
+from worker.subagents.runner import SlotRelease, SubagentRunner
+from worker.tool_calls import ToolCalls
+from worker.toolkit.run_tools import RunTools, open_tools
+from worker.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What a run has done so far, in all its phases, whether or not its loop has begun."""
+
+    emit: Emitter
+    meter: Meter
+    steps: StepLog
+    errors: list[str] = field(default_factory=list[str])
+
+    def report_error(self, message: str, kind: str) -> str:
+        """Publishes an error that the result will list, and returns its message."""
+        self.errors.append(message)
+        self.emit.emit(ErrorSeen(message=message, kind=kind))
+        return message
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(
+            turn=self.meter.turns,
+            tool_calls=self.meter.tool_calls,
+            last_tool=self.steps.last_tool,
+            elapsed_ms=round(self.meter.elapsed * 1000),
+            cost_usd=self.meter.usage.cost_usd,
+        )
+
+    def checkpoint(self, conversation: Conversation) -> Callable[[], None]:
+        """Returns a function that stores, for the next attempt and for clients that poll, what was used so far."""
+
+        def store() -> None:
+            state = self.meter.checkpoint() | {"window": conversation.billed}
+            self.emit.set({"checkpoint": to_json(state).decode(), "progress": self.progress.to_json()})
+
+        return store
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBuilder:
+    """Makes the loop of one run from what the run and its worker have."""
+
+    claim: Claim
+    services: Services
+    state: RunState
+    children: Children
+    workspace: Workspace
+
+    @asynccontextmanager
+    async def open(self, model: Model) -> AsyncGenerator[Loop]:
+        """Opens the run's sandbox and tools and yields its loop; when the block ends, none of their processes is alive.
+
+        Raises ``Refused`` for a request that names tools that do not exist.
+        """
+        conversation, model = self._conversation(model)
+        checkpoint = self.state.checkpoint(conversation)
+        await self.children.recall()
+        tools = open_tools(
+            self.claim,
+            self.services,
+            self.workspace,
+            depth_left=self.services.settings.tools.max_depth - self.claim.depth,
+            warn=self._warn,
+            hide=self.state.emit.hide,
+        )
+        async with tools as run_tools:
+            self.state.emit.set(run_tools.kept)
+            yield self._loop(model, conversation, self._with_subagents(run_tools, conversation), checkpoint)
+
+    def _warn(self, message: str) -> None:
+        self.state.report_error(message, "tools_missing")
+
+    def _conversation(self, model: Model) -> tuple[Conversation, Model]:
+        """Returns the conversation, and the model in the tool-call style of the request."""
+        claim, translate = self.claim, None
+        if claim.request.tool_call_style == "xml":
+            model = XmlCalls(model)
+            translate = model.translate
+        conversation = Conversation(
+            claim.history,
+            self.state.emit.keep,
+            task=first_message(claim.request),
+            window=self.services.settings.context_tokens or model.window(),
+            billed=claim.checkpoint.get("window", (0, 0)),
+            translate=translate,
+        )
+        return conversation, model
+
+    def _with_subagents(self, tools: RunTools, conversation: Conversation) -> RunTools:
+        """Returns the tools with subagents, which may have the same tools."""
+        runner = SubagentRunner(
+            self.claim,
+            self.services,
+            self.state.meter,
+            self.children,
+            SlotRelease(self.services.waiting, self.state.emit),
+            kit=tools.kit,
+            folder=self.workspace.path,
+            open_calls=conversation.unanswered,
+        )
+        return replace(tools, context=replace(tools.context, subagents=runner))
+
+    def _loop(self, model: Model, conversation: Conversation, tools: RunTools, checkpoint: Callable[[], None]) -> Loop:
+        state, settings = self.state, self.services.settings
+        system = system_prompt(MOUNT, skills="get_skill" in tools.kit)
+        return Loop(
+            conversation=conversation,
+            model_calls=ModelCalls(model, system, tools.specs, conversation, state.meter, state.emit, checkpoint),
+            tool_calls=ToolCalls(
+                run_tools=tools,
+                policy=PolicyContext(
+                    self.claim.request.approval_mode, tools.context.sandbox.broken, settings.tools.allowed_hosts
+                ),
+                meter=state.meter,
+                steps=state.steps,
+                ledger=ledger_of(self.claim, state.emit, conversation),
+                after_effects=self.workspace.note_changes,
+            ),
+            meter=state.meter,
+            steps=state.steps,
+            repetition=Repetition(tools.polled) if settings.loop_detection else None,
+            checkpoint=checkpoint,
+        )

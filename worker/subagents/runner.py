@@ -1,0 +1,207 @@
+"""Subagents: the child delegations that a run creates for its calls.
+
+A child never has more rights than its parent: tools of its kit, limits within the parent's remaining ones, its
+approval mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from shared.delegation import DelegationRequest, DirectoryWorkspace, EmptyWorkspace, Status, Usage
+from shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
+from shared.events import Envelope, StepStarted
+from shared.ids import new_id
+from shared.log import log
+from shared.queue import Ticket
+from shared.request_checks import check_sizes
+from shared.runs.children import call_key
+from shared.runs.record import Claim
+from worker.emit import Emitter
+from worker.limits import LimitReached, Meter
+from worker.models.base import Call
+from worker.services import Services
+from worker.subagents.children import Children, retried
+from worker.threads import run_in_thread
+from worker.tools.base import AnyTool
+from worker.tools.context import Outcome, ToolContext
+from worker.workspace.workspace import Workspace
+
+
+class SlotRelease:
+    """Frees a run's slot for another run while it waits for children; the run keeps its coroutine.
+
+    However many waits there are at once, the one slot is freed, and the record is marked as waiting.
+    """
+
+    def __init__(self, free_slot: Callable[[], AbstractContextManager[None]], emit: Emitter) -> None:
+        self._free_slot = free_slot
+        self._emit = emit
+        self._waits = 0
+        self._freed = ExitStack()
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Frees the slot while the block runs."""
+        self._waits += 1
+        if self._waits == 1:
+            self._freed.enter_context(self._free_slot())
+            self._emit.set({"status": Status.WAITING.value})
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits:
+                self._freed.close()
+                self._emit.set({"status": Status.RUNNING.value})
+
+
+class SubagentRunner:
+    """Creates child delegations for calls of one run, and waits for their results.
+
+    ``kit``: the tools that children may have. ``folder``: the files they may get a copy of. ``open_calls`` returns the
+    calls of the current turn.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        services: Services,
+        meter: Meter,
+        children: Children,
+        slot: SlotRelease,
+        *,
+        kit: Mapping[str, AnyTool],
+        folder: Path,
+        open_calls: Callable[[int], Sequence[Call]],
+    ) -> None:
+        self._claim = claim
+        self._services = services
+        self._store = services.store
+        self._meter = meter
+        self._children = children
+        self._slot = slot
+        self._kit = kit
+        self._folder = folder
+        self._open_calls = open_calls
+
+    async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
+        """Runs the request as a child delegation and waits for its end; no slot is held meanwhile.
+
+        ``copy``: the child works on a copy of this run's current files. The same call of the same turn finds the same
+        child again, in any attempt. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
+        """
+        key = call_key(self._claim.id, self._meter.turns, ctx.call_id)
+        if key not in self._children.known:
+            await self._create(key, request, copy)
+        id = self._children.known[key]
+        if id in self._meter.lent:
+            await self._send(Ticket(id, request.title, self._claim.request.priority))
+        ctx.metadata(delegationId=id)
+        try:
+            with self._slot.waiting():
+                result = (await self._children.wait(id, partial(_publish_step, ctx, id))).result
+            assert result is not None
+            self._meter.book(id, result.usage)
+            return Outcome(result, await retried(partial(self._store.patch, id)))
+        except NotFound:
+            self._meter.book(id, Usage())
+            raise _record_removed() from None
+
+    async def _create(self, key: str, request: DelegationRequest, copy: bool) -> None:
+        """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
+        id, settings, known = new_id(), self._services.settings, self._children.known
+        try:
+            request = self._inherited(request, key, copy)
+            check_sizes(request)
+            limits = self._meter.lend(id, request.limits.capped(settings.caps), self._sharers())
+            known[key] = id
+            if copy:
+                (await Workspace.create(request.workspace, id, settings.workspaces)).close()
+            new = [(id, request, limits)]
+            await retried(partial(self._store.accept, new, settings.claim_seconds, self._claim.fence))
+        except KeyReused:
+            self._meter.lent.pop(id, None)
+            raise _record_removed() from None
+        except (Refused, Unavailable, LimitReached, OSError) as error:
+            known.pop(key, None)
+            self._meter.lent.pop(id, None)
+            kind = ErrorType.LIMIT_REACHED if isinstance(error, LimitReached) else ErrorType.EXECUTION_FAILED
+            raise ToolError(kind, f"no subagent was started: {error}") from None
+        except Fenced:
+            await self._children.check_fence()
+            raise
+
+    def _inherited(self, request: DelegationRequest, key: str, copy: bool) -> DelegationRequest:
+        """Returns the request with what a child has from its parent."""
+        mine = self._claim.request
+        here = DirectoryWorkspace(kind="directory", path=str(self._folder))
+        inherited = {
+            "session_id": mine.session_id,
+            "message_id": mine.message_id,
+            "approval_mode": mine.approval_mode,
+            "model": mine.model,
+            "tool_call_style": mine.tool_call_style,
+            "priority": mine.priority,
+            "labels": mine.labels | request.labels,
+            "parent_id": self._claim.id,
+            "idempotency_key": key,
+            "tools": self._tools(request.tools),
+            "workspace": here if copy else EmptyWorkspace(),
+        }
+        return request.model_copy(update=inherited)
+
+    def _tools(self, requested: Sequence[str] | None) -> list[str]:
+        """Returns the names of the child's tools; without an explicit request, a child cannot have children."""
+        if requested is None:
+            return [name for name, tool in self._kit.items() if not tool.by_name_only]
+        return list(dict.fromkeys(self._tool(name).name for name in requested))
+
+    def _tool(self, name: str) -> AnyTool:
+        tool = next((tool for tool in self._kit.values() if name in (tool.name, *tool.aliases)), None)
+        if tool is None:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"tools: {name[:100]!r} is not a tool of this run, so a subagent cannot have it. "
+                f"There are {', '.join(self._kit)}.",
+            )
+        depth = self._services.settings.tools.max_depth
+        if tool.step_type == "delegate" and depth - self._claim.depth < 2:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"tools: a subagent of this run cannot have {tool.name}: delegations are nested "
+                f"{depth} deep at most. Leave it out.",
+            )
+        return tool
+
+    def _sharers(self) -> int:
+        """Returns how many calls of this turn have no child yet, the current one included."""
+        names = {n for tool in self._kit.values() if tool.step_type == "delegate" for n in (tool.name, *tool.aliases)}
+        turn = self._meter.turns
+        keys = [call_key(self._claim.id, turn, call.key) for call in self._open_calls(turn) if call.name in names]
+        return max(1, sum(key not in self._children.known for key in keys))
+
+    async def _send(self, ticket: Ticket) -> None:
+        try:
+            await run_in_thread(self._services.send, [ticket])
+        except Unavailable as error:
+            log.info("the janitor will send a ticket for %s: %s", ticket.id, error)
+
+
+def _record_removed() -> ToolError:
+    """Returns the error for a child whose record is gone: it is not started a second time."""
+    return ToolError(
+        ErrorType.EXECUTION_FAILED,
+        "the record of this subagent was removed, so what it did is not known. Call it again if that matters",
+    )
+
+
+def _publish_step(ctx: ToolContext, id: str, message: str) -> None:
+    """Publishes the start of a child's step as an update of its call."""
+    if '"step_started"' in message:
+        event = Envelope.from_json(message).event
+        if isinstance(event, StepStarted):
+            ctx.metadata(delegationId=id, step=event.step.title)

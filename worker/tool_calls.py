@@ -1,0 +1,118 @@
+"""The tool calls of a turn: judged by the policy, executed, and recorded in steps and ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from shared.errors import ErrorType, Fenced, ToolError
+from shared.log import log
+from worker.conversation import tokens_at_most
+from worker.ledger import Ledger
+from worker.limits import Meter
+from worker.models.base import Call
+from worker.policy import PolicyCall, PolicyContext, decide, denial
+from worker.steps import StepLog, in_doubt, not_executed
+from worker.threads import EXIT_EXCEPTIONS
+from worker.toolkit.registry import find
+from worker.toolkit.run_tools import RunTools
+from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+from worker.tools.bounded_result import bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that may be executed."""
+
+    tool: AnyTool
+    params: Any
+
+
+@dataclass(slots=True)
+class ToolCalls:
+    """The tool calls of one run."""
+
+    run_tools: RunTools
+    policy: PolicyContext
+    meter: Meter
+    steps: StepLog
+    ledger: Ledger
+    after_effects: Callable[[], Awaitable[None]]
+    """Called after every call that may have changed the workspace."""
+    results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    """Results of the current turn by call key: a cancellation in its middle loses none."""
+
+    async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
+        """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
+        self.results = {}
+        await self.ledger.risk(calls)
+        judged = [(call, await self._judge(call)) for call in calls]
+        for concurrent, group in groupby(judged, lambda pair: _runs_concurrently(pair[1])):
+            if concurrent:
+                async with asyncio.TaskGroup() as tasks:
+                    for call, verdict in group:
+                        tasks.create_task(self._process(call, verdict))
+            else:
+                for call, verdict in group:
+                    await self._process(call, verdict)
+        return [self.results[call.key] for call in calls]
+
+    async def _judge(self, call: Call) -> Prepared | ToolResult:
+        """Returns the call ready for execution, or the result that tells the model why it is not executed."""
+        if not self.meter.take_call():
+            return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
+        try:
+            self.ledger.check(call.key)
+            if call.problem:
+                raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
+            tool = find(self.run_tools.kit, call.name)
+            params = await tool.accept(self.run_tools.context, call.arguments)
+        except ToolError as error:
+            return ToolResult.failed(error)
+        denied = denial(decide(PolicyCall(tool, tool.touches(params)), self.policy))
+        return ToolResult.failed(denied) if denied else Prepared(tool, params)
+
+    async def _process(self, call: Call, verdict: Prepared | ToolResult) -> None:
+        """Executes one judged call and records its result; its step ends in every case."""
+        if isinstance(verdict, ToolResult):
+            self.results[call.key] = verdict
+            self.steps.refuse(call, verdict)
+            return
+        if earlier := self.ledger.finished(call.key):
+            self.results[call.key] = earlier
+            return
+        step = self.steps.start(call, verdict.tool, verdict.tool.title(verdict.params))
+        result = in_doubt("the run was stopped while this call was under way")
+        try:
+            context = replace(self.run_tools.context, call_id=call.key, on_metadata=self.steps.updates(step))
+            result = await self._run(verdict, context)
+        finally:
+            self.results[call.key] = result
+            self.steps.end(step, result)
+            self.ledger.finish(call.key, result)
+
+    async def _run(self, prepared: Prepared, context: ToolContext) -> ToolResult:
+        """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
+        tool, params = prepared.tool, prepared.params
+        try:
+            result = await self.ledger.resolve(context.call_id, tool, params, context)
+            if result is None:
+                await self.ledger.start(context.call_id, tool, params, context)
+                result = await tool.run(context, params)
+        except ToolError as error:
+            result = ToolResult.failed(error)
+        except (Fenced, *EXIT_EXCEPTIONS):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a defect of one tool fails its call, not the run
+            log.exception("tool %s failed", tool.name)
+            result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
+        if tool.effect is not Effect.PURE:
+            await self.after_effects()
+        return await bounded(result, tool, context, tokens_at_most)
+
+
+def _runs_concurrently(verdict: Prepared | ToolResult) -> bool:
+    return isinstance(verdict, Prepared) and verdict.tool.side_by_side
