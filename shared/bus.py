@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
 from shared.background import Backoff, RepeatedCause, essential
-from shared.connection import REDIS_ERRORS
+from shared.connection import REDIS_ERRORS, shielded
 from shared.events import Envelope, RunFinished
 from shared.runs.keys import BUS, EVENTS, channel
 from shared.runs.store import RunStore
@@ -75,12 +75,12 @@ class Bus:
             pubsub = self._redis.pubsub()
             try:
                 # A channel of our own keeps the connection subscribed while there is no listener.
-                await pubsub.subscribe(BUS)
+                await shielded(pubsub.subscribe(BUS))
                 # From here on listeners subscribe themselves; earlier ones are subscribed now.
                 self._pubsub = pubsub
                 awaited = {BUS, *self._listeners}
                 if self._listeners:
-                    await pubsub.subscribe(*self._listeners)
+                    await shielded(pubsub.subscribe(*self._listeners))
                 self._tell_all(None)
                 async for message in pubsub.listen():
                     self._deliver(message)

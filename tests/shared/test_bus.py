@@ -9,7 +9,7 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from shared.bus import Bus, Inbox, follow, follow_all
-from shared.connection import Pipe
+from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest
 from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
 from shared.ids import new_id
@@ -142,3 +142,10 @@ async def test_following_all_gives_what_is_said_from_now_on(desk: Desk) -> None:
     await until(lambda: desk.store.redis.publish(EVENTS, desk.envelope(7)))
     assert (await asyncio.wait_for(coming, 30)).seq == 7
     await following.aclose()
+
+
+async def test_closing_ends_it_at_any_time_after_its_start(redis_url: str) -> None:
+    for steps in range(12):
+        async with connect(redis_url) as redis, asyncio.timeout(10), Bus(redis):
+            for _ in range(steps):
+                await asyncio.sleep(0)
