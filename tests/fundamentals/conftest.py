@@ -1,0 +1,58 @@
+"""What the chapters share: this machine's stack (Redis, the API and one worker), started once, and its doors."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from orchestrator import Orchestrator
+from orchestrator.home import StackInfo
+from orchestrator.stack import stack_in_use
+from shared.settings import Settings
+from tests.fundamentals.stack import until_whole
+from tests.leaks import descendants, kept
+from tests.waiting import until
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def settings() -> AsyncIterator[Settings]:
+    """Settings of a home whose stack runs until the last test has ended."""
+    before = descendants()
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder, pytest.MonkeyPatch.context() as variables:
+        # Where this user's own files lie; the chapter about MCP puts an mcp.json there.
+        variables.setenv("XDG_CONFIG_HOME", folder)
+        settings = Settings.load(
+            environ={}, home=Path(folder) / "home", model="scripted", scripts=tempfile.gettempdir()
+        )
+        kept.add(folder)
+        async with stack_in_use(settings):
+            await until_whole(settings)
+            yield settings
+        await until(lambda: descendants() <= before)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stack(settings: Settings) -> AsyncIterator[StackInfo]:
+    """The address of the stack and its token."""
+    async with stack_in_use(settings) as stack:
+        yield stack
+
+
+@pytest.fixture
+async def deputies(settings: Settings) -> AsyncIterator[Orchestrator]:
+    """The Python client."""
+    async with Orchestrator(settings) as deputies:
+        yield deputies
+
+
+@pytest.fixture
+async def http(stack: StackInfo) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the HTTP service that sends the token."""
+    headers = {"Authorization": f"Bearer {stack.token}"}
+    async with httpx2.AsyncClient(base_url=stack.url, headers=headers, timeout=60) as client:
+        yield client

@@ -1,0 +1,101 @@
+"""4. Cancelling: it takes effect at once, keeps what was done, and can be said twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import Orchestrator
+from shared.events import TurnStarted
+from shared.settings import Settings
+from tests.fundamentals.stack import make_file, until_event, until_file
+from tests.fundamentals.visible import types, visible
+from tests.running import call, say, script
+
+
+async def test_a_delegation_that_waits_for_a_worker_is_cancelled_at_once(redis_url: str, tmp_path: Path) -> None:
+    without_workers = Settings.load(environ={}, home=tmp_path, redis_url=redis_url)
+    async with Orchestrator(without_workers) as deputies:
+        started = await deputies.start("Say hello.")
+        cancelled = await deputies.cancel(started.id)
+        assert cancelled.result is not None
+        assert visible(cancelled.result) == {
+            "status": "cancelled",
+            "success": False,
+            "terminationReason": "cancelled",
+            "summary": "Cancelled before it was started.",
+            "attempts": 0,
+        }
+        assert types(await deputies.service.events(started.id)) == ["run_queued", "run_finished"]
+
+
+@pytest.mark.requirement("P-15")
+async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
+    deputies: Orchestrator, settings: Settings, tmp_path: Path
+) -> None:
+    hold = call("bash", command="echo half > work.txt; exec sleep 1000")
+    started = await deputies.start("Work.", model=script(tmp_path, [say("I begin."), hold], [say("never")]))
+    await until_file(settings, started.id, "work.txt")
+    await deputies.cancel(started.id)
+    assert visible(await deputies.result(started.id)) == {
+        "status": "cancelled",
+        "success": False,
+        "terminationReason": "cancelled",
+        "summary": "I begin.",
+        "filesModified": ["work.txt"],
+        "fileChanges": [{"path": "work.txt", "change": "created", "addedLines": 1}],
+        "errors": [
+            (
+                "$ echo half > work.txt; exec sleep 1000: outcome unknown: the run was stopped while this call "
+                "was under way. It may have happened, wholly or in part: look at the workspace before you "
+                "repeat it."
+            ),
+        ],
+        "toolCallCount": 1,
+        "turnCount": 1,
+        "reaped": ["sleep 1000"],
+    }
+    assert "+half" in await deputies.service.patch(started.id)
+
+
+@pytest.mark.requirement("P-15")
+async def test_a_model_that_is_being_asked_is_not_waited_for(deputies: Orchestrator, tmp_path: Path) -> None:
+    started = await deputies.start("Think.", model=script(tmp_path, {"blocks": [say("never")], "delay": 1000}))
+    await until_event(deputies, started.id, TurnStarted)
+    await deputies.cancel(started.id)
+    assert visible(await deputies.result(started.id)) == {
+        "status": "cancelled",
+        "success": False,
+        "terminationReason": "cancelled",
+        "turnCount": 1,
+    }
+
+
+async def test_to_cancel_twice_is_to_cancel_once(deputies: Orchestrator, tmp_path: Path) -> None:
+    started = await deputies.start("Think.", model=script(tmp_path, {"blocks": [say("never")], "delay": 1000}))
+    await until_event(deputies, started.id, TurnStarted)
+    await deputies.cancel(started.id)
+    result = await deputies.result(started.id)
+    again = await deputies.cancel(started.id)
+    assert (again.status, again.result) == ("cancelled", result)
+    assert types(await deputies.service.events(started.id)).count("run_finished") == 1
+
+
+async def test_what_has_ended_is_not_changed_by_cancelling_it(deputies: Orchestrator, tmp_path: Path) -> None:
+    result = await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
+    late = await deputies.cancel(result.delegation_id)
+    assert (late.status, late.result) == ("succeeded", result)
+
+
+async def test_of_many_only_the_one_that_was_named_is_cancelled(
+    deputies: Orchestrator, settings: Settings, tmp_path: Path
+) -> None:
+    wait = call("bash", command="touch begun; until [ -e go ]; do sleep 0.1; done")
+    one, other = [await deputies.start("Wait.", model=script(tmp_path, [wait], [say("Done.")])) for _ in range(2)]
+    for each in (one, other):
+        await until_file(settings, each.id, "begun")
+    await deputies.cancel(one.id)
+    assert (await deputies.result(one.id)).termination_reason == "cancelled"
+    make_file(settings, other.id, "go")
+    assert (await deputies.result(other.id)).termination_reason == "completed"

@@ -1,0 +1,127 @@
+"""7. Approval: the policy allows, asks or denies every call; the mode decides what becomes of a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from orchestrator import Orchestrator
+from tests.fundamentals.visible import visible
+from tests.running import call, say, script
+
+READ = call("read_file", path="notes.txt")
+WRITE = call("write_file", path="made.txt", content="x\n")
+COMMAND = call("bash", command="wc -l < notes.txt")
+FETCH = call("web_fetch", url="http://example.org/")
+
+
+async def attempt(deputies: Orchestrator, tmp_path: Path, mode: str, *calls: dict[str, Any]) -> dict[str, Any]:
+    """What comes of these calls on a directory with one file."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "notes.txt").write_text("one\n")
+    model = script(tmp_path, [*calls], [say("Done.")])
+    result = await deputies.delegate("Try.", model=model, approval_mode=mode, workspace=tmp_path / "project")
+    return visible(result)
+
+
+async def test_sandboxed_is_the_default_and_lets_a_run_work_inside_its_workspace(
+    deputies: Orchestrator, tmp_path: Path
+) -> None:
+    assert await attempt(deputies, tmp_path, "sandboxed", READ, WRITE, COMMAND) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "filesModified": ["made.txt"],
+        "fileChanges": [{"path": "made.txt", "change": "created", "addedLines": 1}],
+        "toolCallCount": 3,
+        "turnCount": 2,
+    }
+
+
+async def test_sandboxed_denies_what_leaves_the_workspace_and_says_what_would_allow_it(
+    deputies: Orchestrator, tmp_path: Path
+) -> None:
+    assert await attempt(deputies, tmp_path, "sandboxed", FETCH) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "errors": [
+            (
+                "web_fetch: denied: web_fetch connects to example.org. This needs a person's approval, and "
+                "interactive approval is off in this version; the operator can add the host to "
+                "DEPUTIZE_TOOLS_ALLOWED_HOSTS, and a delegation with approvalMode auto may do it. Go on "
+                "without, and say so."
+            ),
+        ],
+        "toolCallCount": 1,
+        "turnCount": 2,
+    }
+
+
+async def test_read_only_lets_a_run_look_and_change_nothing(deputies: Orchestrator, tmp_path: Path) -> None:
+    assert await attempt(deputies, tmp_path, "readOnly", READ, WRITE) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "errors": [
+            (
+                "write_file: denied: this delegation is read-only (approvalMode readOnly); say in your answer "
+                "what should be changed."
+            ),
+        ],
+        "toolCallCount": 2,
+        "turnCount": 2,
+    }
+
+
+async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(deputies: Orchestrator, tmp_path: Path) -> None:
+    assert await attempt(deputies, tmp_path, "ask", READ, WRITE) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "errors": [
+            (
+                "write_file: denied: write_file changes something (edit). This needs a person's approval, and "
+                "interactive approval is off in this version; a delegation with approvalMode sandboxed or auto "
+                "may do it."
+            ),
+        ],
+        "toolCallCount": 2,
+        "turnCount": 2,
+    }
+
+
+async def test_even_auto_does_not_reach_the_machine_it_runs_on(deputies: Orchestrator, tmp_path: Path) -> None:
+    local = call("web_fetch", url="http://127.0.0.1/")
+    assert await attempt(deputies, tmp_path, "auto", local) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "errors": [
+            (
+                "fetch http://127.0.0.1/: http://127.0.0.1/ is not fetched: 127.0.0.1 must not be dialled: it "
+                "is a loopback address. Only public pages can be fetched, and private hosts that the operator "
+                "has listed in private_hosts."
+            ),
+        ],
+        "toolCallCount": 1,
+        "turnCount": 2,
+    }
+
+
+async def test_a_command_has_no_network_in_any_mode(deputies: Orchestrator, tmp_path: Path) -> None:
+    devices = call("bash", command="ls /sys/class/net || tail -n +3 /proc/net/dev | cut -d: -f1")
+    model = script(tmp_path, [devices], [say("{{result}}")])
+    assert visible(await deputies.delegate("Look for a network.", model=model, approval_mode="auto")) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "lo\n[stderr]\nls: cannot access '/sys/class/net': No such file or directory",
+        "toolCallCount": 1,
+        "turnCount": 2,
+    }

@@ -1,0 +1,83 @@
+"""12. Command line: results on stdout, progress on stderr, and an exit code that says how it ended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.home import StackInfo
+from tests.orchestrator.command_line import Done
+from tests.orchestrator.command_line import deputize as run_program
+from tests.running import call, say, script
+
+WRITE = call("write_file", path="a.txt", content="a\n")
+Deputize = Callable[..., Awaitable[Done]]
+
+
+@pytest.fixture
+def deputize(stack: StackInfo, tmp_path: Path) -> Deputize:
+    """Runs `deputize` as a process of its own."""
+
+    async def run(*arguments: str, stdin: str | None = None) -> Done:
+        return await run_program(
+            *arguments, stdin=stdin, cwd=tmp_path, DEPUTIZE_URL=stack.url, DEPUTIZE_TOKEN=stack.token
+        )
+
+    return run
+
+
+async def test_run_prints_the_summary_on_stdout_and_progress_on_stderr(deputize: Deputize, tmp_path: Path) -> None:
+    model = script(tmp_path, [WRITE], [say("It is written.")])
+    done = await deputize("run", "Write a file.", "--model", model)
+    assert (done.code, done.out) == (0, "It is written.\n")
+    progress = re.sub(r"[0-9.]+ s, [0-9]+ tokens", "1 s, 100 tokens", done.err.replace(model, "a script"))
+    assert progress.splitlines()[3:] == [
+        "note: a script answers here (a script), not a language model",
+        "turn 1  ✓ write a.txt",
+        "✓ succeeded (completed): 2 turns, 1 tool call, 1 s, 100 tokens, –",
+        "  created a.txt (+1 -0)",
+    ]
+
+
+async def test_a_limit_ends_with_5_and_what_was_found_so_far(deputize: Deputize, tmp_path: Path) -> None:
+    model = script(tmp_path, [WRITE], [WRITE], summary="One turn was not enough.")
+    done = await deputize("run", "Write twice.", "--model", model, "--max-turns", "1")
+    assert (done.code, done.out) == (5, "One turn was not enough.\n")
+
+
+async def test_for_programs_json_gives_the_whole_result_on_one_line(deputize: Deputize, tmp_path: Path) -> None:
+    done = await deputize("run", "Say hello.", "--json", "--model", script(tmp_path, [say("Hello.")]))
+    (line,) = done.out.splitlines()
+    assert {name: json.loads(line)[name] for name in ("status", "summary", "errors")} == {
+        "status": "succeeded",
+        "summary": "Hello.",
+        "errors": [],
+    }
+
+
+async def test_detach_prints_an_id_and_watch_and_show_take_it(deputize: Deputize, tmp_path: Path) -> None:
+    started = await deputize("run", "Write a file.", "--detach", "--model", script(tmp_path, [WRITE], [say("Done.")]))
+    id = started.out.strip()
+    watched, patch = await deputize("watch", id), await deputize("show", id, "--patch")
+    assert (started.code, watched.code, patch.code) == (0, 0, 0)
+    assert patch.out.splitlines()[3:] == ["--- /dev/null", "+++ b/a.txt", "@@ -0,0 +1 @@", "+a"]
+
+
+async def test_batch_reads_a_request_per_line_and_writes_a_result_per_line(deputize: Deputize, tmp_path: Path) -> None:
+    model = script(tmp_path, [say("Done: {{task /one|two/}}.")])
+    lines = "".join(json.dumps({"task": task, "model": model}) + "\n" for task in ("one", "two"))
+    done = await deputize("batch", "-", "--json", stdin=lines)
+    results = sorted(map(json.loads, done.out.splitlines()), key=lambda result: result["line"])
+    assert [(result["line"], result["summary"]) for result in results] == [(1, "Done: one."), (2, "Done: two.")]
+
+
+async def test_what_is_used_wrongly_ends_with_2_and_says_what_was_meant(deputize: Deputize) -> None:
+    done = await deputize("run", "Say hello.", "--max-turn", "3")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == (
+        "Error: No such option '--max-turn'. (Did you mean one of: '--max-cost', '--max-turns'?)"
+    )
