@@ -13,9 +13,8 @@ import pytest
 
 from shared.delegation import DelegationRequest, Status, TerminationReason, ToolAgentResult
 from shared.errors import ToolError
-from shared.settings import Settings
+from shared.settings import Settings, ToolSettings
 from shared.tokens import estimate
-from shared.tool_settings import ToolSettings
 from tests.internet import sample_web
 from tests.skills import sample_skills
 from worker.sandbox.base import NoSandbox, Sandbox

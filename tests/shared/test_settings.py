@@ -75,3 +75,10 @@ def test_a_child_process_in_another_directory_finds_what_is_named_from_here(
 
 def test_home_is_made_absolute() -> None:
     assert Settings.load(environ={"DEPUTIZE_HOME": "~/x"}).home == Path.home() / "x"
+
+
+@pytest.mark.parametrize("name", ["home", "workspace_root", "scripts", "mcp_config", "skills_dir"])
+def test_a_relative_path_of_a_file_begins_beside_the_file(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "deputize.toml"
+    config.write_text(f'{name} = "there"\n')
+    assert Settings.load(config, environ={}).model_dump()[name] == tmp_path / "there"

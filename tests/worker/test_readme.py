@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared.events import StepCompleted
-from shared.tool_settings import ToolSettings
+from shared.settings import ToolSettings
 from tests.architecture.sources import ROOT
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench

@@ -17,8 +17,8 @@ from typing import Any, Literal, NoReturn
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.settings import ToolSettings
 from shared.text import clip
-from shared.tool_settings import ToolSettings
 from worker.sandbox import command_output
 from worker.sandbox.base import Sandbox
 from worker.sandbox.command import Command

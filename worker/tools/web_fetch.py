@@ -9,9 +9,8 @@ import httpx2
 from pydantic import Field, field_validator
 
 from shared.errors import ErrorType, ToolError
-from shared.settings import Settings
+from shared.settings import Settings, ToolSettings
 from shared.text import clip
-from shared.tool_settings import ToolSettings
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.web.dial import GuardedTransport, Network

@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol, cast
 import httpx2
 
 from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.settings import ToolSettings
 from shared.text import clip
-from shared.tool_settings import ToolSettings
 from worker.web.dial import GuardedTransport, Network
 from worker.web.fetching import Fetched, fetch
 from worker.web.targets import Forbidden, target

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.tool_settings import ToolSettings
+from shared.settings import ToolSettings
 from tests.toolbench import Toolbench
 from worker.toolkit.discovered import Discovery
 from worker.toolkit.sources import ToolSourceContext

@@ -11,7 +11,7 @@ import pytest
 
 from shared.errors import ErrorType
 from shared.events import ErrorSeen, RunStarted, StepCompleted
-from shared.tool_settings import ToolSettings
+from shared.settings import ToolSettings
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import Toolbench, open_toolbench
 from tests.worker.toolkit.discovering import CALLS, GREET, announce, announced, found, settings

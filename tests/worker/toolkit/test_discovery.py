@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.tool_settings import ToolSettings
+from shared.settings import ToolSettings
 from tests.toolbench import Toolbench
 from tests.worker.toolkit.discovering import GREET, announced, found, settings
 from worker.toolkit.discovered import MAX_TOOLS

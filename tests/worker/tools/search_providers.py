@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from shared.errors import ToolError
-from shared.settings import Settings
-from shared.tool_settings import ToolSettings
+from shared.settings import Settings, ToolSettings
 from tests.internet import PUBLIC, Internet, response
 from tests.toolbench import Toolbench
 from worker.tools.base import ToolResult

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from shared.errors import ErrorType, ToolError
-from shared.settings import Settings
-from shared.tool_settings import ToolSettings
+from shared.settings import Settings, ToolSettings
 from tests.internet import PUBLIC, Internet, redirect, response
 from tests.toolbench import Toolbench
 from worker.tools import BUILTIN, DEFAULT_KIT

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from shared.errors import ErrorType, Misconfigured, ToolError
-from shared.settings import Settings
-from shared.tool_settings import ToolSettings
+from shared.settings import Settings, ToolSettings
 from tests.internet import redirect, response
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shared.errors import ErrorType, ToolError
-from shared.tool_settings import ToolSettings
+from shared.settings import ToolSettings
 from tests.internet import redirect, response
 from tests.toolbench import Toolbench
 from tests.worker.web.servers import Talk, dripping, falling_silent, saying, saying_for_ever, serving

@@ -6,7 +6,7 @@ one in the working directory counts as well: its harmless keys, and all of it wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from shared.log import log
 from shared.text import visible
 from shared.trust import CONFIG, HOW, SERVERS, SKILLS, TrustRecords, configuration_folder, regular_bytes, toml_of
 
-_PATHS = ("home", "workspace_root", "workspace_sources", "policy", "mcp_config", "skills_dir", "mcp_config_path")
 _MAX_MODEL = 200
 
 
@@ -31,17 +30,24 @@ class FileSettings:
     trusted: Path | None = None
 
 
-def written(config: Path | None, environ: Mapping[str, str], caps: Limits) -> FileSettings:
-    """Returns the settings of all files that apply; ``caps`` are the limits that a found file cannot raise.
+def read(config: Path | None, environ: Mapping[str, str], caps: Limits, paths: Set[str]) -> FileSettings:
+    """Returns the settings of all files that apply.
 
-    Raises Misconfigured for a named file, or one of the user's own, that cannot be read.
+    Args:
+        config: The file that the command line names.
+        environ: The variables that may name another one, and the user's own configuration folder.
+        caps: Limits that a found file cannot raise.
+        paths: Names of the settings that are paths.
+
+    Raises:
+        Misconfigured: A named file, or the user's own, cannot be read.
     """
     named = config or (Path(environ["DEPUTIZE_CONFIG"]) if environ.get("DEPUTIZE_CONFIG") else None)
     if named:
-        return FileSettings(_parsed(_bytes_of(named), named))
+        return FileSettings(_parsed(_bytes_of(named), named, paths))
     own_folder = configuration_folder(environ)
     own = own_folder / CONFIG
-    values = _parsed(regular_bytes(own) or b"", own)
+    values = _parsed(regular_bytes(own) or b"", own, paths)
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -49,7 +55,7 @@ def written(config: Path | None, environ: Mapping[str, str], caps: Limits) -> Fi
     if here == own_folder:
         return FileSettings(values)
     if (files := TrustRecords(own_folder).held(here)) is not None:
-        return FileSettings({**values, **_of_trusted(files, here)}, here)
+        return FileSettings({**values, **_of_trusted(files, here, paths)}, here)
     return FileSettings({**values, **_found(here, values, caps)})
 
 
@@ -62,7 +68,7 @@ def _bytes_of(named: Path) -> bytes:
         raise Misconfigured(f"the configuration file {named} cannot be read: {error.strerror}") from None
 
 
-def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
     """Returns a file's values; its relative paths are relative to its own directory."""
     try:
         values = toml_of(data)
@@ -73,7 +79,7 @@ def _parsed(data: bytes, path: Path) -> dict[str, Any]:
     folder = path.absolute().parent
     tables = [table for table in (values, values.get("tools")) if isinstance(table, dict)]
     for table in tables:
-        table |= {key: _from(folder, table[key]) for key in _PATHS if table.get(key)}
+        table |= {key: _from(folder, table[key]) for key in paths if table.get(key)}
     return values
 
 
@@ -83,9 +89,9 @@ def _from(folder: Path, said: Any) -> Any:
     return str(folder / Path(said).expanduser()) if isinstance(said, str) else said
 
 
-def _of_trusted(files: Mapping[str, bytes], folder: Path) -> dict[str, Any]:
+def _of_trusted(files: Mapping[str, bytes], folder: Path, paths: Set[str]) -> dict[str, Any]:
     """Returns all settings of a trusted directory's files, with the servers and skills beside them."""
-    values = _parsed(files.get(str(folder / CONFIG), b""), folder / CONFIG)
+    values = _parsed(files.get(str(folder / CONFIG), b""), folder / CONFIG, paths)
     tools = values.get("tools")
     tools = tools if isinstance(tools, dict) else {}
     servers = next((path for name in SERVERS if (path := str(folder / name)) in files), None)

@@ -1,0 +1,196 @@
+"""All settings, with their defaults. Adding a field here is all that a new setting needs.
+
+``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment overrides the file, the file the default. The
+fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[tools]`` table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from shared.delegation import Limits
+
+CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
+Switch = bool | None
+"""True: in every run's kit. False: not offered by this worker. None: available by name, and in the kit only if it is in
+the default kit."""
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _existing(path: Path) -> Path:
+    """Returns an absolute path if it exists below the working directory, because workers may run in another one.
+
+    Others stay relative; the reader looks for them in its own directories.
+    """
+    path = path.expanduser()
+    return path.absolute() if path.exists() else path
+
+
+COMMA_SEPARATED = BeforeValidator(_split)
+"""For a list: a variable contains its entries separated by commas."""
+FilePath = Annotated[Path, AfterValidator(_existing)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+class ToolSettings(BaseModel):
+    """The tools that a worker offers, and the settings of some of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enable_file_tools: Switch = None
+    """read_file, write_file, edit_file; true puts list_directory and read_many_files into every kit too."""
+    enable_search: Switch = None
+    """glob and grep."""
+    enable_bash: Switch = None
+    """bash, bash_output and bash_kill together."""
+    enable_web: Switch = None
+    """web_fetch, and web_search where a provider is configured."""
+    enable_skills: Switch = None
+    """get_skill, where skills exist."""
+    enable_mcp: Switch = None
+    """The tools of the servers in mcp.json."""
+    enable_note: Switch = None
+    """record_note and recall_notes."""
+    enable_todos: Switch = None
+    enable_artifacts: Switch = None
+    """create_artifact, read_artifact, update_artifact and rewrite_artifact."""
+    enable_subagent: Switch = None
+    """call_subagent."""
+    enable_discovered: Switch = None
+    """The tools that the discovery command declares."""
+
+    skills_dir: FilePath | None = None
+    """Where skills are; ``skills`` where it is unset and enable_skills is true. A relative path is looked for below
+    the working directory, below ``home`` and below the package ``worker``."""
+    mcp_config_path: FilePath | None = None
+    mcp_connect_seconds: float = Field(default=15, gt=0)
+    """How long a run waits for its MCP servers, all of them together, before it goes on without the late ones."""
+    discovery_command: str | None = None
+    """Command that prints JSON tool declarations; run in the sandbox."""
+    call_command: str | None = None
+    """Command that runs a discovered tool's call: its name is the last argument, its arguments are JSON on stdin."""
+    max_depth: int = Field(default=3, ge=0, le=3)
+    """Maximum nesting depth of delegations; 0 disables call_subagent."""
+
+    allowed_hosts: Annotated[list[str], COMMA_SEPARATED] = []
+    """Hosts or patterns (``*.example.org``) that web_fetch may access without approval."""
+    private_hosts: Annotated[list[str], COMMA_SEPARATED] = []
+    """Hosts (``name`` or ``name:port``) that may lie on private addresses, such as a company's own wiki."""
+    user_agent: str = "deputize/0.1"
+    """The User-Agent of web_fetch: name/version."""
+    search_provider: Literal["searxng", "brave"] | None = None
+    """Unset: there is no web_search."""
+    search_url: str | None = None
+    """The provider's address; needed for searxng."""
+    search_key: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _callable(self) -> Self:
+        if self.discovery_command and not self.call_command:
+            raise ValueError("discovery_command needs call_command: without it nothing carries out discovered tools")
+        return self
+
+
+class SettingsFields(BaseModel):
+    """Times are in seconds, sizes in bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    redis_url: str | None = None
+    """Unset: the embedded server of this machine's stack."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8642, ge=0, le=65535)
+    home: AbsolutePath = Path("~/.local/state/deputize")
+    url: str | None = None
+    token: SecretStr | None = None
+    no_token: bool = False
+    """If no token is set: true grants access to every user and program of this machine, on a loopback address only."""
+    model: str = "claude-sonnet-5-5"
+    """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
+    model_retry_seconds: float = Field(default=300, ge=0)
+    """How long retryable failures of the model's endpoint are retried (429, 5xx, cut streams, no connection).
+
+    From the first failure of a turn on, and never longer than the run's own time; 0 asks once.
+    """
+    scripts: AbsolutePath | None = None
+    """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""
+    context_tokens: int | None = Field(default=None, ge=1000)
+    """The model's context window, if it is not the one known for its name: an endpoint may offer less."""
+    workspace_root: AbsolutePath | None = None
+    """Where workspaces live; default: ``workspaces`` below ``home``."""
+    workspace_sources: Annotated[list[Path] | None, COMMA_SEPARATED] = None
+    """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
+    max_streams: int = Field(default=5000, ge=1)
+    """How many event streams and long polls the API serves at a time."""
+    body_seconds: float = Field(default=20, gt=0)
+    """How long the API waits for a small request's body, and for the next chunk of a large one."""
+    workspace_max_bytes: int = Field(default=16 * 1024**3, ge=1)
+    """How much may be copied for a workspace; holes of files do not count."""
+    concurrency: int = Field(default=200, ge=1, le=20000)
+    queues: Annotated[list[str], COMMA_SEPARATED] = ["deputize"]
+    mcp_config: FilePath | None = None
+    """Shorter for ``tools.mcp_config_path``."""
+    skills_dir: FilePath | None = None
+    """Shorter for ``tools.skills_dir``."""
+    policy: Path | None = None
+    trusted_folder: Path | None = None
+    """The directory whose files count by a recorded trust; ``load`` finds out. It is looked at again at every use."""
+    permission_timeout_seconds: float = Field(default=300, gt=0)
+    lease_seconds: float = Field(default=10, ge=1)
+    claim_seconds: float = Field(default=30, gt=0)
+    """How long an accepted delegation may wait for its first claim before another ticket is sent."""
+    retention_seconds: int = Field(default=7 * 24 * 3600, ge=1)
+    workspace_retention_seconds: int = Field(default=24 * 3600, ge=0)
+    """How long the files of a finished delegation are kept; its patch lives as long as its record."""
+    shutdown_seconds: float = Field(default=10, ge=0)
+    """How long a worker lets running delegations go on after SIGTERM before it hands them over."""
+    caps: Limits = CAPS
+    """The server's caps: a request's limits are lowered to these. What a file or ``CAP_`` variable leaves out stays."""
+    tools: ToolSettings = ToolSettings()
+    """The tools that this worker offers."""
+    loop_detection: bool = True
+    """Whether a run that repeats itself is stopped."""
+    max_attempts: int = Field(default=3, ge=1)
+    """After so many workers lost in a row, with no turn completed in between, a delegation ends as ``worker_lost``.
+
+    A worker that is stopped in good order is not lost.
+    """
+    local: bool = False
+    """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
+    sandbox: bool | Literal["required"] = True
+    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
+
+    ``required``: a worker whose sandbox does not work ends at once with exit code 3.
+    """
+    log_level: str = "INFO"
+    model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """The values of MODEL_VARIABLES, for the model client and for masking."""
+
+    @field_validator("policy")
+    @classmethod
+    def _no_policy(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            raise ValueError(
+                f"policy files are not supported by this version, so {path} would have no effect; unset it"
+            )
+        return path
+
+    @field_validator("caps", mode="before")
+    @classmethod
+    def _filled(cls, value: Any) -> Any:
+        return {**CAPS.model_dump(), **value} if isinstance(value, dict) else value

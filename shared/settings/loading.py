@@ -1,0 +1,113 @@
+"""Reads the settings of a process from its files and environment variables, and passes them to child processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from shared.delegation import Limits
+from shared.errors import Misconfigured
+from shared.settings import files, variables
+from shared.settings.fields import CAPS, SettingsFields, ToolSettings
+from shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, header_values
+from shared.settings.variables import PREFIX
+from shared.wire import explain
+
+_TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {"caps": ("CAP_", Limits), "tools": ("TOOLS_", ToolSettings)}
+"""Settings that are tables of their own: what follows ``DEPUTIZE_`` in their variables, and their fields."""
+
+
+def _variables() -> Iterator[tuple[str, str | None, str]]:
+    """Yields each setting's variable, table and name."""
+    for name in SettingsFields.model_fields:
+        if name in _TABLES:
+            prefix, model = _TABLES[name]
+            yield from ((f"{PREFIX}{prefix}{inner.upper()}", name, inner) for inner in model.model_fields)
+        elif name != "model_endpoint":
+            yield f"{PREFIX}{name.upper()}", None, name
+
+
+def _has_path(type_: Any) -> bool:
+    return type_ is Path or any(map(_has_path, get_args(type_)))
+
+
+_VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
+_PATHS = {
+    name
+    for model in (SettingsFields, ToolSettings)
+    for name, field in model.model_fields.items()
+    if _has_path(field.annotation)
+}
+"""Relative ones are relative to the file that contains them."""
+
+
+class Settings(SettingsFields):
+    """One process's settings."""
+
+    @property
+    def workspaces(self) -> Path:
+        return self.workspace_root or self.home / "workspaces"
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that must not leave the process: they are masked in events, results and logs."""
+        given = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
+        own = [secret.get_secret_value() for secret in (self.token, self.tools.search_key) if secret]
+        keys = [given[name] for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") if name in given]
+        in_urls = [*credentials_in(given.get("ANTHROPIC_BASE_URL")), *credentials_in(self.redis_url)]
+        return [*keys, *header_values(given.get("ANTHROPIC_CUSTOM_HEADERS", "")), *own, *in_urls]
+
+    @property
+    def has_model_endpoint(self) -> bool:
+        return any(name in self.model_endpoint for name in MODEL_VARIABLES[:3])
+
+    @property
+    def mcp_file(self) -> Path | None:
+        return self.mcp_config or self.tools.mcp_config_path
+
+    @property
+    def skills(self) -> Path | None:
+        return self.skills_dir or self.tools.skills_dir
+
+    @classmethod
+    def load(cls, config: Path | None = None, environ: Mapping[str, str] | None = None, **override: Any) -> Self:
+        """Reads file and environment; ``override`` overrides both. Raises Misconfigured with the setting's name."""
+        if environ is None:
+            variables.unset_blank()
+            environ = variables.environment()
+        variables.warn_of_unknown(environ, _VARIABLES)
+        found = files.read(config, environ, CAPS, _PATHS)
+        values = found.values
+        for variable, (table, name) in _VARIABLES.items():
+            if (text := variables.read(variable, environ)) is not None:
+                (values.setdefault(table, {}) if table else values)[name] = text
+        endpoint = {name: variables.read(name, environ) for name in MODEL_VARIABLES}
+        values["model_endpoint"] = {name: text for name, text in endpoint.items() if text is not None}
+        override = {"trusted_folder": found.trusted, **override}
+        values |= {name: value for name, value in override.items() if value is not None}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            mistakes = "; ".join(f"{m['pointer'].lstrip('/')}: {m['detail']}" for m in explain(error, cls))
+            raise Misconfigured(f"settings: {mistakes}. Set {PREFIX}NAME or deputize.toml right.") from None
+
+    def child_environment(self) -> dict[str, str]:
+        """Returns the environment for this project's own child processes: all settings but the model's endpoint.
+
+        They read no configuration file: its values are passed as variables.
+        """
+        keys = {name for known in MODEL_VARIABLES for name in (known, f"{known}_FILE")}
+        passed = {name: text for name, text in variables.environment().items() if name not in keys}
+        passed[f"{PREFIX}CONFIG"] = os.devnull
+        for variable, (table, name) in _VARIABLES.items():
+            text = variables.written(getattr(getattr(self, table) if table else self, name))
+            passed |= {} if text is None else {variable: text}
+        return passed
+
+    def endpoint_variables(self) -> dict[str, str]:
+        """Returns the model endpoint's variables, for workers only."""
+        return {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}

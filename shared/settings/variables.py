@@ -1,0 +1,67 @@
+"""Environment variables. This file is the only one that reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from shared.errors import Misconfigured
+from shared.log import log
+from shared.settings.model_endpoint import MODEL_VARIABLES
+from shared.text import did_you_mean, visible
+
+PREFIX = "DEPUTIZE_"
+_READ_BY_LIBRARIES = re.compile(r"(ANTHROPIC|DEPUTIZE|SSL_CERT|FLOWER)_.*|.*_PROXY", re.IGNORECASE)
+
+
+def environment() -> Mapping[str, str]:
+    """Returns the process's variables, for an operator's file that refers to some of them (``${VAR}`` in mcp.json).
+
+    Callers use the variables that the file names, and pass on no others.
+    """
+    return os.environ
+
+
+def unset_blank() -> None:
+    """Unsets blank variables, for the libraries too: some of them take an empty text for an address or a file."""
+    for name, text in list(os.environ.items()):
+        if not text.strip() and _READ_BY_LIBRARIES.fullmatch(name):
+            del os.environ[name]
+
+
+def read(name: str, environ: Mapping[str, str]) -> str | None:
+    """Returns a variable's text, or that of the file in its ``_FILE`` variable. Empty counts as unset."""
+    text = environ.get(name, "")
+    if text.strip():
+        return text
+    if not (path := environ.get(f"{name}_FILE", "").strip()):
+        return None
+    try:
+        return Path(path).read_text("utf-8").strip() or None
+    except OSError as error:
+        raise Misconfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from None
+
+
+def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
+    """Logs a warning for each variable that is not a setting: a misspelt one would silently have no effect."""
+    known = [f"{PREFIX}CONFIG", *names]
+    known += [f"{name}_FILE" for name in (*known, *MODEL_VARIABLES)]
+    for name, value in environ.items():
+        if value and name.upper().startswith(PREFIX) and name not in known:
+            hint = did_you_mean(name.upper()[:100], known, 1)
+            said = f"; {hint}" if hint else ""
+            log.warning("the variable %s is not a setting and has no effect%s", visible(name[:100]), said)
+
+
+def written(value: Any) -> str | None:
+    """Returns a setting's value as the text of a variable; None for None."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if value is None:
+        return None
+    return ",".join(map(str, value if isinstance(value, list) else [value]))
