@@ -32,6 +32,8 @@ class SecretMask:
         self._values: dict[str, _Value] = {}
         self._forms: list[str] = []
         self._signs: list[str] = []
+        """A text without any of these holds no secret and no piece of one."""
+        self._signs_in_json: list[str] = []
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
@@ -42,11 +44,15 @@ class SecretMask:
         self._values |= {secret: _Value.of(secret) for secret in new}
         encoded = {form for value in self._values for form in _forms(value)}
         self._forms = sorted(encoded, key=len, reverse=True)  # the longest first: one secret may be a part of another
+        encoded -= self._values.keys()
+        self._signs = sorted({gram for value in self._values.values() for gram in value.grams.values()} | encoded)
         grams = {gram for value in self._values for gram in _Value.of(_escaped(value)).grams.values()}
-        self._signs = sorted(grams | {_escaped(form) for form in encoded - self._values.keys()})
+        self._signs_in_json = sorted(grams | set(map(_escaped, encoded)))
 
     def text(self, text: str) -> str:
         """Returns the text without any secret."""
+        if not any(map(text.__contains__, self._signs)):
+            return text
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
@@ -56,7 +62,7 @@ class SecretMask:
 
     def json(self, text: str) -> str:
         """Returns JSON text without any secret in its strings and keys; it stays valid JSON."""
-        if not any(sign in text for sign in self._signs):
+        if not any(map(text.__contains__, self._signs_in_json)):
             return text
         return json.dumps(_mapped(json.loads(text), self.text), ensure_ascii=False)
 

@@ -14,7 +14,8 @@ from asyncio import CancelledError, Semaphore
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
+from contextvars import copy_context
 from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -39,6 +40,10 @@ LONG = 32
 """How many of them, at most, serve runs that have used up their computing allowance."""
 NICENESS = 5
 """Added niceness of these threads: the event loop's short work for all runs takes precedence."""
+SHORT = 4
+"""How many of them start work at a time: more would only take the interpreter from each other, ten times as often."""
+SHORT_SECONDS = 0.01
+"""Time after which work is not short, and the next one starts beside it."""
 A_RUN = 2
 """Threads per run at a time: a run queues behind its own work, other runs do not."""
 _RUNS = 2000
@@ -74,6 +79,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self.long = Semaphore(LONG)
+        self.short = Semaphore(SHORT)
         self._of_runs: OrderedDict[str, _Turn] = OrderedDict()
 
     def of(self, run: str) -> _Turn:
@@ -82,6 +88,20 @@ class _Turns:
         if len(self._of_runs) > _RUNS:
             self._of_runs.popitem(last=False)
         return turn
+
+
+class _Place:
+    """One of the places of short work, until the work ends or has taken SHORT_SECONDS."""
+
+    def __init__(self, places: Semaphore) -> None:
+        self._places = places
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(SHORT_SECONDS, self.leave)
+
+    def leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._places.release()
 
 
 class _Memory:
@@ -115,17 +135,20 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     A thread cannot be stopped, and no work of a run may continue after the run has ended. Long work takes an Event
     as an argument, which is set on cancellation, and checks it.
     """
-    stopped = Event()
-    async with AsyncExitStack() as turns:
-        share = await _share(turns)
-        doing = asyncio.ensure_future(asyncio.to_thread(_accounted, share, stopped, work, *args, **kwargs))
+    if not (run := delegation.get()):
+        return await _to_the_end(None, work, *args, **kwargs)  # the janitor's, for example
+    of_loop = _turns.setdefault(asyncio.get_running_loop(), _Turns())
+    turn = of_loop.of(run)
+    async with turn.threads:
+        if turn.share.is_used_up:
+            async with of_loop.long:
+                return await _to_the_end(turn.share, work, *args, **kwargs)
+        await of_loop.short.acquire()
+        place = _Place(of_loop.short)
         try:
-            return await asyncio.shield(doing)
-        except asyncio.CancelledError:
-            for event in [stopped, *(each for each in (*args, *kwargs.values()) if isinstance(each, Event))]:
-                event.set()
-            await asyncio.wait({doing})
-            raise
+            return await _to_the_end(turn.share, work, *args, **kwargs)
+        finally:
+            place.leave()
 
 
 def take_memory(size: int) -> None:
@@ -178,14 +201,15 @@ def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *ar
                 _memory.freed.notify_all()
 
 
-async def _share(turns: AsyncExitStack) -> Share | None:
-    """Waits for the run's turn, which ends with ``turns``. Work for no run, such as the janitor's, needs none."""
-    run = delegation.get()
-    if not run:
-        return None
-    of_loop = _turns.setdefault(asyncio.get_running_loop(), _Turns())
-    turn = of_loop.of(run)
-    await turns.enter_async_context(turn.threads)
-    if turn.share.is_used_up:
-        await turns.enter_async_context(of_loop.long)
-    return turn.share
+async def _to_the_end(share: Share | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    stopped, context = Event(), copy_context()
+    doing = asyncio.get_running_loop().run_in_executor(
+        None, lambda: context.run(_accounted, share, stopped, work, *args, **kwargs)
+    )
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        for event in [stopped, *(each for each in (*args, *kwargs.values()) if isinstance(each, Event))]:
+            event.set()
+        await asyncio.wait({doing})
+        raise
