@@ -28,15 +28,15 @@ Others cross files of the worker and become a result or one of the above there:
     ├── Failure                  the retries of the model's client: one attempt failed
     │   └── BrokenStream         its response is not a stream of JSON events
     ├── ServerUnavailable        the run: an MCP server cannot be used
-    ├── TooSlow                  a tool's parameters took too long to check
+    ├── ValidationTimeout        a tool's arguments took too long to validate
     ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── SourceUnreadable         a file cannot be copied into the workspace
     ├── SourceTooLarge           there is more to copy than ``workspace_max_bytes``
     └── CopyStopped              a copy was cancelled
     ValueError
-    └── Misdeclared              a tool's parameters are not a valid JSON Schema
+    └── InvalidSchema            a tool's parameters are not a valid JSON Schema
     ConnectError
-    └── Forbidden                ``web_fetch`` must not connect to that address
+    └── ForbiddenTarget          ``web_fetch`` must not connect to that address
 
 Every message says what was wrong and what to do next.
 """

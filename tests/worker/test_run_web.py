@@ -80,8 +80,8 @@ async def test_a_host_that_only_looks_allowed_is_not(redis_url: str, tmp_path: P
 async def test_in_every_mode_this_machine_is_out_of_reach(redis_url: str, tmp_path: Path) -> None:
     step = await fetched(redis_url, tmp_path, PAGE, allowed=["*"], mode="auto", url="http://127.0.0.1:8080/")
     assert step.error == (
-        "http://127.0.0.1:8080/ is not fetched: 127.0.0.1 must not be dialled: it is a loopback address. Only public "
-        "pages can be fetched, and private hosts that the operator has listed in private_hosts."
+        "http://127.0.0.1:8080/ cannot be fetched: 127.0.0.1 is not an allowed target: it is a loopback address. "
+        "Only public pages can be fetched, and private hosts that the operator has listed in private_hosts."
     )
 
 

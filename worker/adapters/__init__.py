@@ -19,7 +19,7 @@ from worker.adapters.builder import BuilderAdapter, ToolBuilder
 from worker.adapters.execute_kwargs import PlainTool, PlainToolAdapter
 from worker.adapters.function_table import TableEntry, TableEntryAdapter, adapt_table
 from worker.adapters.tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
-from worker.skills.loader import SkillLoader
+from worker.skills.skill import SkillLoader
 from worker.threads import run_in_thread
 from worker.toolkit.registry import offered
 from worker.tools import BUILTIN

@@ -21,7 +21,7 @@ from worker.adapters.adapter import (
     json_schema,
     report_as_invalid,
 )
-from worker.schemas.declared import check, valid_schema
+from worker.schemas.arguments import check, valid_schema
 from worker.toolkit.registry import Registry
 from worker.tools import base
 from worker.tools.base import Effect, Kind

@@ -17,7 +17,7 @@ from worker.adapters.adapter import (
     get_field,
     report_as_invalid,
 )
-from worker.schemas.declared import check, valid_schema
+from worker.schemas.arguments import check, valid_schema
 from worker.text.display import AnsiOutput, Display, FileDiff, TodoList
 from worker.tools import base
 from worker.tools.base import Effect, Kind

@@ -58,7 +58,7 @@ def guarded(url: str, network: Network | None = None) -> GuardedTransport:
     """
     where = target(url)
     named = where.address.is_loopback if where.address else _LOOPBACK.fullmatch(where.host) is not None
-    return GuardedTransport([where.listed], loopback=named, network=network)
+    return GuardedTransport([where.host_port], loopback=named, network=network)
 
 
 class _Steady(httpx2.AsyncBaseTransport):

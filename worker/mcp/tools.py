@@ -18,7 +18,7 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.text import clip
 from worker.mcp.connection import Connection
 from worker.mcp.entry import Server, exposed, matches, unmatched
-from worker.schemas.declared import Declared
+from worker.schemas.arguments import ArgumentSchema
 from worker.schemas.pool import ValidatorPool
 from worker.text.output import MAX_ERROR_CHARS
 from worker.threads import run_in_thread
@@ -104,7 +104,7 @@ class McpTool(DeclaredTool):
 
     source = "mcp"
 
-    def __init__(self, link: Connection, told: types.Tool, name: str, declared: Declared) -> None:
+    def __init__(self, link: Connection, told: types.Tool, name: str, declared: ArgumentSchema) -> None:
         hints = told.annotations or types.ToolAnnotations()
         effect = (
             Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
@@ -151,7 +151,7 @@ async def tools_of(
             if told.name in tools:
                 raise Misconfigured("the server names it twice")
             name = exposed(link.server.name, told.name, taken)
-            declared = await Declared.by_stranger(name, told.input_schema, validators)
+            declared = await ArgumentSchema.untrusted(name, told.input_schema, validators)
             tools[told.name] = tool = McpTool(link, told, name, declared)
             taken.add(tool.name)
         except Misconfigured as error:

@@ -29,7 +29,7 @@ from worker.models.retry import (
     with_full_stop,
 )
 from worker.models.stream import EventDecoder, ReplyAssembler
-from worker.web.tls import trust_store
+from worker.web.dial import trust_store
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from shared.masking import SecretMask
 from shared.settings import header_pairs, header_values
 from worker.models.retry import RetryPolicy
-from worker.web.tls import trust_store
+from worker.web.dial import trust_store
 
 DRAIN_SECONDS = 1.0
 """How long to read for the end of the HTTP body after the last event, so that the connection can be reused."""

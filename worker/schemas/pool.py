@@ -27,7 +27,7 @@ MAX_ARGUMENTS = 4 * 1024 * 1024
 _REMEMBERED = 2048
 
 
-class TooSlow(Exception):
+class ValidationTimeout(Exception):
     """The validation exceeded its time limit."""
 
 
@@ -48,41 +48,41 @@ class ValidatorPool:
             await lane.close()
 
     async def cost(self, schema: Mapping[str, Any]) -> int | None:
-        """See ``validation.cost``. Raises ``Misdeclared`` also for an invalid JSON Schema; cached per schema."""
+        """See ``validation.cost``. Raises ``InvalidSchema`` also for an invalid JSON Schema; cached per schema."""
         try:
             text = json.dumps(schema)
         except RecursionError:
-            raise validation.Misdeclared("they are nested too deep") from None
+            raise validation.InvalidSchema("they are nested too deep") from None
         if len(text) > MAX_BYTES:
-            raise validation.Misdeclared(f"they are longer than {MAX_BYTES} bytes of JSON")
+            raise validation.InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")
         key = sha256(text.encode()).digest()
         answer = self._declared.pop(key, None)
         if answer is None:
             try:
                 answer = await self._ask(f'"schema":{text}')
-            except TooSlow:
+            except ValidationTimeout:
                 answer = {"wrong": f"they could not be checked within {self.seconds:g} seconds"}
         self._declared[key] = answer
         if len(self._declared) > _REMEMBERED:
             self._declared.popitem(last=False)
-        return _right(answer)["cost"]
+        return _checked_answer(answer)["cost"]
 
     async def mistakes(
         self, schema: Mapping[str, Any], arguments: Mapping[str, Any], *, slow: bool = False
     ) -> list[dict[str, str]]:
-        """See ``validation.mistakes``. Also raises ``TooSlow``; ``slow`` skips the quick process."""
-        said = json.dumps(arguments)
-        if len(said) > MAX_ARGUMENTS:
+        """See ``validation.mistakes``. Also raises ``ValidationTimeout``; ``slow`` skips the quick process."""
+        text = json.dumps(arguments)
+        if len(text) > MAX_ARGUMENTS:
             return [{"pointer": "", "detail": f"they are longer than {MAX_ARGUMENTS} bytes of JSON"}]
-        question = f'"schema":{json.dumps(schema)},"arguments":{said}'
-        return _right(await self._ask(question, slow=slow))["mistakes"]
+        request = f'"schema":{json.dumps(schema)},"arguments":{text}'
+        return _checked_answer(await self._ask(request, slow=slow))["mistakes"]
 
-    async def _ask(self, question: str, *, slow: bool = False) -> dict[str, Any]:
+    async def _ask(self, request: str, *, slow: bool = False) -> dict[str, Any]:
         for lane in self.lanes[slow:]:
-            answer = await lane.ask(question, keep=self._keep)
+            answer = await lane.ask(request, keep=self._keep)
             if "overrun" not in answer:
                 return answer
-        raise TooSlow
+        raise ValidationTimeout
 
 
 class _Validator:
@@ -94,17 +94,17 @@ class _Validator:
         self._process: asyncio.subprocess.Process | None = None
 
     @property
-    def at_work(self) -> bool:
+    def is_running(self) -> bool:
         """Whether there is a process."""
         return self._process is not None
 
-    async def ask(self, question: str, *, keep: bool) -> dict[str, Any]:
-        asked = f'{{"seconds":{self._seconds},{question}}}'.encode()
+    async def ask(self, request: str, *, keep: bool) -> dict[str, Any]:
+        frame = f'{{"seconds":{self._seconds},{request}}}'.encode()
         async with self._turn:
             answered = False
             try:
                 async with asyncio.timeout(WALL_SECONDS):
-                    answer = await self._talk(asked)
+                    answer = await self._request(frame)
                 answered = True
             except (TimeoutError, OSError, EOFError):
                 answer = {"overrun": True}  # it crashed, or does not release its interpreter
@@ -120,19 +120,19 @@ class _Validator:
                 process.kill()
             await process.wait()
 
-    async def _talk(self, asked: bytes) -> dict[str, Any]:
+    async def _request(self, frame: bytes) -> dict[str, Any]:
         if self._process is None:
-            self._process = await _started()
+            self._process = await _start()
         incoming, outgoing = self._process.stdin, self._process.stdout
         assert incoming
         assert outgoing
-        incoming.write(FRAME.pack(len(asked)) + asked)
+        incoming.write(FRAME.pack(len(frame)) + frame)
         await incoming.drain()
         (length,) = FRAME.unpack(await outgoing.readexactly(FRAME.size))
         return json.loads(await outgoing.readexactly(length))
 
 
-async def _started() -> asyncio.subprocess.Process:
+async def _start() -> asyncio.subprocess.Process:
     """Starts a process that dies with the loop's thread. It ignores the terminal's Ctrl-C."""
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     return await asyncio.create_subprocess_exec(
@@ -146,7 +146,7 @@ async def _started() -> asyncio.subprocess.Process:
     )
 
 
-def _right(answer: dict[str, Any]) -> dict[str, Any]:
+def _checked_answer(answer: dict[str, Any]) -> dict[str, Any]:
     if wrong := answer.get("wrong"):
-        raise validation.Misdeclared(wrong)
+        raise validation.InvalidSchema(wrong)
     return answer

@@ -32,7 +32,7 @@ MAX_FAN_OUT = 10_000
 """Subschemas applied to one value: ``allOf`` of two references, nested 26 times, is 67 million."""
 MAX_MISTAKES = 5
 FRAME = struct.Struct(">Q")
-_LOOKED_AT = 200
+_MAX_COLLECTED = 200
 """Mistakes collected before the first ones are selected."""
 _MEMORY = 1024 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -40,11 +40,11 @@ _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLE = ("not", "if", "then", "else")
 _SLOW = {"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"}
 """Keywords that take more than one step per value."""
-_ELSEWHERE = {"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"}
+_REFERENCE_KEYWORDS = {"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"}
 """Keywords that change reference resolution in ways not analysed here."""
 
 
-class Misdeclared(ValueError):
+class InvalidSchema(ValueError):
     """The schema itself is invalid."""
 
 
@@ -55,10 +55,10 @@ class _Overrun(BaseException):
 def cost(schema: Mapping[str, Any], text: str) -> int | None:
     """Returns the most steps that validating one value can take; None if unknown. ``text`` is the schema as JSON.
 
-    Raises ``Misdeclared`` for a schema that is too large, too deep or applies too many subschemas to one value.
+    Raises ``InvalidSchema`` for a schema that is too large, too deep or applies too many subschemas to one value.
     """
     if len(text) > MAX_BYTES:
-        raise Misdeclared(f"they are longer than {MAX_BYTES} bytes of JSON")
+        raise InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")
     parts = _parts(schema)
     unfolding = _Unfolding(schema)
     try:
@@ -68,8 +68,8 @@ def cost(schema: Mapping[str, Any], text: str) -> int | None:
                 unfolding.fan_out(part)
         steps = unfolding.steps(schema)
     except RecursionError:
-        raise Misdeclared("their references follow each other without end, or nearly so") from None
-    slow = any(isinstance(part, dict) and (part.keys() & _SLOW or part.keys() & _ELSEWHERE) for part in parts)
+        raise InvalidSchema("their references follow each other without end, or nearly so") from None
+    slow = any(isinstance(part, dict) and (part.keys() & _SLOW or part.keys() & _REFERENCE_KEYWORDS) for part in parts)
     return None if slow or unfolding.endless else steps
 
 
@@ -80,12 +80,12 @@ def _parts(schema: Any) -> list[Any]:
     for _ in range(MAX_DEPTH + 1):
         found += level
         if len(found) > MAX_PARTS:
-            raise Misdeclared(f"they have more than {MAX_PARTS} parts")
+            raise InvalidSchema(f"they have more than {MAX_PARTS} parts")
         inner = [part for part in level if isinstance(part, dict | list)]
         if not inner:
             return found
         level = list(chain.from_iterable(part.values() if isinstance(part, dict) else part for part in inner))
-    raise Misdeclared(f"they are nested more than {MAX_DEPTH} deep")
+    raise InvalidSchema(f"they are nested more than {MAX_DEPTH} deep")
 
 
 class _Unfolding:
@@ -110,7 +110,7 @@ class _Unfolding:
             same += self._target(part)
             known = self._fans[id(part)] = 1 + sum(map(self.fan_out, same))
             if known > MAX_FAN_OUT:
-                raise Misdeclared(f"one value would be checked against more than {MAX_FAN_OUT} subschemas")
+                raise InvalidSchema(f"one value would be checked against more than {MAX_FAN_OUT} subschemas")
         return known
 
     def steps(self, part: Any) -> int:
@@ -143,7 +143,7 @@ class _Unfolding:
         return [found]
 
 
-def wrong_in(schema: Mapping[str, Any]) -> str | None:
+def schema_error(schema: Mapping[str, Any]) -> str | None:
     """Returns why this is not a valid JSON Schema, or None. Takes a quarter of a millisecond per subschema."""
     try:
         Draft202012Validator.check_schema(schema)
@@ -153,14 +153,14 @@ def wrong_in(schema: Mapping[str, Any]) -> str | None:
 
 
 def mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``Misdeclared``."""
+    """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``InvalidSchema``."""
     validator = Draft202012Validator(schema, registry=Registry())  # which fetches nothing
     try:
-        found = list(islice(validator.iter_errors(dict(arguments)), _LOOKED_AT))
+        found = list(islice(validator.iter_errors(dict(arguments)), _MAX_COLLECTED))
     except RecursionError:  # a schema may refer to itself for ever
-        raise Misdeclared("its schema refers to itself without end") from None
+        raise InvalidSchema("its schema refers to itself without end") from None
     except (Unresolvable, re.error) as error:  # or to what is not there
-        raise Misdeclared(str(error)[:500]) from None
+        raise InvalidSchema(str(error)[:500]) from None
     found.sort(key=lambda error: list(map(str, error.absolute_path)))
     return [
         {"pointer": "/".join(map(str, error.absolute_path)), "detail": error.message[:500]}
@@ -177,9 +177,9 @@ def _answer(asked: bytes) -> dict[str, Any]:
         if "arguments" in request:
             return {"mistakes": mistakes(schema, request["arguments"])}
         steps = cost(schema, json.dumps(schema))
-        wrong = wrong_in(schema)
+        wrong = schema_error(schema)
         return {"wrong": wrong} if wrong else {"cost": steps}
-    except Misdeclared as error:
+    except InvalidSchema as error:
         return {"wrong": str(error)}
 
 

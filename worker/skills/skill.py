@@ -1,10 +1,10 @@
-"""One skill: its SKILL.md (agentskills.io), and its other files."""
+"""Skills: their SKILL.md (agentskills.io) and other files, and the loader that finds them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,21 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shared.errors import ToolError
+from shared.log import log
 from worker.text.output import one_line
 from worker.workspace.file_entries import PRIVATE_DIR
 from worker.workspace.files import Files, private_path
 
 SKILL_FILE = "SKILL.md"
+MAX_SKILLS = 200
+_DEPTH = 3
+_PACKAGE = Path(__file__).parents[1]
 MAX_TEXT_BYTES = 1024 * 1024
 MAX_FILES = 500
 MAX_BYTES = 10 * 1024 * 1024
-"""Of all files of one skill that are copied into a workspace."""
-_LISTED = 100
-_NOT_OURS = {".git", "__pycache__"}
+"""Bytes of all files of one skill that are copied into a workspace."""
+_MAX_LISTED = 100
+_IGNORED = {".git", "__pycache__"}
 _PARTS = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*)|\Z)", re.DOTALL)
 
 
@@ -60,55 +64,55 @@ class FrontMatter(BaseModel):
 class Skill:
     """``content`` is the text below the front matter, ``files`` are the other files, relative to its folder."""
 
-    head: FrontMatter
+    front_matter: FrontMatter
     content: str
     folder: Path
     files: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return self.head.name
+        return self.front_matter.name
 
     @property
     def description(self) -> str:
-        return self.head.description
+        return self.front_matter.description
 
     @property
-    def place(self) -> str:
-        """The directory of its files, relative to the workspace, after ``put_into``."""
+    def directory(self) -> str:
+        """The directory of its files, relative to the workspace, after ``copy_to``."""
         return f"{PRIVATE_DIR}/skills/{self.name}"
 
     def to_prompt(self) -> str:
         """Returns the whole skill as text for the model."""
         parts = [f"# Skill: {self.name}\n\n{self.description}"]
-        if self.head.compatibility:
-            parts.append(f"Needs: {self.head.compatibility}")
-        if self.head.allowed_tools:
-            parts.append(f"Made for these tools: {self.head.allowed_tools}")
+        if self.front_matter.compatibility:
+            parts.append(f"Needs: {self.front_matter.compatibility}")
+        if self.front_matter.allowed_tools:
+            parts.append(f"Made for these tools: {self.front_matter.allowed_tools}")
         if self.files:
-            more = f"\n(and {len(self.files) - _LISTED} more)" if len(self.files) > _LISTED else ""
-            listed = "\n".join(f"- {one_line(path)}" for path in self.files[:_LISTED])
+            more = f"\n(and {len(self.files) - _MAX_LISTED} more)" if len(self.files) > _MAX_LISTED else ""
+            listed = "\n".join(f"- {one_line(path)}" for path in self.files[:_MAX_LISTED])
             parts.append(
-                f"Its files are in {self.place}, and paths in the text below are relative to that directory. "
+                f"Its files are in {self.directory}, and paths in the text below are relative to that directory. "
                 f"Read them with read_file when the text refers to them:\n{listed}{more}"
             )
         return "\n\n".join([*parts, f"---\n\n{self.content.strip()}"])
 
-    def put_into(self, files: Files) -> list[str]:
-        """Copies the skill's files into the workspace (``place``).
+    def copy_to(self, files: Files) -> list[str]:
+        """Copies the skill's files into the workspace (``directory``).
 
         Returns the paths that could not be copied: unreadable, links out of the folder, or above the size limit.
         """
         left_out: list[str] = []
         room = MAX_BYTES
         try:
-            source, place = Files(self.folder), private_path(files, f"skills/{self.name}")
+            source, directory = Files(self.folder), private_path(files, f"skills/{self.name}")
         except (OSError, ToolError):
             return list(self.files)
         with source:
             for path in self.files:
                 try:
-                    room -= _copy(source, path, files, f"{place}/{path}", room)
+                    room -= _copy(source, path, files, f"{directory}/{path}", room)
                 except ToolError:
                     left_out.append(path)
         return left_out
@@ -121,16 +125,16 @@ def read_skill(file: Path) -> Skill:
     text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     found = _PARTS.match(text)
     if found is None:
-        raise ValueError("it does not begin with front matter between two lines of ---")
-    head = _head(found[1])
-    if head.name != file.parent.name:
-        raise ValueError(f"its name is {head.name!r}, but its directory is called {file.parent.name!r}")
+        raise ValueError("it does not start with front matter between two lines of ---")
+    front_matter = _parse_front_matter(found[1])
+    if front_matter.name != file.parent.name:
+        raise ValueError(f"its name is {front_matter.name!r}, but the name of its directory is {file.parent.name!r}")
     if not (found[2] or "").strip():
         raise ValueError("there is no text below its front matter")
-    return Skill(head, found[2], file.parent, _files_in(file.parent))
+    return Skill(front_matter, found[2], file.parent, _files_in(file.parent))
 
 
-def _head(text: str) -> FrontMatter:
+def _parse_front_matter(text: str) -> FrontMatter:
     try:
         said = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -146,7 +150,7 @@ def _files_in(folder: Path) -> tuple[str, ...]:
     """Returns the other files, without following links to directories, up to a limit."""
     with Files(folder) as source:
         found = (entry.path for entry in source.walk() if entry.stat.kind in ("file", "symlink"))
-        ours = (path for path in found if path != SKILL_FILE and not _NOT_OURS & {*path.split("/")})
+        ours = (path for path in found if path != SKILL_FILE and not _IGNORED & {*path.split("/")})
         return tuple(path for path, _ in zip(ours, range(MAX_FILES), strict=False))
 
 
@@ -161,3 +165,64 @@ def _copy(source: Files, path: str, files: Files, target: str, room: int) -> int
         finally:
             os.close(fd)
     return len(data)
+
+
+class SkillLoader:
+    """The skills below a directory, read once. An invalid one is left out, with a warning.
+
+    A directory that does not exist has none; raises OSError for one that cannot be read.
+    """
+
+    def __init__(self, skills_dir: Path) -> None:
+        self.skills_dir = skills_dir
+        self._skills: dict[str, Skill] = {}
+        for file in _skill_files(skills_dir, _DEPTH) if skills_dir.exists() else ():
+            if len(self._skills) == MAX_SKILLS:
+                log.warning("only %d skills are loaded; the others in %s are left out", MAX_SKILLS, skills_dir)
+                break
+            self._load(file)
+
+    def get_skill(self, name: str) -> Skill | None:
+        return self._skills.get(name)
+
+    def list_skills(self) -> list[str]:
+        """Returns the names, sorted."""
+        return sorted(self._skills)
+
+    def _load(self, file: Path) -> None:
+        try:
+            skill = read_skill(file)
+        except (OSError, ValueError) as error:
+            log.warning("the skill %s is left out: %s", file, error)
+            return
+        if skill.name in self._skills:
+            log.warning("the skill %s is left out: there is one of that name already", file)
+            return
+        self._skills[skill.name] = skill
+
+
+def find_skills_dir(given: Path, home: Path, *, named: bool = True) -> Path:
+    """Returns the directory of the skills. An absolute path is used as it is; a relative one is searched below the
+    working directory, ``home`` (``DEPUTIZE_HOME``) and this package, in this order. The default path, not ``named`` by
+    the operator, is not searched in the working directory, whose files may be untrusted.
+
+    Returns the first that exists, as an absolute path, or the path unchanged if none exists.
+    """
+    if given.is_absolute():
+        return given
+    candidates = (*([Path.cwd() / given] if named else []), home / given, _PACKAGE / given)
+    return next((directory.resolve() for directory in candidates if directory.exists()), given)
+
+
+def _skill_files(folder: Path, depth: int) -> Iterator[Path]:
+    """Yields each SKILL.md below the folder; a skill's own directories are not searched."""
+    with os.scandir(folder) as found:
+        names = sorted(entry.name for entry in found if entry.is_dir() and not entry.name.startswith("."))
+    for name in names:
+        try:
+            if (folder / name / SKILL_FILE).is_file():
+                yield folder / name / SKILL_FILE
+            elif depth:
+                yield from _skill_files(folder / name, depth - 1)
+        except OSError as error:
+            log.warning("skills in %s cannot be read: %s", folder / name, error)

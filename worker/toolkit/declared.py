@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.errors import Misconfigured
 from shared.text import clip
-from worker.schemas.declared import CHOICES, Arguments, Declared, check
+from worker.schemas.arguments import CHOICES, Arguments, ArgumentSchema, check
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 
@@ -26,7 +26,7 @@ class DeclaredTool(Tool[Any]):
 
     The schema is the truth: arguments are checked against it and passed on as they are; parameters it does not name
     are refused unless it allows them. Raises ``Misconfigured`` for a schema that is none, or that no model takes.
-    What a stranger wrote comes as ``Declared``: it was judged off the event loop.
+    What a stranger wrote comes as ``ArgumentSchema``: it was judged off the event loop.
     """
 
     params = Params
@@ -35,7 +35,7 @@ class DeclaredTool(Tool[Any]):
         self,
         name: str,
         description: str,
-        schema: Mapping[str, Any] | Declared,
+        schema: Mapping[str, Any] | ArgumentSchema,
         *,
         kind: Kind = Kind.OTHER,
         effect: Effect,
@@ -43,7 +43,7 @@ class DeclaredTool(Tool[Any]):
         self.name = name
         self.kind = kind
         self.effect = effect
-        self._declared = schema if isinstance(schema, Declared) else Declared.by_operator(name, schema)
+        self._declared = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema.trusted(name, schema)
         whole = self._declared.schema
         if wrong := [key for key in whole["properties"] if not _PARAMETER.fullmatch(key)]:
             raise Misconfigured(f"models take no parameter that is called {wrong[0][:100]!r}")

@@ -22,7 +22,7 @@ from shared.text import clip
 from worker.sandbox import command_output
 from worker.sandbox.base import Sandbox
 from worker.sandbox.command import Command
-from worker.schemas.declared import Declared
+from worker.schemas.arguments import ArgumentSchema
 from worker.schemas.pool import ValidatorPool
 from worker.text.output import OutputLimit
 from worker.threads import run_in_thread
@@ -58,7 +58,7 @@ class DiscoveredTool(DeclaredTool):
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
 
-    def __init__(self, name: str, declared: Declaration, command: str, schema: Declared | None = None) -> None:
+    def __init__(self, name: str, declared: Declaration, command: str, schema: ArgumentSchema | None = None) -> None:
         description = declared.description or f"The tool {declared.name}."
         super().__init__(name, description, schema or declared.parameters or {}, effect=Effect.EFFECTFUL)
         self.remote = declared.name
@@ -167,7 +167,7 @@ async def _tools(
             if any(tool.remote == declared.name for tool in tools.values()):
                 raise Misconfigured(f"{declared.name!r} is declared twice")
             name = _name(declared.name, reserved | tools.keys())
-            schema = await Declared.by_stranger(name, declared.parameters or {}, validators)
+            schema = await ArgumentSchema.untrusted(name, declared.parameters or {}, validators)
             tools[name] = DiscoveredTool(name, declared, command, schema)
         except Misconfigured as error:
             warnings.append(f"discovered tool {number} is left out: {clip(str(error), 500)}")

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, cast
 
 from shared.errors import ErrorType, ToolError
 from worker.models.base import ToolSpec
-from worker.schemas.declared import Declared
+from worker.schemas.arguments import ArgumentSchema
 from worker.toolkit.declared import DeclaredTool
 from worker.toolkit.registry import Registry
 from worker.tools.base import AnyTool, Effect, Kind, ToolResult
@@ -48,7 +48,7 @@ class UnavailableTool(DeclaredTool):
     def __init__(self, told: PinnedTool) -> None:
         # It looks and changes nothing, so no rule stands before its answer. What the call of an earlier attempt may
         # have done is a matter of the real tool's effect.
-        declared = Declared(told.name, told.schema, None)  # an earlier attempt has judged it
+        declared = ArgumentSchema(told.name, told.schema, None)  # an earlier attempt has judged it
         super().__init__(told.name, told.description, declared, kind=Kind.READ, effect=Effect(told.effect))
         self.source = cast(Literal["discovered", "mcp"], told.source)
         self.server = told.server

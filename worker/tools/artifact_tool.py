@@ -22,7 +22,7 @@ from worker.tools.context import ToolContext
 from worker.workspace.artifacts import Artifacts
 from worker.workspace.files import Files
 
-Opened = Callable[[Files], Artifacts]
+ArtifactsFactory = Callable[[Files], Artifacts]
 
 
 class ArtifactParams(Params):
@@ -35,22 +35,22 @@ A = TypeVar("A", bound=ArtifactParams)
 
 
 class ArtifactTool(Tool[A]):
-    """Base class. ``opened`` returns the artifacts of a run; without it the tool is unavailable."""
+    """Base class. ``open_artifacts`` returns the artifacts of a run; without it the tool is unavailable."""
 
     switch = "enable_artifacts"
     kind = Kind.THINK
     effect = Effect.PURE
     verb = ""
 
-    def __init__(self, opened: Opened | None = Artifacts) -> None:
-        self.opened = opened
+    def __init__(self, open_artifacts: ArtifactsFactory | None = Artifacts) -> None:
+        self.open_artifacts = open_artifacts
 
     def configured(self, settings: Settings) -> AnyTool | None:
-        return self if self.opened else None
+        return self if self.open_artifacts else None
 
     def artifacts(self, ctx: ToolContext) -> Artifacts:
-        assert self.opened is not None, "a tool without artifacts is never offered"
-        return self.opened(ctx.files)
+        assert self.open_artifacts is not None, "a tool without artifacts is never offered"
+        return self.open_artifacts(ctx.files)
 
     def title(self, params: A) -> str:
         return f"{self.verb} artifact {clip(params.name, 60)}"
@@ -62,7 +62,7 @@ class Draft:
 
     content: str
     version: int
-    said: str
+    message: str
     before: str = ""
 
 
@@ -82,7 +82,7 @@ class ArtifactWriter(ArtifactTool[A]):
             draft = await run_in_thread(self.draft, self.artifacts(ctx), params)
         except ToolError:
             return {}
-        return {"version": draft.version, "content": _print(draft.content)}
+        return {"version": draft.version, "content": _fingerprint(draft.content)}
 
     async def probe(self, ctx: ToolContext, params: A, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
         """Compares the version's file with the fingerprint; different content was written by another call."""
@@ -90,10 +90,10 @@ class ArtifactWriter(ArtifactTool[A]):
         if not facts or await run_in_thread(artifacts.latest, params.name) < facts["version"]:
             return False
         version, content = await run_in_thread(artifacts.read, params.name, facts["version"])
-        if _print(content) != facts["content"]:
+        if _fingerprint(content) != facts["content"]:
             return None
-        said = f"Version {version} of artifact {params.name} was written, before the run was interrupted."
-        return ToolResult(said, self.title(params), metadata={"name": params.name, "version": version})
+        message = f"Version {version} of artifact {params.name} was written, before the run was interrupted."
+        return ToolResult(message, self.title(params), metadata={"name": params.name, "version": version})
 
     async def run(self, ctx: ToolContext, params: A) -> ToolResult:
         return await run_in_thread(self._write, self.artifacts(ctx), params)
@@ -105,8 +105,8 @@ class ArtifactWriter(ArtifactTool[A]):
         diff = unified_diff(draft.before, draft.content, params.name, created=draft.version == 1)
         facts = {"name": params.name, "version": draft.version, "characters": len(draft.content)}
         display = FileDiff(params.name, diff.text, diff.added, diff.removed)
-        return ToolResult(draft.said, self.title(params), display=display, metadata=facts)
+        return ToolResult(draft.message, self.title(params), display=display, metadata=facts)
 
 
-def _print(content: str) -> str:
+def _fingerprint(content: str) -> str:
     return fingerprint(content.encode("utf-8", "replace"))

@@ -71,18 +71,20 @@ class Bash(Tool[BashParams]):
 
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
         if "\0" in params.command:
-            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the command holds a NUL character, which no shell accepts")
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS, "the command contains a NUL character, which shells do not accept"
+            )
         argv = shell(params.command, has_bash=ctx.sandbox.program("bash") is not None)
         if params.run_in_background:
             return await self._start(ctx, params, argv)
-        seconds, remark = _bounded(params.timeout)
+        seconds, remark = _effective_timeout(params.timeout)
         done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), live(ctx))
         facts = command_output.facts_of(done)
         printed = "\n".join(part for part in (command_output.whole(done), remark) if part)
         content = plain(printed)
         shown: dict[str, Any] = {"title": self.title(params), "display": command_output.in_colour(printed)}
         if done.timed_out:
-            return ToolResult.failed(_too_slow(seconds), content, metadata=facts, **shown)
+            return ToolResult.failed(_timeout_error(seconds), content, metadata=facts, **shown)
         if done.exit_code:
             failure = ToolError(ErrorType.EXECUTION_FAILED, f"the command ended with exit code {done.exit_code}")
             return ToolResult.failed(failure, content, metadata=facts, **shown)
@@ -109,12 +111,12 @@ def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | No
     code = ctx.sandbox.outcome(ctx.call_id)
     if code is None or code is False:
         return code
-    said = f"the command ran to its end with exit code {code}, but the run was interrupted and its output lost"
+    said = f"the command completed with exit code {code}, but the run was interrupted and its output lost"
     failure = ToolError(ErrorType.EXECUTION_FAILED, said)
     return ToolResult.failed(failure) if code else ToolResult(f"[{said}]", title)
 
 
-def _bounded(timeout: int) -> tuple[int, str]:
+def _effective_timeout(timeout: int) -> tuple[int, str]:
     """Returns the effective timeout in seconds, and a remark for the model if it differs."""
     if timeout < 1:
         return DEFAULT_TIMEOUT, ""
@@ -123,12 +125,12 @@ def _bounded(timeout: int) -> tuple[int, str]:
     return timeout, ""
 
 
-def _too_slow(seconds: int) -> ToolError:
-    longer = "" if seconds == MAX_TIMEOUT else f", or give a longer timeout (at most {MAX_TIMEOUT})"
+def _timeout_error(seconds: int) -> ToolError:
+    longer = "" if seconds == MAX_TIMEOUT else f", or set a longer timeout (at most {MAX_TIMEOUT})"
     return ToolError(
         ErrorType.TIMEOUT,
         f"the command was stopped after {seconds} second{'s' * (seconds != 1)}, with all that it had started. "
-        f"If it waits for input, give it its input{longer}. The output so far:",
+        f"If it waits for input, pass the input in the command{longer}. The output so far:",
     )
 
 

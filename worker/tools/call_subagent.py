@@ -47,7 +47,7 @@ class CallSubagentParams(Params):
 
     @field_validator("task")
     @classmethod
-    def _said(cls, task: str) -> str:
+    def _not_blank(cls, task: str) -> str:
         if not task.strip():
             raise ValueError("the task is blank; say in words what is to be done")
         return task
@@ -101,7 +101,7 @@ class CallSubagent(Tool[CallSubagentParams]):
             raise ToolError(ErrorType.EXECUTION_FAILED, "this run cannot have subagents; do the work yourself")
         outcome = await ctx.subagents.delegate(ctx, params.request(), copy=params.workspace == "copy")
         result = outcome.result
-        saved = await run_in_thread(_saved, ctx, outcome)
+        saved = await run_in_thread(_save_patch, ctx, outcome)
         facts = {
             "delegationId": result.delegation_id,
             "terminationReason": result.termination_reason.value,
@@ -115,7 +115,7 @@ class CallSubagent(Tool[CallSubagentParams]):
 def _failed(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
     reason = result.termination_reason
     kind = _ERRORS.get(reason, ErrorType.LIMIT_REACHED if reason.is_limit else ErrorType.EXECUTION_FAILED)
-    error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); what it did so far stands below")
+    error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); its work so far is below")
     return ToolResult.failed(error, answer.content, display=answer.display, data=answer.data, metadata=answer.metadata)
 
 
@@ -124,7 +124,7 @@ def _report(outcome: Outcome, saved: str | None) -> str:
     result = outcome.result
     effort = f"{result.turn_count} turns, {result.tool_call_count} tool calls"
     parts = [f"Subagent {result.delegation_id} ended: {result.termination_reason.value} ({effort})."]
-    parts.append(clip(result.summary, MAX_SUMMARY_CHARS) or "(It said nothing.)")
+    parts.append(clip(result.summary, MAX_SUMMARY_CHARS) or "(It wrote no summary.)")
     if changed := result.files_modified:
         more = f" and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
         parts.append(f"It changed in its own workspace, and not in yours: {', '.join(changed[:MAX_LISTED])}{more}.")
@@ -133,7 +133,7 @@ def _report(outcome: Outcome, saved: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def _saved(ctx: ToolContext, outcome: Outcome) -> str | None:
+def _save_patch(ctx: ToolContext, outcome: Outcome) -> str | None:
     """Returns the path of the saved patch in the caller's workspace; None if there is none or it cannot be saved."""
     if not outcome.patch:
         return None

@@ -29,6 +29,6 @@ class CreateArtifact(ArtifactWriter[CreateArtifactParams]):
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
                 f"Artifact {params.name!r} exists already, in version {latest}. Replace all of it with "
-                "rewrite_artifact, a part of it with update_artifact, or take another name.",
+                "rewrite_artifact, a part of it with update_artifact, or use another name.",
             )
         return Draft(params.content, 1, f"Created artifact {params.name}: version 1, {len(params.content)} characters.")

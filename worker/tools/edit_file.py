@@ -63,7 +63,7 @@ class EditFile(Tool[EditFileParams]):
     async def facts(self, ctx: ToolContext, params: EditFileParams) -> dict[str, str]:
         """Returns the file's fingerprint before and after; empty if the edit is not possible."""
         try:
-            _, file, done = await run_in_thread(_planned, ctx, params)
+            _, file, done = await run_in_thread(_plan, ctx, params)
         except ToolError:
             return {}
         return {"before": fingerprint(file.to_bytes(file.text)), "after": fingerprint(file.to_bytes(done.text))}
@@ -84,7 +84,7 @@ class EditFile(Tool[EditFileParams]):
 
     def _edit(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
         with edit_lock(ctx.files, params.path):
-            path, file, done = _planned(ctx, params)
+            path, file, done = _plan(ctx, params)
             ctx.files.write(path, file.to_bytes(done.text))
         diff = unified_diff(file.text, done.text, path)
         return ToolResult(
@@ -102,7 +102,7 @@ class EditFile(Tool[EditFileParams]):
         )
 
 
-def _planned(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:
+def _plan(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:
     """Returns the planned edit, without writing it. Raises ToolError if it is not possible."""
     old, new = params.old_string, params.new_string
     refuse_empty(old, new, "write_file to create a file or to replace all of it")

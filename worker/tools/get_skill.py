@@ -12,8 +12,7 @@ from shared.errors import DeputizeError, ErrorType, ToolError
 from shared.log import log
 from shared.settings import Settings
 from shared.text import clip
-from worker.skills.loader import SkillLoader, find_skills_dir
-from worker.skills.skill import Skill
+from worker.skills.skill import Skill, SkillLoader, find_skills_dir
 from worker.threads import run_in_thread
 from worker.tools.base import AnyTool, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import InitContext, ToolContext, Touches
@@ -93,7 +92,7 @@ class GetSkill(Tool[GetSkillParams]):
 
     def touches(self, params: GetSkillParams) -> Touches:
         skill = self._skills.get(params.skill_name)
-        return Touches(paths=(skill.place,) if skill else ())
+        return Touches(paths=(skill.directory,) if skill else ())
 
     async def run(self, ctx: ToolContext, params: GetSkillParams) -> ToolResult:
         skill = self._skills.get(params.skill_name)
@@ -102,7 +101,7 @@ class GetSkill(Tool[GetSkillParams]):
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS, f"Skill '{params.skill_name}' does not exist. Available skills: {known}"
             )
-        left_out = await run_in_thread(skill.put_into, ctx.files)
+        left_out = await run_in_thread(skill.copy_to, ctx.files)
         said = skill.to_prompt()
         if left_out:
             said += f"\n\n(These files could not be copied: {clip(', '.join(left_out), 2000)})"

@@ -65,10 +65,10 @@ class Glob(Tool[GlobParams]):
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": top}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
         skipped = SkippedPaths()
-        found = await run_in_thread(_found, ctx.files, params, top, Event(), skipped)
+        found = await run_in_thread(_find, ctx.files, params, top, Event(), skipped)
         shown = found[:DEFAULT_LIMIT]
         facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(skipped)}
-        lines = [one_line(seen.path) for seen in shown] or [await self._nothing(ctx, params, top, skipped)]
+        lines = [one_line(seen.path) for seen in shown] or [await self._no_match(ctx, params, top, skipped)]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
@@ -77,14 +77,14 @@ class Glob(Tool[GlobParams]):
         title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
         return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
-    async def _nothing(self, ctx: ToolContext, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
+    async def _no_match(self, ctx: ToolContext, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
         said = f"No file below {top} matches {params.pattern!r}" + (
-            " among those that could be seen." if skipped else "."
+            " among those that could be read." if skipped else "."
         )
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
-            if near := await run_in_thread(_found, ctx.files, nearly, top, Event(), SkippedPaths()):
+            if near := await run_in_thread(_find, ctx.files, nearly, top, Event(), SkippedPaths()):
                 names = ", ".join(one_line(seen.path) for seen in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
                 return f"{said} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
@@ -94,7 +94,7 @@ class Glob(Tool[GlobParams]):
 def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
     """Yields variations of the request that may match, with their descriptions."""
     deeper = f"**/{params.pattern}"
-    any_case = "where case does not matter (ignore_case: true)"
+    any_case = "case-insensitively (ignore_case: true)"
     if "/" not in params.pattern:
         yield {"pattern": deeper}, repr(deeper)
     if not params.ignore_case:
@@ -102,10 +102,10 @@ def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
         if "/" not in params.pattern:
             yield {"pattern": deeper, "ignore_case": True}, f"{deeper!r} {any_case}"
     if params.respect_gitignore:
-        yield {"respect_gitignore": False}, "among what .gitignore leaves out (respect_gitignore: false)"
+        yield {"respect_gitignore": False}, "among the files that .gitignore excludes (respect_gitignore: false)"
 
 
-def _found(files: Files, params: GlobParams, top: str, stop: Event, skipped: SkippedPaths) -> list[WalkEntry]:
+def _find(files: Files, params: GlobParams, top: str, stop: Event, skipped: SkippedPaths) -> list[WalkEntry]:
     ignore = params.respect_gitignore
     return find_files(
         files, params.pattern, top, gitignore=ignore, stop=stop, ignore_case=params.ignore_case, skipped=skipped

@@ -78,7 +78,7 @@ class Grep(Tool[GrepParams]):
             raise file_not_found_error(ctx.files, params.path)
         query, skipped = _query(params, top), SkippedPaths()
         hits, complete = await search_content(ctx.files, ctx.sandbox, query, skipped)
-        text, count, total = await run_in_thread(_shown, ctx.files, hits, query, params.max_results, skipped)
+        text, count, total = await run_in_thread(_format, ctx.files, hits, query, params.max_results, skipped)
         cut = count < total or not complete or bool(skipped)
         if not total:
             text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if skipped else ".")
@@ -88,10 +88,10 @@ class Grep(Tool[GrepParams]):
             number = f"{total}" if complete else f"more than {total}"
             parts.append(f"({count} of {number} shown. Use a narrower pattern, path or glob to see the others.)")
         facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
-        return ToolResult("\n".join([*parts, *skipped.sentences()]), _found(total, params.output_mode), metadata=facts)
+        return ToolResult("\n".join([*parts, *skipped.sentences()]), _title(total, params.output_mode), metadata=facts)
 
 
-def _shown(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
+def _format(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
     hits = hits_by_mtime(files, hits)
     if query.per_file and query.mode == "content":
         hits, more = cap_per_file(hits, query.per_file, context=query.context)
@@ -105,10 +105,10 @@ async def _near_miss(ctx: ToolContext, query: GrepQuery) -> str:
     if not (paths := await matches_ignoring_case(ctx.files, ctx.sandbox, query)):
         return ""
     names = ", ".join(map(one_line, paths[:_EXAMPLES])) + (", …" if len(paths) > _EXAMPLES else "")
-    return f" It does where case does not matter (ignore_case: true), in {names}."
+    return f" It matches case-insensitively (ignore_case: true), in {names}."
 
 
-def _found(total: int, mode: Mode) -> str:
+def _title(total: int, mode: Mode) -> str:
     what = ("match" if total == 1 else "matches") if mode == "content" else "file" if total == 1 else "files"
     return f"Found {total} {what}"
 

@@ -46,7 +46,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
-        entries = [entry for entry in await run_in_thread(ctx.files.scan, params.path) if not _is_ours(entry)]
+        entries = [entry for entry in await run_in_thread(ctx.files.scan, params.path) if not _is_hidden(entry)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]
         if len(entries) > LIMIT:
@@ -59,7 +59,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
         )
 
 
-def _is_ours(entry: FileEntry) -> bool:
+def _is_hidden(entry: FileEntry) -> bool:
     return entry.path == PRIVATE_DIR or is_being_written(entry.name)
 
 

@@ -26,8 +26,8 @@ def refuse_home(path: str) -> str:
         return path
     raise ToolError(
         ErrorType.PATH_NOT_ALLOWED,
-        f"Path not allowed: {path!r}: {found[0]} is not expanded here, and commands have another home. Use a path "
-        f"relative to the workspace; a name that really begins so is written ./{path}.",
+        f"Path not allowed: {path!r}: {found[0]} is not expanded here, and commands have another home directory. "
+        f"Use a path relative to the workspace; write a file name that starts like this as ./{path}.",
     )
 
 
@@ -56,10 +56,12 @@ class Params(BaseModel):
                 continue
             value = arguments.pop(other)
             if arguments.setdefault(name, value) != value:
-                raise ValueError(f"{name} and {other} are the same parameter but differ; give only {name}")
+                raise ValueError(f"{name} and {other} are the same parameter but differ; send only {name}")
         for name, value in arguments.items():
             if isinstance(value, str) and HALF_CHARACTER.search(value):
-                raise ValueError(f"{name} holds half of a surrogate pair, which is no character; send the whole one")
+                raise ValueError(
+                    f"{name} contains half of a surrogate pair, which is not a character; send the complete one"
+                )
             if isinstance(value, str) and name in cls.model_fields:
                 arguments[name] = _as_list(value, cls.model_fields[name].annotation)
         return arguments

@@ -65,6 +65,6 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
             "leftOut": len(answer.omitted),
         }
         if answer.errors and not answer.read:
-            failure = ToolError(answer.errors[0].type, "none of the files could be read; see what is said of each")
+            failure = ToolError(answer.errors[0].type, "none of the files could be read; see the error of each")
             return ToolResult.failed(failure, answer.text, title=title, metadata=facts)
         return ToolResult(answer.text, title, metadata=facts)

@@ -31,9 +31,9 @@ class RecordNoteParams(Params):
 
     @field_validator("content")
     @classmethod
-    def _says_something(cls, content: str) -> str:
+    def _not_blank(cls, content: str) -> str:
         if not content.strip():
-            raise ValueError("it is blank; say what is to be remembered")
+            raise ValueError("it is blank; write what to remember")
         return content
 
 
@@ -60,14 +60,14 @@ class RecordNote(Tool[RecordNoteParams]):
 
     async def facts(self, ctx: ToolContext, params: RecordNoteParams) -> dict[str, Any]:
         """Returns the number of notes and their digest."""
-        before = await run_in_thread(_known, ctx)
+        before = await run_in_thread(_load_notes, ctx)
         return {"count": len(before), "digest": _digest(before)}
 
     async def probe(
         self, ctx: ToolContext, params: RecordNoteParams, facts: Mapping[str, Any]
     ) -> ToolResult | Literal[False] | None:
         """Searches the note among the later ones; the outcome is unknown if the older ones have changed."""
-        notes = await run_in_thread(_known, ctx)
+        notes = await run_in_thread(_load_notes, ctx)
         if _digest(notes[: facts["count"]]) != facts["digest"]:
             return None
         added = {(note.category, note.content) for note in map(Note.of, notes[facts["count"] :])}
@@ -75,7 +75,7 @@ class RecordNote(Tool[RecordNoteParams]):
 
     async def run(self, ctx: ToolContext, params: RecordNoteParams) -> ToolResult:
         aside = await run_in_thread(Notes(ctx.files).add, params.content, params.category, Event())
-        remark = f" {MEMORY_FILE} held no notes that could be read; it was moved to {aside}." if aside else ""
+        remark = f" {MEMORY_FILE} did not contain valid notes; it was moved to {aside}." if aside else ""
         return self._recorded(params, remark)
 
     def _recorded(self, params: RecordNoteParams, remark: str = "") -> ToolResult:
@@ -83,7 +83,7 @@ class RecordNote(Tool[RecordNoteParams]):
         return ToolResult(said, self.title(params), metadata={"category": params.category, "path": MEMORY_FILE})
 
 
-def _known(ctx: ToolContext) -> Sequence[StoredNote]:
+def _load_notes(ctx: ToolContext) -> Sequence[StoredNote]:
     """Returns the notes; an invalid file, which will be moved aside, has none."""
     try:
         return Notes(ctx.files).load()

@@ -14,9 +14,9 @@ from shared.text import clip
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.web.dial import GuardedTransport, Network
-from worker.web.fetching import Fetched, fetch
-from worker.web.reading import raw_url, readable
-from worker.web.targets import Forbidden, target
+from worker.web.fetch import WebPage, fetch
+from worker.web.page_text import page_text, raw_url
+from worker.web.targets import ForbiddenTarget, target
 
 TIMEOUT_SECONDS = 15.0
 MAX_FAILURE_CHARS = 2000
@@ -29,10 +29,10 @@ class WebFetchParams(Params):
 
     @field_validator("url")
     @classmethod
-    def _leads_somewhere(cls, url: str) -> str:
+    def _valid_url(cls, url: str) -> str:
         try:
             target(url)
-        except Forbidden as error:
+        except ForbiddenTarget as error:
             raise ValueError(str(error)) from None
         return url
 
@@ -79,7 +79,7 @@ class WebFetch(Tool[WebFetchParams]):
     async def run(self, ctx: ToolContext, params: WebFetchParams) -> ToolResult:
         try:
             async with asyncio.timeout(self._seconds):
-                page = await self._fetched(raw_url(params.url))
+                page = await self._fetch(raw_url(params.url))
                 text, cut = await _text(page)
         except TimeoutError:
             raise ToolError(
@@ -90,20 +90,20 @@ class WebFetch(Tool[WebFetchParams]):
         facts = {"url": params.url, "finalUrl": page.url, "status": page.status, "contentType": page.content_type}
         facts |= {"chars": len(text), "cut": cut}
         if not page.ok:
-            return ToolResult.failed(_refused(page, params.url), clip(text, MAX_FAILURE_CHARS), metadata=facts)
+            return ToolResult.failed(_status_error(page, params.url), clip(text, MAX_FAILURE_CHARS), metadata=facts)
         note = f"[This is only the beginning of {page.url}, which is too long to be fetched whole.]\n\n" if cut else ""
         content = note + (text or f"(The page has no text. HTTP {page.status})")
         return ToolResult(content, f"Fetched {clip(page.url, 100)}", metadata=facts)
 
-    async def _fetched(self, url: str) -> Fetched:
+    async def _fetch(self, url: str) -> WebPage:
         transport = self._transport()
         try:
             return await fetch(transport, url, self._headers)
-        except Forbidden as error:
+        except ForbiddenTarget as error:
             advice = (
                 "Only public pages can be fetched, and private hosts that the operator has listed in private_hosts."
             )
-            raise ToolError(ErrorType.PERMISSION_DENIED, f"{url} is not fetched: {error}. {advice}") from None
+            raise ToolError(ErrorType.PERMISSION_DENIED, f"{url} cannot be fetched: {error}. {advice}") from None
         except httpx2.RequestError as error:
             raise ToolError(
                 ErrorType.EXECUTION_FAILED,
@@ -117,25 +117,25 @@ class WebFetch(Tool[WebFetchParams]):
         return GuardedTransport(self._private_hosts, network=self._network)
 
 
-async def _text(page: Fetched) -> tuple[str, bool]:
+async def _text(page: WebPage) -> tuple[str, bool]:
     """Returns the page's text; for an error page as much as is readable, because its status matters most."""
     try:
-        return await readable(page)
+        return await page_text(page)
     except ToolError:
         if page.ok:
             raise
         return "", False
 
 
-def _refused(page: Fetched, url: str) -> ToolError:
-    if page.elsewhere:
-        then = f"It redirects to {page.elsewhere} on another site; call web_fetch with that URL if you want the page"
+def _status_error(page: WebPage, url: str) -> ToolError:
+    if page.redirect:
+        then = f"It redirects to {page.redirect} on another site; call web_fetch with that URL if you want the page"
     elif page.status in (401, 403):
-        then = "The page is not open to everybody; use another source"
+        then = "The page is not public; use another source"
     elif page.status in (404, 410):
-        then = "There is no such page; check the address, or begin at the site's start page"
+        then = "The page does not exist; check the address, or start at the site's home page"
     elif page.status == 429 or page.status >= 500:
-        then = "The server cannot answer now; try again later or use another source"
+        then = "The server is not available now; try again later or use another source"
     else:
         then = "Check the address, or use another source"
     return ToolError(ErrorType.EXECUTION_FAILED, f"HTTP {page.status} - {url}. {then}.")

@@ -14,7 +14,7 @@ from shared.text import clip
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.web.dial import Network
-from worker.web.search import Freshness, Hit, Question, SearchProvider, provider_of
+from worker.web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
 
 TIMEOUT_SECONDS = 15.0
 MAX_PAGES = 5
@@ -46,7 +46,7 @@ class WebSearch(Tool[WebSearchParams]):
     def __init__(
         self, settings: ToolSettings | None = None, *, network: Network | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> None:
-        self._provider = provider_of(settings, network) if settings else None
+        self._provider = create_provider(settings, network) if settings else None
         self._network = network
         self._seconds = seconds
 
@@ -66,31 +66,31 @@ class WebSearch(Tool[WebSearchParams]):
                 ErrorType.EXECUTION_FAILED,
                 "no search provider is configured: the operator must set search_provider. Go on without web_search.",
             )
-        question = Question(params.query.strip(), params.count, params.freshness)
-        hits, missing = await _found(self._provider, question, self._seconds)
-        lines = [_shown(number, hit) for number, hit in enumerate(hits, 1)]
+        search = SearchQuery(params.query.strip(), params.count, params.freshness)
+        hits, missing = await _search(self._provider, search, self._seconds)
+        lines = [_format(number, hit) for number, hit in enumerate(hits, 1)]
         if missing:
             lines.append(f"(There may be more results: {missing})")
-        facts = {"query": question.query, "provider": self._provider.name, "count": len(hits)}
+        facts = {"query": search.query, "provider": self._provider.name, "count": len(hits)}
         return ToolResult(
-            "\n".join(lines) or f"Nothing was found for {question.query!r}. Try other or fewer words.",
+            "\n".join(lines) or f"Nothing was found for {search.query!r}. Try other or fewer words.",
             f"Found {len(hits)} result{'' if len(hits) == 1 else 's'}",
             data=[asdict(hit) for hit in hits],
-            metadata=facts | {"freshness": question.freshness},
+            metadata=facts | {"freshness": search.freshness},
         )
 
 
-async def _found(provider: SearchProvider, question: Question, seconds: float) -> tuple[list[Hit], str]:
+async def _search(provider: SearchProvider, search: SearchQuery, seconds: float) -> tuple[list[SearchHit], str]:
     """Returns the hits, each URL once, and why there may be more. Raises ToolError if the first page fails."""
-    hits: dict[str, Hit] = {}
+    hits: dict[str, SearchHit] = {}
     failure: ToolError | None = None
     try:
         async with asyncio.timeout(seconds):
             for number in range(MAX_PAGES):
                 before = len(hits)
-                for hit in await provider.page(question, number):
+                for hit in await provider.page(search, number):
                     hits.setdefault(hit.url, hit)
-                if len(hits) >= question.count or len(hits) == before:
+                if len(hits) >= search.count or len(hits) == before:
                     break
     except TimeoutError:
         slow = f"the search provider did not answer within {seconds:g} seconds. Try again, or go on without web_search."
@@ -99,9 +99,9 @@ async def _found(provider: SearchProvider, question: Question, seconds: float) -
         failure = error
     if failure and not hits:
         raise failure
-    return list(hits.values())[: question.count], failure.message if failure else ""
+    return list(hits.values())[: search.count], failure.message if failure else ""
 
 
-def _shown(number: int, hit: Hit) -> str:
+def _format(number: int, hit: SearchHit) -> str:
     said = " - ".join(part for part in (hit.date, hit.snippet) if part)
     return "\n   ".join(part for part in (f"{number}. {hit.title}", hit.url, said) if part)

@@ -58,7 +58,7 @@ class WriteFile(Tool[WriteFileParams]):
     def _write(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
         path = ctx.files.relative(params.path)
         with edit_lock(ctx.files, path):
-            before, is_whole = _there(ctx, path)
+            before, is_whole = _current_text(ctx, path)
             if before and is_whole:  # in a new file a placeholder replaces no existing lines
                 refuse_placeholder("content", params.content, before.text)
             text, kept = preserve_format(before or TextFile(""), params.content)
@@ -66,12 +66,12 @@ class WriteFile(Tool[WriteFileParams]):
         diff = unified_diff(before.text if before else "", text, path, created=created) if is_whole else None
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
-        size = f"{_counted(len(params.content), 'character')}, {_counted(lines, 'line')}"
+        size = f"{_count(len(params.content), 'character')}, {_count(lines, 'line')}"
         said = f"Successfully wrote to {path}: {how}, {size}."
         if kept:
-            said += f" Kept as the file had it: {', '.join(kept)}."
+            said += f" Preserved from the old file: {', '.join(kept)}."
         if lines > 1 and strip_line_numbers(params.content, only_ours=True) is not None:
-            said += " Note: every line begins with a line number, as read_file prints them; that is now in the file."
+            said += " Note: every line begins with a line number, as read_file prints them; they are now in the file."
         return ToolResult(
             said,
             self.title(params),
@@ -87,11 +87,11 @@ class WriteFile(Tool[WriteFileParams]):
         )
 
 
-def _counted(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _there(ctx: ToolContext, path: str) -> tuple[TextFile | None, bool]:
+def _current_text(ctx: ToolContext, path: str) -> tuple[TextFile | None, bool]:
     """Returns the current text, or None, and whether it is complete: large files are not compared."""
     try:
         return decode(ctx.files.read(path, MAX_COMPARED_BYTES), path), True

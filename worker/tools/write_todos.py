@@ -28,9 +28,9 @@ class Todo(Params):
 
     @field_validator("description")
     @classmethod
-    def _says_something(cls, description: str) -> str:
+    def _not_blank(cls, description: str) -> str:
         if not any(character.isprintable() and not character.isspace() for character in description):
-            raise ValueError("it is blank; say what is to be done")
+            raise ValueError("it is blank; write what to do")
         return description
 
 

@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import aclosing, contextmanager
+from functools import lru_cache
 from ipaddress import ip_address
 from ssl import SSLContext
 from typing import cast
@@ -17,8 +18,7 @@ from typing import cast
 import httpcore2
 import httpx2
 
-from worker.web.targets import Address, Forbidden, PrivateHosts, Target, refusal, target
-from worker.web.tls import trust_store
+from worker.web.targets import Address, ForbiddenTarget, PrivateHosts, Target, refusal_reason, target
 
 IDLE_SECONDS = 30.0
 _KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
@@ -27,6 +27,12 @@ MAX_TRIES = 4
 TRY_SECONDS = 5.0
 """How long one address is tried while others are left."""
 _TCP = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+
+
+@lru_cache(maxsize=1)
+def trust_store() -> SSLContext:
+    """Returns the machine's certificate authorities, or SSL_CERT_FILE's. Cached: reading them takes 40 ms."""
+    return httpx2.create_ssl_context()
 
 
 class PooledTransport(httpx2.AsyncBaseTransport):
@@ -45,7 +51,7 @@ class PooledTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
-        asked = httpcore2.Request(
+        sent = httpcore2.Request(
             method=request.method,
             url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
             headers=request.headers.raw,
@@ -53,7 +59,7 @@ class PooledTransport(httpx2.AsyncBaseTransport):
             extensions=request.extensions,
         )
         with _translated_errors():
-            answer = await self._pool.handle_async_request(asked)
+            answer = await self._pool.handle_async_request(sent)
         return httpx2.Response(
             answer.status, headers=answer.headers, stream=_Stream(answer), extensions=answer.extensions
         )
@@ -120,7 +126,7 @@ class GuardedTransport(PooledTransport):
     """A transport for httpx2 clients that connects only to public addresses and to ``private_hosts``.
 
     Each request of a client is checked, including redirects. Responses stream; the caller limits their size. Refused
-    requests raise ``Forbidden``, an ``httpx2.ConnectError``. With ``loopback`` False even the names in
+    requests raise ``ForbiddenTarget``, an ``httpx2.ConnectError``. With ``loopback`` False even the names in
     ``private_hosts`` must not resolve to this machine's loopback addresses.
     """
 
@@ -135,17 +141,19 @@ class GuardedTransport(PooledTransport):
         self._private = PrivateHosts(private_hosts)
         super().__init__(_Guard(self._private, network or Network(), loopback), tls)
 
-    def judged(self, url: str | httpx2.URL) -> Target:
-        """Parses the URL. Raises ``Forbidden`` if its text alone shows that it is not allowed."""
+    def check_url(self, url: str | httpx2.URL) -> Target:
+        """Parses the URL. Raises ``ForbiddenTarget`` if its text alone shows that it is not allowed."""
         where = target(url)
         if not (where.standard_port or self._private.has_port(where.host, where.port)):
-            raise Forbidden(f"port {where.port} must not be used for {where.url.scheme}; web pages lie on 80 and 443")
+            raise ForbiddenTarget(
+                f"port {where.port} must not be used for {where.url.scheme}; web pages use 80 and 443"
+            )
         if where.address:
-            _judge(where.host, where.address, private=self._private.has(where.host, where.port))
+            _check_address(where.host, where.address, private=self._private.has(where.host, where.port))
         return where
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.judged(request.url)
+        self.check_url(request.url)
         return await super().handle_async_request(request)
 
 
@@ -178,7 +186,7 @@ class _Guard(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"{host} did not answer within {timeout:g} seconds") from None
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        """Returns the host's checked addresses. Raises ``Forbidden``, or ConnectError if it has none."""
+        """Returns the host's checked addresses. Raises ``ForbiddenTarget``, or ConnectError if it has none."""
         host = host.removesuffix(".")
         try:
             addresses = [ip_address(host)]
@@ -190,13 +198,13 @@ class _Guard(httpcore2.AsyncNetworkBackend):
                 raise httpcore2.ConnectError(f"the name {host} cannot be resolved: {error}") from None
         for address in addresses:
             private = self._private.has(host, port)
-            _judge(host, address, private=private, loopback=self._loopback and private)
+            _check_address(host, address, private=private, loopback=self._loopback and private)
         if not addresses:
             raise httpcore2.ConnectError(f"the name {host} has no address")
         return [str(address) for address in addresses[:MAX_TRIES]]
 
 
-def _judge(host: str, address: Address, *, private: bool, loopback: bool | None = None) -> None:
-    if why := refusal(address, private=private, loopback=loopback):
-        lies = why if str(address) == host else f"{address}, {why}"
-        raise Forbidden(f"{host} must not be dialled: it is {lies}")
+def _check_address(host: str, address: Address, *, private: bool, loopback: bool | None = None) -> None:
+    if why := refusal_reason(address, private=private, loopback=loopback):
+        kind = why if str(address) == host else f"{address}, {why}"
+        raise ForbiddenTarget(f"{host} is not an allowed target: it is {kind}")

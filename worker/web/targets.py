@@ -25,7 +25,7 @@ CLOUD_METADATA: frozenset[Address] = frozenset(
 _NAT64 = IPv6Network("64:ff9b::/96")
 _PUBLIC_V6 = IPv6Network("2000::/3")
 """The allocated global unicast addresses of IPv6. Others are not public: mapped, translated, discarded, …"""
-_NOBODYS: Mapping[int, Address] = {4: IPv4Address("240.0.0.1"), 6: IPv6Address("100::1")}
+_UNASSIGNED: Mapping[int, Address] = {4: IPv4Address("240.0.0.1"), 6: IPv6Address("100::1")}
 """Addresses that are never assigned to a machine."""
 MAX_URL_CHARS = 4096
 _PORTS = {"http": (80, 8080, 8443), "https": (443, 8080, 8443)}
@@ -56,7 +56,7 @@ _NEVER = _table(
 )
 
 
-def refusal(address: Address, *, private: bool = False, loopback: bool | None = None) -> str | None:
+def refusal_reason(address: Address, *, private: bool = False, loopback: bool | None = None) -> str | None:
     """Returns why the address is not allowed, such as ``a loopback address``, or None.
 
     ``private`` allows private addresses and those of this machine. ``loopback``, if not the same, allows this
@@ -65,12 +65,12 @@ def refusal(address: Address, *, private: bool = False, loopback: bool | None = 
     if address in CLOUD_METADATA:
         return "a cloud's metadata address"
     if isinstance(address, IPv6Address) and address in _NAT64:
-        return refusal(IPv4Address(int(address) & 0xFFFFFFFF))
-    if why := _found(address, _LOOPBACK):
+        return refusal_reason(IPv4Address(int(address) & 0xFFFFFFFF))
+    if why := _match(address, _LOOPBACK):
         return None if (private if loopback is None else loopback) else why
-    if why := _found(address, _PRIVATE):
+    if why := _match(address, _PRIVATE):
         return None if private else why
-    if why := _found(address, _NEVER):
+    if why := _match(address, _NEVER):
         return why
     if isinstance(address, IPv6Address) and (address not in _PUBLIC_V6 or address.scope_id):
         return "not a public address"
@@ -82,7 +82,7 @@ def is_ours(address: Address) -> bool:
 
     With ``ip_nonlocal_bind`` every address can be bound, so the result is unknown.
     """
-    return _binds(address) and not _binds(_NOBODYS[address.version])
+    return _binds(address) and not _binds(_UNASSIGNED[address.version])
 
 
 def _binds(address: Address) -> bool:
@@ -95,17 +95,17 @@ def _binds(address: Address) -> bool:
         return False
 
 
-def _found(address: Address, table: _Table) -> str | None:
+def _match(address: Address, table: _Table) -> str | None:
     return next((why for why, network in table if address in network), None)
 
 
-class Forbidden(httpx2.ConnectError):
+class ForbiddenTarget(httpx2.ConnectError):
     """A target that is not allowed. The message, with the reason, is for the model and for logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``host`` is ASCII, in lower case, without brackets or a final dot; ``url`` has the same host and no fragment."""
+    """A parsed URL. ``host`` is ASCII, in lower case, without brackets or a final dot; ``url`` has no fragment."""
 
     url: httpx2.URL
     host: str
@@ -114,7 +114,7 @@ class Target:
     """Set if the host is written as an address."""
 
     @property
-    def listed(self) -> str:
+    def host_port(self) -> str:
         """Host and port in the format of ``PrivateHosts``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -124,36 +124,36 @@ class Target:
 
 
 def target(url: str | httpx2.URL) -> Target:
-    """Parses a URL. Raises ``Forbidden`` if no setting could allow it."""
+    """Parses a URL. Raises ``ForbiddenTarget`` if no setting could allow it."""
     if len(str(url)) > MAX_URL_CHARS:
-        raise Forbidden(f"the URL is longer than {MAX_URL_CHARS} characters")
+        raise ForbiddenTarget(f"the URL is longer than {MAX_URL_CHARS} characters")
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise Forbidden(f"this is not a valid URL: {error}") from None
+        raise ForbiddenTarget(f"this is not a valid URL: {error}") from None
     if parsed.scheme not in _PORTS:
-        raise Forbidden("only http:// and https:// URLs can be fetched; give the complete URL with its scheme")
+        raise ForbiddenTarget("only http:// and https:// URLs can be fetched; use a complete URL with its scheme")
     if parsed.userinfo:
-        raise Forbidden("a URL must not hold a user name or a password")
+        raise ForbiddenTarget("a URL must not contain a user name or a password")
     host, address = _host(parsed.raw_host.decode("ascii"))
     port = parsed.port if parsed.port is not None else _PORTS[parsed.scheme][0]
     if not 0 < port < 65536:
-        raise Forbidden(f"there is no port {port}")
+        raise ForbiddenTarget(f"{port} is not a valid port")
     return Target(parsed.copy_with(host=host, fragment=None), host, port, address)
 
 
 class PrivateHosts:
-    """The operator's hosts that may lie on private addresses: ``name``, or ``name:port`` for that port alone."""
+    """The operator's hosts that may have private addresses: ``name``, or ``name:port`` for that port alone."""
 
     def __init__(self, entries: Iterable[str]) -> None:
-        self._listed = {_entry(entry) for entry in entries}
+        self._entries = {_entry(entry) for entry in entries}
 
     def has(self, host: str, port: int) -> bool:
-        return (host, None) in self._listed or (host, port) in self._listed
+        return (host, None) in self._entries or (host, port) in self._entries
 
     def has_port(self, host: str, port: int) -> bool:
         """Whether the list has this port explicitly, which then need not be a standard one."""
-        return (host, port) in self._listed
+        return (host, port) in self._entries
 
 
 def _entry(text: str) -> tuple[str, int | None]:
@@ -163,14 +163,14 @@ def _entry(text: str) -> tuple[str, int | None]:
     try:
         host, _ = _host(httpx2.URL(scheme="http", host=name.strip("[]")).raw_host.decode("ascii"))
         return host, int(digits) if digits else None
-    except (Forbidden, httpx2.InvalidURL, ValueError):
+    except (ForbiddenTarget, httpx2.InvalidURL, ValueError):
         raise Misconfigured(f"private_hosts: {text!r} is neither a name nor name:port") from None
 
 
 def _host(raw: str) -> tuple[str, Address | None]:
     host = raw.removesuffix(".")
     if not host:
-        raise Forbidden("the URL names no host; give the complete URL, such as https://example.com/page")
+        raise ForbiddenTarget("the URL has no host; use a complete URL such as https://example.com/page")
     try:
         if ":" in host:
             six = IPv6Address(host)
@@ -179,9 +179,9 @@ def _host(raw: str) -> tuple[str, Address | None]:
             four = IPv4Address(host)
             return str(four), four
     except ValueError:
-        raise Forbidden(
+        raise ForbiddenTarget(
             f"{host} is not an address; write one as four decimal numbers, or use the host's name"
         ) from None
     if not _NAME.fullmatch(host):
-        raise Forbidden(f"{host[:100]!r} is not a valid host name")
+        raise ForbiddenTarget(f"{host[:100]!r} is not a valid host name")
     return host, None

@@ -7,7 +7,7 @@ import pytest
 
 from tests.internet import PUBLIC, Internet, response
 from worker.mcp.remote import guarded
-from worker.web.targets import Forbidden
+from worker.web.targets import ForbiddenTarget
 
 
 def internet(host: str, address: str) -> Internet:
@@ -18,7 +18,7 @@ def internet(host: str, address: str) -> Internet:
 async def test_a_name_that_leads_to_this_machine_is_not_dialled(address: str) -> None:
     network = internet("tools.example", address)
     async with httpx2.AsyncClient(transport=guarded("http://tools.example:9000/mcp", network)) as client:
-        with pytest.raises(Forbidden, match=r"tools\.example must not be dialled"):
+        with pytest.raises(ForbiddenTarget, match=r"tools\.example is not an allowed target"):
             await client.get("http://tools.example:9000/mcp")
     assert network.dialled == []
 

@@ -12,7 +12,7 @@ import pytest
 from shared.errors import ErrorType, Misconfigured, ToolError
 from tests.lag import lag_probe
 from tests.toolbench import Toolbench
-from worker.schemas.declared import MAX_OVERRUNS, Declared
+from worker.schemas.arguments import MAX_OVERRUNS, ArgumentSchema
 from worker.schemas.pool import ValidatorPool
 from worker.toolkit.declared import DeclaredTool
 from worker.tools.base import Effect, ToolResult
@@ -81,7 +81,7 @@ def context(desk: Toolbench, validators: ValidatorPool) -> ToolContext:
 
 
 async def sample(schema: JSON, validators: ValidatorPool) -> Sample:
-    return Sample("sample", "", await Declared.by_stranger("sample", schema, validators), effect=Effect.PURE)
+    return Sample("sample", "", await ArgumentSchema.untrusted("sample", schema, validators), effect=Effect.PURE)
 
 
 @pytest.mark.parametrize("schema", NOT_DECLARED.values(), ids=NOT_DECLARED)
@@ -93,7 +93,7 @@ async def test_a_schema_that_nobody_can_judge_is_refused_when_it_is_declared(
             await sample(schema, validators)
     assert lag.longest < 1
     with pytest.raises(Misconfigured):
-        Declared.by_operator("sample", schema)
+        ArgumentSchema.trusted("sample", schema)
 
 
 @pytest.mark.parametrize(("schema", "arguments"), NOT_JUDGED.values(), ids=NOT_JUDGED)
@@ -103,7 +103,7 @@ async def test_arguments_that_take_for_ever_are_an_answer_while_the_loop_goes_on
     tool = await sample(schema, validators)
     async with lag_probe() as lag:
         with pytest.raises(
-            ToolError, match=r"cannot be decided within 0\.3 seconds\. Use other, shorter ones"
+            ToolError, match=r"cannot be validated against its schema within 0\.3 seconds\. Use other, shorter ones"
         ) as caught:
             await tool.accept(context(bare_desk, validators), arguments)
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
@@ -129,9 +129,9 @@ async def test_a_tool_that_cannot_be_judged_again_and_again_is_given_up(
         with pytest.raises(ToolError):
             await tool.accept(ctx, {"a": "a" * 41 + "!"})
     await validators.__aexit__()
-    with pytest.raises(ToolError, match="Do without it"):
+    with pytest.raises(ToolError, match="Continue without it"):
         await tool.accept(ctx, {"a": "aaa"})
-    assert not any(lane.at_work for lane in validators.lanes)
+    assert not any(lane.is_running for lane in validators.lanes)
 
 
 async def test_slow_judgements_of_many_runs_hold_up_no_quick_one(

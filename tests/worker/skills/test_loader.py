@@ -11,8 +11,7 @@ import pytest
 from shared.settings import Settings
 from tests.skills import write_skill
 from tests.toolbench import open_toolbench
-from worker.skills.loader import MAX_SKILLS, SkillLoader, find_skills_dir
-from worker.skills.skill import MAX_BYTES, MAX_FILES, Skill, read_skill
+from worker.skills.skill import MAX_BYTES, MAX_FILES, MAX_SKILLS, Skill, SkillLoader, find_skills_dir, read_skill
 from worker.toolkit.registry import offered
 
 
@@ -40,7 +39,7 @@ def test_a_relative_directory_is_looked_for_in_three_places_and_the_first_wins(
     assert find_skills_dir(Path("./theirs"), home) == home / "theirs"
     packaged = find_skills_dir(Path("skills"), home)
     assert packaged.is_absolute()
-    assert (packaged / "loader.py").exists()
+    assert (packaged / "skill.py").exists()
     absolute = tmp_path / "not there"
     assert find_skills_dir(absolute, home) == absolute
 
@@ -120,13 +119,13 @@ def test_the_whole_head_is_understood(tmp_path: Path) -> None:
     (folder / "SKILL.md").write_bytes(head.encode())
     skill = one(folder)
     assert skill.description == "Split and merge PDFs."
-    assert (skill.head.license, skill.head.compatibility, skill.head.allowed_tools) == (
+    assert (skill.front_matter.license, skill.front_matter.compatibility, skill.front_matter.allowed_tools) == (
         "MIT",
         "Needs qpdf",
         "bash read_file",
     )
-    assert set(skill.head.metadata) >= {"version"}
-    assert all(isinstance(value, str) for value in skill.head.metadata.values())
+    assert set(skill.front_matter.metadata) >= {"version"}
+    assert all(isinstance(value, str) for value in skill.front_matter.metadata.values())
     said = skill.to_prompt()
     assert "Needs: Needs qpdf\n\nMade for these tools: bash read_file\n\n---\n\nText with\n---\na rule." in said
 
@@ -134,7 +133,7 @@ def test_the_whole_head_is_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "head", "why"),
     [
-        ("x", {"name": "y"}, "its name is 'y', but its directory is called 'x'"),
+        ("x", {"name": "y"}, "its name is 'y', but the name of its directory is 'x'"),
         ("Bad_Name", {}, "name: String should match pattern"),
         ("x" * 65, {}, "name: String should have at most 64 characters"),
         ("x", {"name": None}, "name: Field required"),
@@ -161,8 +160,8 @@ def test_a_broken_skill_is_left_out_and_the_warning_says_which_and_why(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"no head", "it does not begin with front matter between two lines of ---"),
-        (b"---\nname: x\n", "it does not begin with front matter between two lines of ---"),
+        (b"no head", "it does not start with front matter between two lines of ---"),
+        (b"---\nname: x\n", "it does not start with front matter between two lines of ---"),
         (b"---\nname: [\n---\ntext", "its front matter is not valid YAML: "),
         (
             b"---\ndescription: Use when: asked\n---\ntext",
@@ -215,7 +214,7 @@ def test_links_of_a_skill_lead_nowhere_else(tmp_path: Path) -> None:
     (folder / "up").symlink_to("../..")
     skill = one(folder)
     with open_toolbench(tmp_path / "w") as desk:
-        assert skill.put_into(desk.files) == ["out.md", "up"]
+        assert skill.copy_to(desk.files) == ["out.md", "up"]
         assert desk.read(".deputize/skills/x/in.md") == b"inside"
         assert sorted(path.name for path in (desk.root / ".deputize/skills/x").iterdir()) == ["in.md", "real.md"]
 
@@ -224,7 +223,7 @@ def test_of_a_huge_skill_as_much_is_copied_as_there_is_room_for(tmp_path: Path) 
     large = b"x" * (MAX_BYTES // 2 + 1)
     folder = write_skill(tmp_path, "x", files={"a.bin": large, "b.bin": large, "c.md": "small", ".git/config": "no"})
     with open_toolbench(tmp_path / "w") as desk:
-        assert one(folder).put_into(desk.files) == ["b.bin"]
+        assert one(folder).copy_to(desk.files) == ["b.bin"]
         assert desk.read(".deputize/skills/x/c.md") == b"small"
     write_skill(tmp_path, "many", files={f"f{number}": "" for number in range(MAX_FILES + 20)})
     assert len(one(tmp_path / "many").files) == MAX_FILES
@@ -236,8 +235,8 @@ def test_a_skill_is_still_told_when_its_files_cannot_be_copied(tmp_path: Path) -
     skill = one(folder)
     with open_toolbench(tmp_path / "w") as desk:
         desk.write(".deputize", "a file where our directory would be")
-        assert skill.put_into(desk.files) == ["a.md"]
+        assert skill.copy_to(desk.files) == ["a.md"]
         (folder / "a.md").unlink()
         (folder / "SKILL.md").unlink()
         folder.rmdir()
-        assert skill.put_into(desk.files) == ["a.md"]
+        assert skill.copy_to(desk.files) == ["a.md"]

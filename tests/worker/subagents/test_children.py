@@ -81,7 +81,7 @@ async def test_a_child_that_failed_is_a_failed_step_with_its_report(busy: Bench,
     model = by_task(tmp_path, parent=[[delegate("child", max_turns=1)], [say("ok")]], child=[[WRITE], [say("never")]])
     id = await run(busy, model=model)
     (step,) = await steps(busy, id)
-    assert step.error == "the subagent did not complete its task (max_turns); what it did so far stands below"
+    assert step.error == "the subagent did not complete its task (max_turns); its work so far is below"
     assert step.tool_agent_result is not None
     assert step.tool_agent_result["success"] is False
     assert "No more." in (await answers(busy, id))[0]

@@ -75,5 +75,5 @@ def test_what_models_do_not_take_in_a_schema_they_are_told_in_words() -> None:
 )
 def test_a_schema_that_leads_nowhere_is_an_answer_and_no_crash(schema: dict[str, Any], said: str) -> None:
     message = refused(sample(schema), {"a": 1})
-    assert message.startswith("sample cannot be called, its own parameters are declared wrongly: ")
+    assert message.startswith("sample cannot be called, its own parameter schema is invalid: ")
     assert said in message

@@ -141,7 +141,7 @@ async def test_of_a_call_that_was_cut_off_its_mark_tells(desk: Toolbench, tmp_pa
         known = await tool.probe(context, {}, {})
     assert known
     assert known.error is not None
-    assert known.error.startswith("the command ran to its end with exit code 3")
+    assert known.error.startswith("the command completed with exit code 3")
 
 
 async def test_its_output_is_seen_while_it_runs(desk: Toolbench) -> None:

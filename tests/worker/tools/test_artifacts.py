@@ -97,7 +97,7 @@ async def test_a_name_that_is_taken_leads_to_the_tools_that_change(bare_desk: To
     result = await bare_desk.call("create_artifact", name="a", content="two")
     assert result.error == (
         "Artifact 'a' exists already, in version 1. Replace all of it with rewrite_artifact, a part of it with "
-        "update_artifact, or take another name."
+        "update_artifact, or use another name."
     )
     same = await bare_desk.call("rewrite_artifact", name="a", content="one")
     assert same.error == "Nothing to change: version 1 of artifact 'a' already has this text."

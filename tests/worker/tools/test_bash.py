@@ -54,7 +54,7 @@ async def test_a_command_out_of_time_is_killed_and_its_output_is_kept(desk: Tool
     assert (result.success, result.error_type) == (False, ErrorType.TIMEOUT)
     assert result.for_model == (
         "Error: the command was stopped after 1 second, with all that it had started. If it waits for input, "
-        "give it its input, or give a longer timeout (at most 600). The output so far:\nbefore"
+        "pass the input in the command, or set a longer timeout (at most 600). The output so far:\nbefore"
     )
     assert result.metadata["timedOut"] is True
     assert 1 <= result.metadata["seconds"] < 1.9

@@ -48,7 +48,7 @@ async def test_a_file_that_is_written_again_keeps_its_form(
         result = await bare_desk.call("write_file", path="a.txt", content=content)
         assert result.success
         assert bare_desk.read("a.txt") == wanted
-        assert ("Kept as the file had it" in result.content) == bool(mark or end == "\r\n")
+        assert ("Preserved from the old file" in result.content) == bool(mark or end == "\r\n")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.running import Bench, call, open_bench, say, script
 from tests.skills import write_skill
 from tests.toolbench import Toolbench
 from worker.policy import PolicyCall, PolicyContext, decide, denial
-from worker.skills.loader import SkillLoader
+from worker.skills.skill import SkillLoader
 from worker.toolkit.registry import default_kit, find, offered
 from worker.tools import DEFAULT_KIT
 from worker.tools.base import AnyTool, Kind, ToolResult

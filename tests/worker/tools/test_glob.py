@@ -111,12 +111,11 @@ async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk:
     desk.write("docs/README.md")
     assert await found(desk, "docs/readme.md", ignore_case=True) == ["docs/README.md"]
     assert (await desk.call("glob", pattern="docs/readme.md")).content == (
-        "No file below . matches 'docs/readme.md'. "
-        "1 match where case does not matter (ignore_case: true): docs/README.md."
+        "No file below . matches 'docs/readme.md'. 1 match case-insensitively (ignore_case: true): docs/README.md."
     )
     assert (await desk.call("glob", pattern="readme.md")).content == (
         "No file below . matches 'readme.md'. "
-        "1 match '**/readme.md' where case does not matter (ignore_case: true): docs/README.md."
+        "1 match '**/readme.md' case-insensitively (ignore_case: true): docs/README.md."
     )
 
 
@@ -125,7 +124,7 @@ async def test_a_miss_by_gitignore_is_told(desk: Toolbench) -> None:
     desk.write("dist/app.js")
     assert (await desk.call("glob", pattern="dist/*.js")).content == (
         "No file below . matches 'dist/*.js'. "
-        "1 match among what .gitignore leaves out (respect_gitignore: false): dist/app.js."
+        "1 match among the files that .gitignore excludes (respect_gitignore: false): dist/app.js."
     )
 
 

@@ -120,7 +120,7 @@ async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(eithe
     missed = await either.call("grep", pattern="total", output_mode="count")
     assert missed.metadata["total"] == 0
     assert missed.content == (
-        "Nothing matches 'total' in .. It does where case does not matter (ignore_case: true), in a.txt."
+        "Nothing matches 'total' in .. It matches case-insensitively (ignore_case: true), in a.txt."
     )
     assert (await either.call("grep", pattern="total", ignore_case=True)).metadata["total"] == 1
 

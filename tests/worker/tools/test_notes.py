@@ -103,7 +103,7 @@ async def test_a_full_file_stays_as_it_is(bare_desk: Toolbench) -> None:
 async def test_a_blank_note_is_refused(bare_desk: Toolbench) -> None:
     result = await bare_desk.call("record_note", content=" \n")
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert "content: it is blank; say what is to be remembered" in (result.error or "")
+    assert "content: it is blank; write what to remember" in (result.error or "")
 
 
 async def test_many_who_write_at_once_lose_no_note(bare_desk: Toolbench) -> None:

@@ -67,7 +67,7 @@ async def test_what_cannot_be_read_is_said_in_its_place(bare_desk: Toolbench) ->
 async def test_only_where_nothing_could_be_read_it_is_a_failure(bare_desk: Toolbench) -> None:
     result = await bare_desk.call("read_many_files", paths=["a.py", "b.py"])
     assert result.error_type is ErrorType.FILE_NOT_FOUND
-    assert result.error == "none of the files could be read; see what is said of each"
+    assert result.error == "none of the files could be read; see the error of each"
     assert "==> b.py <==\nError: File not found: b.py\n" in result.content
     odd = await bare_desk.call("read_many_files", paths=["\ud83d", "\0", ""])
     assert odd.error_type is ErrorType.PATH_NOT_ALLOWED

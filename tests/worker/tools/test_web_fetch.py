@@ -13,7 +13,7 @@ from tests.toolbench import Toolbench
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import Kind, ToolResult
 from worker.tools.web_fetch import WebFetch
-from worker.web.reading import raw_url
+from worker.web.page_text import raw_url
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style></head><body>
 <nav><a href="/">Home</a></nav>
@@ -99,7 +99,7 @@ async def test_what_is_no_text_is_refused_with_its_type_and_size(bare_desk: Tool
     result = await fetch(bare_desk, net(response(b"\x89PNG\r\n\x1a\n\0\0\0\xff", content_type)))
     assert result.error_type is ErrorType.NOT_TEXT
     assert result.error == (
-        f"https://docs.example/a/b is not text: it is {content_type or 'of no known type'}, 12 bytes. Look for a page "
+        f"https://docs.example/a/b is not text: it is {content_type or 'of unknown type'}, 12 bytes. Look for a page "
         "that describes it instead."
     )
 
@@ -114,10 +114,10 @@ async def test_a_page_without_text_says_so(bare_desk: Toolbench, status: str) ->
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        ("404 Not Found", "There is no such page; check the address"),
-        ("403 Forbidden", "The page is not open to everybody"),
-        ("429 Too Many Requests", "The server cannot answer now; try again later"),
-        ("500 Internal Server Error", "The server cannot answer now; try again later"),
+        ("404 Not Found", "The page does not exist; check the address"),
+        ("403 Forbidden", "The page is not public"),
+        ("429 Too Many Requests", "The server is not available now; try again later"),
+        ("500 Internal Server Error", "The server is not available now; try again later"),
         ("304 Not Modified", "Check the address"),
         ("302 Found", "Check the address"),
         ("418 I'm a teapot", "Check the address"),

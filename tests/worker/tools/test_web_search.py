@@ -171,13 +171,13 @@ FAILURES = [
         response("{}", "application/json", "422 Unprocessable"),
         "HTTP 422: it does not accept our key. The operator must",
     ),
-    (response("{}", "application/json", "429 Too Many"), "HTTP 429: it was asked too often. Wait"),
+    (response("{}", "application/json", "429 Too Many"), "HTTP 429: too many requests. Wait"),
     (response("oops", "text/plain", "500 Server Error"), "HTTP 500 - http"),
     (redirect("https://login.example/"), "HTTP 302 - http"),
-    (response("<h1>Welcome</h1>", "text/html"), "it answered with text/html and not with a JSON object"),
-    (response("[1, 2]", "application/json"), "it answered with application/json and not with a JSON object"),
-    (response("[" * 100_000, "application/json"), "not with a JSON object"),
-    (response('{"results"', "application/json"), "not with a JSON object"),
+    (response("<h1>Welcome</h1>", "text/html"), "it answered with text/html instead of a JSON object"),
+    (response("[1, 2]", "application/json"), "it answered with application/json instead of a JSON object"),
+    (response("[" * 100_000, "application/json"), "instead of a JSON object"),
+    (response('{"results"', "application/json"), "instead of a JSON object"),
     (b"no HTTP at all\r\n\r\n", "request failed - "),
 ]
 

@@ -97,7 +97,7 @@ async def test_half_a_character_is_refused(desk: Toolbench) -> None:
     result = await desk.call("write_file", path="a.txt", content="a\ud83d")
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert result.error is not None
-    assert "content holds half of a surrogate pair" in result.error
+    assert "content contains half of a surrogate pair" in result.error
 
 
 @pytest.mark.requirement("S001-006")

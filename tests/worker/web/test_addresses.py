@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from worker.web.targets import CLOUD_METADATA, is_ours, refusal
+from worker.web.targets import CLOUD_METADATA, is_ours, refusal_reason
 
 PUBLIC = "1.1.1.1 9.255.255.255 11.0.0.0 93.184.215.14 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 "
 PUBLIC += "172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 223.255.255.255 "
@@ -23,24 +23,24 @@ NOBODYS += "fd20:ce::254 4000::1 5f00::1 2606:2800::1%eth0 1fff::1"
 
 @pytest.mark.parametrize("text", PUBLIC.split())
 def test_a_public_address_may_be_dialled(text: str) -> None:
-    assert refusal(ip_address(text)) is None
+    assert refusal_reason(ip_address(text)) is None
 
 
 @pytest.mark.requirement("S003-040")
 @pytest.mark.parametrize("text", PRIVATE.split())
 def test_a_private_address_is_for_hosts_that_the_operator_names(text: str) -> None:
-    assert refusal(ip_address(text)) is not None
-    assert refusal(ip_address(text), private=True) is None
+    assert refusal_reason(ip_address(text)) is not None
+    assert refusal_reason(ip_address(text), private=True) is None
 
 
 @pytest.mark.parametrize("text", NOBODYS.split())
 def test_some_addresses_are_for_nobody(text: str) -> None:
-    assert refusal(ip_address(text)) is not None
-    assert refusal(ip_address(text), private=True) is not None
+    assert refusal_reason(ip_address(text)) is not None
+    assert refusal_reason(ip_address(text), private=True) is not None
 
 
 def test_the_reason_says_what_the_address_is() -> None:
-    said = {text: refusal(ip_address(text)) for text in ("127.0.0.1", "10.0.0.1", "169.254.169.254", "2002::1")}
+    said = {text: refusal_reason(ip_address(text)) for text in ("127.0.0.1", "10.0.0.1", "169.254.169.254", "2002::1")}
     assert said == {
         "127.0.0.1": "a loopback address",
         "10.0.0.1": "a private address",
@@ -51,9 +51,9 @@ def test_the_reason_says_what_the_address_is() -> None:
 
 def test_metadata_addresses_are_refused_in_every_form_they_can_be_written_in() -> None:
     for address in CLOUD_METADATA:
-        assert refusal(address, private=True) == "a cloud's metadata address"
+        assert refusal_reason(address, private=True) == "a cloud's metadata address"
         if address.version == 4:
-            assert refusal(ip_address(f"64:ff9b::{address}")) == "a cloud's metadata address"
+            assert refusal_reason(ip_address(f"64:ff9b::{address}")) == "a cloud's metadata address"
 
 
 def test_the_machines_own_addresses_are_told_from_others() -> None:

@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from worker.web.reading import decoded, is_utf8
+from worker.web.page_text import decode_body, is_utf8
 
 TEXT = "Grüße, 日本語"
 
@@ -41,7 +41,7 @@ TEXT = "Grüße, 日本語"
     ],
 )
 def test_a_text_is_read_in_its_charset(body: bytes, declared: str | None, text: str) -> None:
-    assert decoded(body, declared) == text
+    assert decode_body(body, declared) == text
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_a_text_is_read_in_its_charset(body: bytes, declared: str | None, text: 
 )
 def test_markup_says_its_charset_itself(head: bytes) -> None:
     body = head + "日本語".encode("shift_jis")
-    assert decoded(body, None, markup=True).endswith("日本語")
-    assert decoded(body, "utf-8", markup=True).endswith("日本語")
-    assert not decoded(body, None).endswith("日本語")
+    assert decode_body(body, None, markup=True).endswith("日本語")
+    assert decode_body(body, "utf-8", markup=True).endswith("日本語")
+    assert not decode_body(body, None).endswith("日本語")
 
 
 def test_markup_in_single_bytes_that_calls_itself_utf_16_is_not() -> None:
-    assert decoded(b'<meta charset="utf-16"><p>plain</p>', None, markup=True).endswith("<p>plain</p>")
+    assert decode_body(b'<meta charset="utf-16"><p>plain</p>', None, markup=True).endswith("<p>plain</p>")
 
 
 @pytest.mark.parametrize(
@@ -69,20 +69,20 @@ def test_markup_in_single_bytes_that_calls_itself_utf_16_is_not() -> None:
     ["zlib", "base64", "rot13", "idna", "punycode", "undefined", "unicode_escape", "utf-7", "mbcs", "a\0b", "é"],
 )
 def test_codecs_that_are_no_charsets_of_pages_are_not_used(codec: str) -> None:
-    assert decoded(b"\\u0041 eJwDAAAAAAE= +AEE-", codec) == "\\u0041 eJwDAAAAAAE= +AEE-"
+    assert decode_body(b"\\u0041 eJwDAAAAAAE= +AEE-", codec) == "\\u0041 eJwDAAAAAAE= +AEE-"
 
 
 @pytest.mark.parametrize("declared", [None, "utf-8", "shift_jis", "gb18030", "utf-16"])
 def test_the_half_character_at_the_end_of_what_was_cut_is_left_out(declared: str | None) -> None:
     body = ("日" * 100).encode(declared or "utf-8")
     body = body.removeprefix(codecs.BOM_UTF16_LE)[:-1]
-    assert decoded(body, declared, cut=True) == "日" * 99
+    assert decode_body(body, declared, cut=True) == "日" * 99
 
 
 def test_every_byte_gives_a_text() -> None:
     body = bytes(range(256))
     for declared in (None, "utf-8", "cp1252", "shift_jis", "utf-16", "gb18030", "iso-2022-jp", "big5"):
-        assert decoded(body, declared)
+        assert decode_body(body, declared)
 
 
 def test_what_is_text_beyond_doubt() -> None:

@@ -14,7 +14,7 @@ from shared.errors import Misconfigured
 from tests.internet import PUBLIC, Internet, redirect, response
 from tests.worker.web.servers import serving
 from worker.web.dial import MAX_TRIES, GuardedTransport
-from worker.web.targets import Forbidden, target
+from worker.web.targets import ForbiddenTarget, target
 
 SIX = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
 
@@ -45,7 +45,7 @@ async def test_a_name_is_resolved_once_a_connection_so_that_it_cannot_change_its
     assert net.dialled == [(PUBLIC, 80)]
     async with client(net) as web:
         with pytest.raises(
-            Forbidden, match=r"rebind\.test must not be dialled: it is 127\.0\.0\.1, a loopback address"
+            ForbiddenTarget, match=r"rebind\.test is not an allowed target: it is 127\.0\.0\.1, a loopback address"
         ):
             await web.get("http://rebind.test/")
     assert net.dialled == [(PUBLIC, 80)]
@@ -55,7 +55,7 @@ async def test_a_name_is_resolved_once_a_connection_so_that_it_cannot_change_its
 async def test_one_private_address_in_the_answer_refuses_them_all(answer: list[str]) -> None:
     net = internet({"mixed.test": [answer]})
     async with client(net) as web:
-        with pytest.raises(Forbidden):
+        with pytest.raises(ForbiddenTarget):
             await web.get("http://mixed.test/")
     assert net.dialled == []
 
@@ -88,7 +88,9 @@ async def test_a_name_without_addresses_is_an_error_that_says_so() -> None:
 async def test_a_client_that_follows_redirects_is_judged_at_each() -> None:
     net = Internet({"a.test": [[PUBLIC]]}, lambda host, path: redirect("http://169.254.169.254/latest"))
     async with client(net) as web:
-        with pytest.raises(Forbidden, match=r"^169\.254\.169\.254 must not be dialled: it is a cloud's metadata"):
+        with pytest.raises(
+            ForbiddenTarget, match=r"^169\.254\.169\.254 is not an allowed target: it is a cloud's metadata"
+        ):
             await web.get("http://a.test/", follow_redirects=True)
     assert net.dialled == [(PUBLIC, 80)]
 
@@ -114,7 +116,7 @@ async def test_a_client_that_follows_redirects_is_judged_at_each() -> None:
 async def test_what_a_url_says_is_judged_before_any_name_is_resolved(url: str, why: str) -> None:
     net = internet({"a.test": [[PUBLIC]]})
     async with client(net) as web:
-        with pytest.raises(Forbidden, match=why):
+        with pytest.raises(ForbiddenTarget, match=why):
             await web.get(url)
     assert (net.asked, net.dialled) == ([], [])
 
@@ -128,7 +130,7 @@ async def test_what_a_url_says_is_judged_before_any_name_is_resolved(url: str, w
     ],
 )
 async def test_a_host_has_one_form_however_it_is_written(url: str, host: str) -> None:
-    assert GuardedTransport().judged(url).host == host
+    assert GuardedTransport().check_url(url).host == host
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ async def test_only_hosts_that_the_operator_names_may_lie_on_private_addresses(
         if verdict:
             assert (await web.get(url)).status_code == 200
         else:
-            with pytest.raises(Forbidden):
+            with pytest.raises(ForbiddenTarget):
                 await web.get(url)
     assert len(net.dialled) == verdict
 
@@ -167,8 +169,8 @@ async def test_only_hosts_that_the_operator_names_may_lie_on_private_addresses(
     "url", ["http://wiki.test/", "https://Wiki.test:9000/", "http://[::1]:9000/", "http://10.1.2.3/"]
 )
 def test_a_target_lists_itself_as_the_operator_would(url: str) -> None:
-    listed = target(url).listed
-    assert GuardedTransport([listed]).judged(url).listed == listed
+    host_port = target(url).host_port
+    assert GuardedTransport([host_port]).check_url(url).host_port == host_port
 
 
 @pytest.mark.parametrize("entry", ["", "a b", "wiki:port", "http://wiki/", "wiki/path", "*"])
@@ -194,5 +196,5 @@ async def test_responses_stream_as_they_come_over_real_connections() -> None:
 
 async def test_a_name_that_resolves_to_this_machine_is_refused_over_the_real_resolver() -> None:
     async with client() as web:
-        with pytest.raises(Forbidden, match="loopback"):
+        with pytest.raises(ForbiddenTarget, match="loopback"):
             await web.get("http://localhost/")

@@ -13,9 +13,9 @@ import pytest
 from shared.errors import ErrorType, ToolError
 from tests.leaks import descendants
 from tests.waiting import until
-from worker.web import reader
-from worker.web.fetching import MAX_PDF_BYTES, Fetched
-from worker.web.reading import AT_ONCE, readable
+from worker.web import converter
+from worker.web.fetch import MAX_PDF_BYTES, WebPage
+from worker.web.page_text import MAX_CONVERSIONS, page_text
 
 SLOW = b"<b><i><p>" * 200_000
 """A page that takes seconds: its tags are never closed."""
@@ -46,39 +46,39 @@ def pdf(*pages: str) -> bytes:
     return out + (table + trailer).encode()
 
 
-def page(body: bytes, content_type: str = "text/html", *, cut: bool = False) -> Fetched:
-    return Fetched("https://docs.example/a", 200, content_type, None, body, cut)
+def page(body: bytes, content_type: str = "text/html", *, cut: bool = False) -> WebPage:
+    return WebPage("https://docs.example/a", 200, content_type, None, body, cut)
 
 
 @pytest.mark.requirement("S003-040")
 @pytest.mark.parametrize("content_type", ["application/pdf", "application/octet-stream", ""])
 async def test_a_pdf_becomes_the_text_of_its_pages(content_type: str) -> None:
-    text, cut = await readable(page(pdf("Hello there", "Second page"), content_type))
+    text, cut = await page_text(page(pdf("Hello there", "Second page"), content_type))
     assert (text, cut) == ("[page 1]\nHello there\n\n[page 2]\nSecond page", False)
 
 
 @pytest.mark.parametrize("body", [b"%PDF-1.4 no more than this", b"", pdf("x")[:200]])
 async def test_a_broken_pdf_says_that_it_is(body: bytes) -> None:
     with pytest.raises(ToolError, match=r"docs\.example/a: the page cannot be read as pdf: .*Error") as caught:
-        await readable(page(body, "application/pdf"))
+        await page_text(page(body, "application/pdf"))
     assert caught.value.type is ErrorType.NOT_TEXT
 
 
 async def test_a_pdf_on_which_the_library_itself_fails_may_be_broken() -> None:
     body = pdf("x").replace(b"trailer <<", b"trailer 0<")
-    with pytest.raises(ToolError, match="its pdf cannot be read; it may be broken") as caught:
-        await readable(page(body, "application/pdf"))
+    with pytest.raises(ToolError, match="its pdf cannot be read; it may be corrupt") as caught:
+        await page_text(page(body, "application/pdf"))
     assert caught.value.type is ErrorType.NOT_TEXT
 
 
 async def test_half_a_pdf_is_not_read() -> None:
     with pytest.raises(ToolError, match=rf"is a PDF of more than {MAX_PDF_BYTES >> 20} MiB"):
-        await readable(page(pdf("x"), "application/pdf", cut=True))
+        await page_text(page(pdf("x"), "application/pdf", cut=True))
 
 
 def test_without_its_package_a_pdf_names_what_is_missing() -> None:
     asked = json.dumps({"kind": "pdf", "url": ""}).encode() + b"\n" + pdf("x")
-    nothing_installed = [sys.executable, "-I", "-S", reader.__file__]
+    nothing_installed = [sys.executable, "-I", "-S", converter.__file__]
     done = subprocess.run(nothing_installed, input=asked, capture_output=True, check=True)
     assert json.loads(done.stdout) == {
         "error": "text of PDFs can only be read where the package pypdf is installed: the operator can add it with "
@@ -98,7 +98,7 @@ async def test_while_a_slow_page_is_read_the_loop_goes_on() -> None:
 
     timer = loop.call_soon(tick)
     before = time.monotonic()
-    text, _ = await readable(page(SLOW[: len(SLOW) // 3]))
+    text, _ = await page_text(page(SLOW[: len(SLOW) // 3]))
     timer.cancel()
     assert text == ""
     assert max(gaps) < (time.monotonic() - before) * 0.75
@@ -106,7 +106,7 @@ async def test_while_a_slow_page_is_read_the_loop_goes_on() -> None:
 
 async def test_a_cancelled_reading_leaves_no_process() -> None:
     before = descendants()
-    reading = asyncio.create_task(readable(page(SLOW)))
+    reading = asyncio.create_task(page_text(page(SLOW)))
     await until(lambda: descendants() - before)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -116,8 +116,8 @@ async def test_a_cancelled_reading_leaves_no_process() -> None:
 
 async def test_not_more_pages_than_there_are_cores_are_read_at_once() -> None:
     before = descendants()
-    readings = [asyncio.create_task(readable(page(SLOW))) for _ in range(AT_ONCE + 2)]
-    await until(lambda: len(descendants() - before) == AT_ONCE)
+    readings = [asyncio.create_task(page_text(page(SLOW))) for _ in range(MAX_CONVERSIONS + 2)]
+    await until(lambda: len(descendants() - before) == MAX_CONVERSIONS)
     for reading in readings:
         reading.cancel()
     await asyncio.gather(*readings, return_exceptions=True)
@@ -126,21 +126,21 @@ async def test_not_more_pages_than_there_are_cores_are_read_at_once() -> None:
 
 async def test_a_page_that_kills_its_reader_is_an_error() -> None:
     before = descendants()
-    reading = asyncio.create_task(readable(page(SLOW)))
+    reading = asyncio.create_task(page_text(page(SLOW)))
     await until(lambda: descendants() - before)
     (pid,) = descendants() - before
     subprocess.run(["kill", "-9", str(pid)], check=True)
-    with pytest.raises(ToolError, match="its html cannot be read; it may be broken"):
+    with pytest.raises(ToolError, match="its html cannot be read; it may be corrupt"):
         await reading
 
 
 async def test_a_small_page_that_would_become_an_enormous_text_is_cut() -> None:
     rows = b"<tr><td colspan=1000000 rowspan=1000000>x</td></tr>" * 5000
-    text, cut = await readable(page(b"<table>" + rows + b"</table>"))
+    text, cut = await page_text(page(b"<table>" + rows + b"</table>"))
     assert cut
-    assert len(text) <= reader.MAX_CHARS
+    assert len(text) <= converter.MAX_CHARS
 
 
 async def test_what_was_cut_on_the_way_is_still_said_to_be_cut() -> None:
-    assert await readable(page(b"<p>half a pa", cut=True)) == ("half a pa", True)
-    assert await readable(page("ä".encode()[:1] + b"", "text/plain", cut=True)) == ("", True)
+    assert await page_text(page(b"<p>half a pa", cut=True)) == ("half a pa", True)
+    assert await page_text(page("ä".encode()[:1] + b"", "text/plain", cut=True)) == ("", True)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.internet import response
 from tests.worker.web.servers import Loopback, saying, serving
 from worker.web.dial import GuardedTransport
-from worker.web.fetching import fetch
+from worker.web.fetch import fetch
 
 
 @pytest.fixture

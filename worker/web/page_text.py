@@ -16,16 +16,16 @@ from weakref import WeakKeyDictionary
 
 from shared.errors import ErrorType, ToolError
 from worker.threads import run_in_thread
-from worker.web import reader
-from worker.web.fetching import MAX_BODY_BYTES, MAX_PDF_BYTES, Fetched
+from worker.web import converter
+from worker.web.fetch import MAX_BODY_BYTES, MAX_PDF_BYTES, WebPage
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_SAID_INSIDE = re.compile(
+_DECLARATION = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)|^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]+)""",
     re.IGNORECASE,
 )
-_LOOKED_AT = 4096
-_MEANT = {
+_DECLARATION_BYTES = 4096
+_BROWSER_ENCODINGS = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
@@ -47,13 +47,13 @@ _GITHUB = re.compile(
     r"https?://(?:www\.)?github\.com/([^/?#]+)/([^/?#]+)/(?:blob|raw)/([^?#]+)(?:[?#].*)?", re.IGNORECASE
 )
 _GITLAB = re.compile(r"(https?://(?:www\.)?gitlab\.com/[^?#]+?/-)/blob/([^?#]+)(?:[?#].*)?", re.IGNORECASE)
-AT_ONCE = max(2, os.cpu_count() or 1)
+MAX_CONVERSIONS = max(2, os.cpu_count() or 1)
 """Pages that one worker converts concurrently: each takes a process and a core."""
 _HTML = ("text/html", "application/xhtml+xml")
-_turns: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
+_semaphores: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
 
 
-def decoded(body: bytes, declared: str | None, *, markup: bool = False, cut: bool = False) -> str:
+def decode_body(body: bytes, declared: str | None, *, markup: bool = False, cut: bool = False) -> str:
     """Decodes the body by its byte order mark, the header's charset, the markup's declaration, or UTF-8; if all of
     them fail, by the first of them, with U+FFFD for invalid bytes.
 
@@ -62,7 +62,7 @@ def decoded(body: bytes, declared: str | None, *, markup: bool = False, cut: boo
     for mark, name in _BOMS:
         if body.startswith(mark):
             return codecs.getincrementaldecoder(name)("replace").decode(body[len(mark) :], not cut)
-    names = list(_named(body, declared, markup=markup))
+    names = list(_charset_candidates(body, declared, markup=markup))
     for name in (*names, "utf-8"):
         try:
             return codecs.getincrementaldecoder(name)().decode(body, not cut)
@@ -80,10 +80,10 @@ def is_utf8(body: bytes, *, cut: bool) -> bool:
         return False
 
 
-def _named(body: bytes, declared: str | None, *, markup: bool) -> Iterator[str]:
+def _charset_candidates(body: bytes, declared: str | None, *, markup: bool) -> Iterator[str]:
     if declared and (name := _codec(declared)):
         yield name
-    if markup and (found := _SAID_INSIDE.search(body[:_LOOKED_AT])):
+    if markup and (found := _DECLARATION.search(body[:_DECLARATION_BYTES])):
         name = _codec((found[1] or found[2]).decode("ascii", "replace"))
         if name and not name.startswith("utf-16"):  # a declaration in single bytes is not UTF-16
             yield name
@@ -94,7 +94,7 @@ def _codec(label: str) -> str | None:
         name = codecs.lookup(label.strip().strip("\"'")).name
     except (LookupError, ValueError):
         return None
-    name = _MEANT.get(name, name)
+    name = _BROWSER_ENCODINGS.get(name, name)
     return name if _KNOWN.fullmatch(name) else None
 
 
@@ -109,29 +109,29 @@ def raw_url(url: str) -> str:
     return url
 
 
-async def readable(page: Fetched) -> tuple[str, bool]:
+async def page_text(page: WebPage) -> tuple[str, bool]:
     """Returns the page's text, and whether it is truncated. Raises ToolError(NOT_TEXT) for other content."""
     kind = _kind(page)
     if kind == "pdf":
         if page.cut:
             raise ToolError(
                 ErrorType.FILE_TOO_LARGE,
-                f"{page.url} is a PDF of more than {MAX_PDF_BYTES >> 20} MiB, and half of one cannot be read. Look "
+                f"{page.url} is a PDF of more than {MAX_PDF_BYTES >> 20} MiB, and a truncated PDF cannot be read. Look "
                 "for the same text as a web page.",
             )
-        return await _read(kind, page.url, page.body)
+        return await _convert(kind, page.url, page.body)
     if kind is None:
-        raise _no_text(page)
-    text = await run_in_thread(decoded, page.body, page.charset, markup=kind == "html", cut=page.cut)
+        raise _not_text_error(page)
+    text = await run_in_thread(decode_body, page.body, page.charset, markup=kind == "html", cut=page.cut)
     if "\0" in text:
-        raise _no_text(page)
+        raise _not_text_error(page)
     if kind == "text":
         return text, page.cut
-    markdown, cut = await _read(kind, page.url, text.encode("utf-8", "replace"))
+    markdown, cut = await _convert(kind, page.url, text.encode("utf-8", "replace"))
     return markdown, cut or page.cut
 
 
-def _kind(page: Fetched) -> str | None:
+def _kind(page: WebPage) -> str | None:
     """Returns ``html``, ``pdf``, ``text`` or None, by the content type, or by the first bytes if that is generic."""
     vague = page.content_type in ("", "application/octet-stream", "binary/octet-stream")
     start = page.body[:512].lstrip().lower()
@@ -144,27 +144,29 @@ def _kind(page: Fetched) -> str | None:
     return "text" if page.charset else None
 
 
-def _no_text(page: Fetched) -> ToolError:
+def _not_text_error(page: WebPage) -> ToolError:
     size = f"more than {MAX_BODY_BYTES >> 20} MiB" if page.cut else f"{len(page.body)} bytes"
-    what = page.content_type or "of no known type"
+    what = page.content_type or "of unknown type"
     return ToolError(
         ErrorType.NOT_TEXT, f"{page.url} is not text: it is {what}, {size}. Look for a page that describes it instead."
     )
 
 
-async def _read(kind: str, url: str, data: bytes) -> tuple[str, bool]:
+async def _convert(kind: str, url: str, data: bytes) -> tuple[str, bool]:
     asked = json.dumps({"kind": kind, "url": url}).encode()
-    async with _turns.setdefault(asyncio.get_running_loop(), Semaphore(AT_ONCE)):
-        said, _, text = (await _in_a_process(asked + b"\n" + data)).partition(b"\n")
-    answer: dict[str, Any] = json.loads(said) if said else {"error": f"its {kind} cannot be read; it may be broken"}
+    async with _semaphores.setdefault(asyncio.get_running_loop(), Semaphore(MAX_CONVERSIONS)):
+        header, _, text = (await _communicate(asked + b"\n" + data)).partition(b"\n")
+    answer: dict[str, Any] = (
+        json.loads(header) if header else {"error": f"its {kind} cannot be read; it may be corrupt"}
+    )
     if error := answer.get("error"):
         raise ToolError(ErrorType.NOT_TEXT, f"{url}: {error}")
     return text.decode("utf-8", "replace"), bool(answer["cut"])
 
 
-async def _in_a_process(data: bytes) -> bytes:
-    """Returns the reader's output, empty if it crashed. Cancelling kills it first."""
-    process = _reader()
+async def _communicate(data: bytes) -> bytes:
+    """Returns the converter's output, empty if it crashed. Cancellation kills it first."""
+    process = _start_converter()
     talk = asyncio.ensure_future(asyncio.to_thread(process.communicate, data))
     try:
         answer, _ = await asyncio.shield(talk)
@@ -174,8 +176,8 @@ async def _in_a_process(data: bytes) -> bytes:
     return answer if process.returncode == 0 else b""
 
 
-def _reader() -> subprocess.Popen[bytes]:
-    """Starts the reader. Call it in the loop's thread: the process dies with it. It ignores the terminal's Ctrl-C."""
-    command = [sys.executable, "-I", reader.__file__]
+def _start_converter() -> subprocess.Popen[bytes]:
+    """Starts the converter. Must be called in the loop's thread, with which the process dies. Ignores Ctrl-C."""
+    command = [sys.executable, "-I", converter.__file__]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env={}, cwd="/", process_group=0)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import httpx2
 
 from worker.web.dial import GuardedTransport
-from worker.web.targets import Forbidden, Target
+from worker.web.targets import ForbiddenTarget, Target
 
-PIECE = 256 * 1024
+CHUNK = 256 * 1024
 _GZIP = 31
 _ZLIB, _RAW = 15, -15
 MAX_BODY_BYTES = 2 * 1024 * 1024
@@ -54,9 +54,9 @@ class ZlibDecoder(IdentityDecoder):
                     return  # data that servers append to a compressed body is ignored
                 self._inflate = zlib.decompressobj(_GZIP)
             try:
-                piece = self._inflate.decompress(self._left, PIECE)
+                piece = self._inflate.decompress(self._left, CHUNK)
             except zlib.error as error:
-                raise httpx2.DecodingError(f"the server's {self._encoding} body is broken: {error}") from None
+                raise httpx2.DecodingError(f"the server's {self._encoding} body is corrupt: {error}") from None
             self._left = self._inflate.unconsumed_tail or self._inflate.unused_data
             if piece:
                 yield piece
@@ -69,7 +69,7 @@ class ZlibDecoder(IdentityDecoder):
             raise httpx2.DecodingError(f"the server's {self._encoding} body ended too early")
 
 
-def unpacking(headers: httpx2.Headers) -> IdentityDecoder:
+def body_decoder(headers: httpx2.Headers) -> IdentityDecoder:
     """Returns the decoder of a response. Raises DecodingError for anything but one layer of gzip or deflate."""
     encoding = headers.get("content-encoding", "").strip().lower().removeprefix("x-")
     if encoding in ("", "identity"):
@@ -84,8 +84,8 @@ def _is_zlib(data: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """A response. ``body`` is decompressed, and truncated if ``cut``. ``elsewhere`` is a redirect not followed."""
+class WebPage:
+    """A response. ``body`` is decompressed, and truncated if ``cut``. ``redirect`` is a redirect not followed."""
 
     url: str
     status: int
@@ -93,19 +93,19 @@ class Fetched:
     charset: str | None
     body: bytes
     cut: bool = False
-    elsewhere: str | None = None
+    redirect: str | None = None
 
     @property
     def ok(self) -> bool:
         return 200 <= self.status < 300
 
 
-async def fetch(transport: GuardedTransport, url: str, headers: Mapping[str, str]) -> Fetched:
+async def fetch(transport: GuardedTransport, url: str, headers: Mapping[str, str]) -> WebPage:
     """Fetches the page. Follows at most five redirects, and only to the same site: others were not approved.
 
-    Raises ``httpx2.RequestError``, and its subclass ``Forbidden`` if an address is not allowed.
+    Raises ``httpx2.RequestError``, and its subclass ``ForbiddenTarget`` if an address is not allowed.
     """
-    where = transport.judged(url)
+    where = transport.check_url(url)
     for _ in range(MAX_REDIRECTS + 1):
         answer = await transport.handle_async_request(httpx2.Request("GET", where.url, headers=headers))
         try:
@@ -114,32 +114,32 @@ async def fetch(transport: GuardedTransport, url: str, headers: Mapping[str, str
                 return await _read(answer, where)
         finally:
             await answer.aclose()
-        there = _followed(transport, where, location)
-        if _site(there) != _site(where):
-            return Fetched(str(where.url), answer.status_code, "", None, b"", elsewhere=str(there.url))
-        where = there
+        next_target = _redirect_target(transport, where, location)
+        if _site(next_target) != _site(where):
+            return WebPage(str(where.url), answer.status_code, "", None, b"", redirect=str(next_target.url))
+        where = next_target
     raise httpx2.TooManyRedirects(f"it redirects more than {MAX_REDIRECTS} times")
 
 
-def _followed(transport: GuardedTransport, where: Target, location: str) -> Target:
+def _redirect_target(transport: GuardedTransport, where: Target, location: str) -> Target:
     try:
-        return transport.judged(where.url.join(location))
-    except Forbidden as error:
-        raise Forbidden(f"it redirects to {location[:200]!r}: {error}") from None
+        return transport.check_url(where.url.join(location))
+    except ForbiddenTarget as error:
+        raise ForbiddenTarget(f"it redirects to {location[:200]!r}: {error}") from None
     except (httpx2.InvalidURL, ValueError):
-        raise Forbidden(f"it redirects to {location[:200]!r}, which is not a valid URL") from None
+        raise ForbiddenTarget(f"it redirects to {location[:200]!r}, which is not a valid URL") from None
 
 
 def _site(where: Target) -> str:
     return where.host.removeprefix("www.")
 
 
-async def _read(answer: httpx2.Response, where: Target) -> Fetched:
+async def _read(answer: httpx2.Response, where: Target) -> WebPage:
     content_type, _, parameters = answer.headers.get("content-type", "").partition(";")
     content_type, charset = content_type.strip().lower()[:100], _CHARSET.search(parameters)
     most = MAX_PDF_BYTES if content_type == "application/pdf" else MAX_BODY_BYTES
     body, cut = await _body(answer, most)
-    return Fetched(
+    return WebPage(
         url=str(where.url),
         status=answer.status_code,
         content_type=content_type,
@@ -151,7 +151,7 @@ async def _read(answer: httpx2.Response, where: Target) -> Fetched:
 
 async def _body(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:
     """Returns the decompressed body, or its first ``most`` bytes and True. Raises if it ends too early."""
-    packed, body = unpacking(answer.headers), bytearray()
+    packed, body = body_decoder(answer.headers), bytearray()
     received = count = 0
     async with aclosing(answer.aiter_raw()) as chunks:
         async for chunk in chunks:

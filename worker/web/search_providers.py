@@ -15,8 +15,8 @@ from shared.errors import ErrorType, Misconfigured, ToolError
 from shared.settings import ToolSettings
 from shared.text import clip
 from worker.web.dial import GuardedTransport, Network
-from worker.web.fetching import Fetched, fetch
-from worker.web.targets import Forbidden, target
+from worker.web.fetch import WebPage, fetch
+from worker.web.targets import ForbiddenTarget, target
 
 Freshness = Literal["noLimit", "oneDay", "oneWeek", "oneMonth", "oneYear"]
 BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
@@ -29,7 +29,7 @@ _TAG = re.compile(r"<[^<>]{0,200}>")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuery:
     """A search request. ``count`` is the number of results wanted in total."""
 
     query: str
@@ -38,7 +38,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """One result. ``date`` is the page's, in the provider's format, or empty."""
 
     title: str
@@ -53,12 +53,12 @@ class SearchProvider(Protocol):
     name: str
     host: str
 
-    async def page(self, question: Question, number: int) -> list[Hit]:
+    async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
         """Returns one page of results, from 0; empty if there are no more. Raises ToolError with a remedy."""
         ...
 
 
-def provider_of(settings: ToolSettings, network: Network | None = None) -> SearchProvider | None:
+def create_provider(settings: ToolSettings, network: Network | None = None) -> SearchProvider | None:
     """Returns the configured provider, or None. Raises Misconfigured if a setting is missing."""
     match settings.search_provider:
         case None:
@@ -80,25 +80,25 @@ class _Endpoint:
     def __init__(self, url: str, user_agent: str, network: Network | None) -> None:
         try:
             self._where = target(url)
-        except Forbidden as error:
+        except ForbiddenTarget as error:
             raise Misconfigured(f"search_url {url!r}: {error}") from None
         self.host = self._where.host
         self._network = network
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._transport()
 
-    async def ask(self, asked: Mapping[str, str | int], headers: Mapping[str, str] | None = None) -> Fetched:
-        url = self._where.url.copy_merge_params(dict(asked))
+    async def ask(self, params: Mapping[str, str | int], headers: Mapping[str, str] | None = None) -> WebPage:
+        url = self._where.url.copy_merge_params(dict(params))
         transport = self._transport()
         try:
             return await fetch(transport, str(url), self._headers | dict(headers or {}))
         except httpx2.RequestError as error:
-            raise _failed(f"request failed - {clip(str(error), 300) or type(error).__name__}") from None
+            raise _provider_error(f"request failed - {clip(str(error), 300) or type(error).__name__}") from None
         finally:
             await transport.aclose()
 
     def _transport(self) -> GuardedTransport:
-        return GuardedTransport([self._where.listed], network=self._network)
+        return GuardedTransport([self._where.host_port], network=self._network)
 
 
 class SearXNG:
@@ -112,20 +112,20 @@ class SearXNG:
         self._endpoint = _Endpoint(base if base.endswith("/search") else f"{base}/search", user_agent, network)
         self.host = self._endpoint.host
 
-    async def page(self, question: Question, number: int) -> list[Hit]:
-        asked: dict[str, str | int] = {"q": question.query, "format": "json", "pageno": number + 1}
-        if when := self._RANGES.get(question.freshness):
-            asked["time_range"] = when
-        answer = await self._endpoint.ask(asked)
+    async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
+        params: dict[str, str | int] = {"q": search.query, "format": "json", "pageno": number + 1}
+        if when := self._RANGES.get(search.freshness):
+            params["time_range"] = when
+        answer = await self._endpoint.ask(params)
         if answer.status == 403:
-            raise _failed(
+            raise _provider_error(
                 "HTTP 403: its JSON format is off. The operator must add json to search.formats in its settings.yml"
             )
         content = _json(answer)
-        hits = [_hit(each, "content", "publishedDate") for each in _listed(content.get("results"))]
+        hits = [_hit(each, "content", "publishedDate") for each in _mappings(content.get("results"))]
         if not hits and number == 0 and (silent := content.get("unresponsive_engines")):
-            raise _failed(f"none of its engines answered: {clip(json.dumps(silent), 300)}")
-        return _sound(hits)
+            raise _provider_error(f"none of its engines answered: {clip(json.dumps(silent), 300)}")
+        return _usable(hits)
 
 
 class Brave:
@@ -139,37 +139,39 @@ class Brave:
         self._key = key
         self.host = self._endpoint.host
 
-    async def page(self, question: Question, number: int) -> list[Hit]:
-        query = question.query
+    async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
+        query = search.query
         if len(query) > BRAVE_CHARS or len(query.split()) > BRAVE_WORDS:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
                 f"query is too long: this provider takes {BRAVE_CHARS} characters and {BRAVE_WORDS} words. Shorten it.",
             )
-        asked: dict[str, str | int] = {"q": query, "count": min(question.count, BRAVE_PAGE), "offset": number}
-        if when := self._RANGES.get(question.freshness):
-            asked["freshness"] = when
-        answer = await self._endpoint.ask(asked, {"X-Subscription-Token": self._key})
+        params: dict[str, str | int] = {"q": query, "count": min(search.count, BRAVE_PAGE), "offset": number}
+        if when := self._RANGES.get(search.freshness):
+            params["freshness"] = when
+        answer = await self._endpoint.ask(params, {"X-Subscription-Token": self._key})
         results = _mapping(_json(answer).get("web")).get("results")
-        return _sound(_hit(each, "description", "page_age") for each in _listed(results))
+        return _usable(_hit(each, "description", "page_age") for each in _mappings(results))
 
 
-def _failed(why: str) -> ToolError:
+def _provider_error(why: str) -> ToolError:
     return ToolError(
         ErrorType.EXECUTION_FAILED, f"the search provider cannot be used: {why}. Go on without web_search."
     )
 
 
-def _json(answer: Fetched) -> Mapping[str, Any]:
+def _json(answer: WebPage) -> Mapping[str, Any]:
     """Returns the JSON object of a response. Raises ToolError with a reason that never quotes the response, which may
     repeat our key."""
     match answer.status:
         case 401 | 403 | 422:
-            raise _failed(f"HTTP {answer.status}: it does not accept our key. The operator must check search_key")
+            raise _provider_error(
+                f"HTTP {answer.status}: it does not accept our key. The operator must check search_key"
+            )
         case 429:
-            raise _failed("HTTP 429: it was asked too often. Wait for a minute before you search again, or use less")
+            raise _provider_error("HTTP 429: too many requests. Wait for a minute before you search again, or use less")
         case status if not answer.ok:
-            raise _failed(f"HTTP {status} - {answer.url.partition('?')[0]}")
+            raise _provider_error(f"HTTP {status} - {answer.url.partition('?')[0]}")
         case _:
             pass
     try:
@@ -178,9 +180,9 @@ def _json(answer: Fetched) -> Mapping[str, Any]:
             return cast("dict[str, Any]", content)
     except (ValueError, RecursionError):
         pass
-    raise _failed(
-        f"it answered with {answer.content_type or 'something'} and not with a JSON object. The operator must check "
-        "search_url, and that this provider answers in JSON"
+    raise _provider_error(
+        f"it answered with {answer.content_type or 'an unknown type'} instead of a JSON object. The operator must "
+        "check search_url, and that this provider answers in JSON"
     )
 
 
@@ -188,13 +190,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
     return [_mapping(each) for each in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
-def _hit(result: Mapping[str, Any], snippet: str, date: str) -> Hit:
+def _hit(result: Mapping[str, Any], snippet: str, date: str) -> SearchHit:
     url = result.get("url")
-    return Hit(
+    return SearchHit(
         title=clip(_plain(result.get("title")), MAX_TITLE) or "(no title)",
         url=url if isinstance(url, str) else "",
         snippet=clip(_plain(result.get(snippet)), MAX_SNIPPET),
@@ -207,13 +209,13 @@ def _plain(value: Any) -> str:
     return " ".join(html.unescape(_TAG.sub("", value[:MAX_READ])).split()) if isinstance(value, str) else ""
 
 
-def _sound(hits: Iterable[Hit]) -> list[Hit]:
+def _usable(hits: Iterable[SearchHit]) -> list[SearchHit]:
     """Returns the hits with URLs that web_fetch accepts."""
-    return [hit for hit in hits if len(hit.url) <= MAX_URL and _leads(hit.url)]
+    return [hit for hit in hits if len(hit.url) <= MAX_URL and _is_valid_url(hit.url)]
 
 
-def _leads(url: str) -> bool:
+def _is_valid_url(url: str) -> bool:
     try:
         return bool(target(url))
-    except Forbidden:
+    except ForbiddenTarget:
         return False

@@ -1,5 +1,5 @@
-"""Converts a page to text, in a separate process: the libraries hold the interpreter lock for seconds, and a hostile
-page can make them run for ever. It imports nothing of this project; the process handles one page.
+"""Program that converts one page to text. It is a process of its own because the libraries hold the interpreter lock
+for seconds, and a hostile page can make them run for ever. It imports nothing of this project.
 
 Input: a line of JSON (``kind``: html or pdf, ``url``), then the bytes. Output: a line of JSON (``cut``, or ``error``),
 then the text in UTF-8; nothing if a library fails on the page in a way that it does not document.
@@ -18,14 +18,14 @@ MAX_CHARS = 4 * 1024 * 1024
 _MEMORY = 1024 * 1024 * 1024
 _SECONDS = 20
 _PR_SET_PDEATHSIG = 1
-_NOT_READ = [
+_EXCLUDED = [
     *("nav", "aside", "footer", "form", "button", "dialog", "[role=dialog]", "[role=navigation]"),
     *("[aria-hidden=true]", "svg", "script", "style", "noscript"),
 ]
 """Elements around a page's text, or invisible ones."""
 
 
-class _Unreadable(Exception):
+class _UnreadablePage(Exception):
     """The page cannot be read; the message says why."""
 
 
@@ -40,12 +40,12 @@ def html(text: str, url: str) -> str:
         inline_data_media="drop_element",
         autolinks=False,
         compact_tables=True,
-        exclude_selectors=_NOT_READ,
+        exclude_selectors=_EXCLUDED,
     )
     try:
         return convert(text, options).content or ""
     except ConversionError as error:
-        raise _Unreadable(f"the page cannot be read as html: {error!r}") from None
+        raise _UnreadablePage(f"the page cannot be read as html: {error!r}") from None
 
 
 def pdf(data: bytes) -> str:
@@ -54,7 +54,7 @@ def pdf(data: bytes) -> str:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
     except ImportError:
-        raise _Unreadable(
+        raise _UnreadablePage(
             "text of PDFs can only be read where the package pypdf is installed: the operator can add it with the "
             "extra 'pdf' of deputize"
         ) from None
@@ -68,7 +68,7 @@ def pdf(data: bytes) -> str:
             if length > MAX_CHARS:
                 break
     except PyPdfError as error:
-        raise _Unreadable(f"the page cannot be read as pdf: {error!r}") from None
+        raise _UnreadablePage(f"the page cannot be read as pdf: {error!r}") from None
     return "\n\n".join(parts)
 
 
@@ -77,11 +77,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    asked = json.loads(sys.stdin.buffer.readline())
+    request = json.loads(sys.stdin.buffer.readline())
     data = sys.stdin.buffer.read()
     try:
-        text = pdf(data) if asked["kind"] == "pdf" else html(data.decode("utf-8", "replace"), asked["url"])
-    except _Unreadable as error:
+        text = pdf(data) if request["kind"] == "pdf" else html(data.decode("utf-8", "replace"), request["url"])
+    except _UnreadablePage as error:
         answer, text = {"error": str(error)}, ""
     else:
         answer = {"cut": len(text) > MAX_CHARS}
