@@ -133,14 +133,7 @@ def send_tickets(app: Celery, tickets: Sequence[Ticket]) -> None:
     is harmless, because workers drop a second ticket for a delegation.
     """
     try:
-        try:
-            _send(app, tickets)
-        except kombu.exceptions.BatchPublishError as error:
-            # A pooled connection that a restart of Redis has closed fails only when it is used. A second send is safe
-            # here; after a timeout it would only double the wait.
-            if not isinstance(error.__cause__, redis.exceptions.ConnectionError):
-                raise
-            _send(app, tickets)
+        _send(app, tickets)
     except (kombu.exceptions.KombuError, redis.exceptions.RedisError, OSError) as error:
         raise Unavailable("Redis does not take new work now; try again in a few seconds") from error
 
