@@ -20,5 +20,5 @@ def keep_memory_private() -> None:
 
     It holds keys and tokens, as does the environment the process was started with.
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # pragma: no branch - tests run on Linux; elsewhere there is no prctl
         LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -48,11 +48,14 @@ def _encoding() -> tiktoken.Encoding:
 
 @cache
 def _loaded() -> tiktoken.Encoding:
-    data = encoding_file()
+    ranks = _ranks(encoding_file())
+    return tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+
+def _ranks(data: bytes) -> dict[bytes, int]:
     if sha256(data).hexdigest() != CHECKSUM:
         raise RuntimeError("shared/data/o200k_base.tiktoken.gz is damaged: its checksum is wrong. Install again.")
-    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())}
-    return tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())}
 
 
 def count(text: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.bus import Bus, Inbox, follow, follow_all
+from shared.bus import DEPTH, Bus, Inbox, follow, follow_all
 from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest
 from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
@@ -149,3 +149,39 @@ async def test_closing_ends_it_at_any_time_after_its_start(redis_url: str) -> No
         async with connect(redis_url) as redis, asyncio.timeout(10), Bus(redis):
             for _ in range(steps):
                 await asyncio.sleep(0)
+
+
+async def connected(bus: Bus) -> None:
+    """Returns when the bus hears Redis: nobody who listens from now on is told that something may have been missed."""
+    async with bus.listen("deputize:first"):
+        pass
+
+
+async def test_a_listener_that_does_not_keep_up_loses_its_backlog_and_is_told(desk: Desk) -> None:
+    await connected(desk.bus)
+    async with desk.bus.listen("deputize:test") as slow:
+        async with desk.store.redis.pipeline(transaction=False) as pipeline:
+            for number in range(DEPTH + 1):
+                pipeline.publish("deputize:test", str(number))
+            await pipeline.execute()
+        await until(lambda: slow.qsize() == 1)
+        assert slow.get_nowait() is None
+
+
+async def test_a_channel_is_heard_until_its_last_listener_has_left(desk: Desk) -> None:
+    await connected(desk.bus)
+    async with desk.bus.listen("deputize:test") as one:
+        async with desk.bus.listen("deputize:test"):
+            pass
+        assert await desk.store.redis.publish("deputize:test", "news") == 1
+        assert await asyncio.wait_for(one.get(), 30) == "news"
+    assert await desk.store.redis.publish("deputize:test", "news") == 0
+
+
+async def test_who_waits_for_a_redis_that_is_away_can_leave() -> None:
+    async with connect("unix:///nowhere/redis.sock") as redis, Bus(redis) as bus:
+        entering = asyncio.ensure_future(bus.listen("deputize:test").__aenter__())
+        await asyncio.sleep(0)
+        entering.cancel()
+        await asyncio.wait_for(asyncio.wait({entering}), 30)
+        assert entering.cancelled()

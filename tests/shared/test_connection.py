@@ -1,17 +1,20 @@
-"""The pipe to Redis: what shares a round trip, and what does not wait for one."""
+"""The pipe to Redis: what shares a round trip, what does not wait for one, and what is dropped."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError, ResponseError
 
 from shared.connection import PACE_SECONDS, Pipe, connect
 from shared.runs.keys import LEASES
 from shared.runs.store import RENEW
+from tests.waiting import until
 
 TIMES = 20
 
@@ -53,3 +56,71 @@ async def test_who_waits_for_an_answer_is_not_kept_waiting_for_more(pipe: Pipe) 
         return time.perf_counter() - begun
 
     assert min([await took() for _ in range(5)]) < TIMES * PACE_SECONDS / 2
+
+
+class Answering:
+    """A client, its pool and its connection in one: it answers every command with this."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.sent = b""
+        self.connection_pool = self
+
+    async def get_connection(self) -> Answering:
+        return self
+
+    async def release(self, connection: Answering) -> None:
+        pass
+
+    async def send_packed_command(self, packed: bytes) -> None:
+        self.sent += packed
+
+    async def read_response(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise type(self.answer)(*self.answer.args)  # one that is kept would keep what it passed through
+        return self.answer
+
+
+async def test_what_was_asked_for_by_somebody_who_left_has_no_answer_and_breaks_nothing(pipe: Pipe) -> None:
+    left = ask(pipe)
+    left.cancel()
+    assert await ask(pipe) == []
+
+
+async def test_scripts_that_a_server_has_forgotten_are_loaded_again(pipe: Pipe, redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        await redis.script_flush()
+        assert await ask(pipe) == []
+
+
+async def test_while_redis_is_away_commands_wait_and_frames_are_dropped() -> None:
+    redis: Any = Answering(ConnectionError("away"))
+    async with Pipe(redis, [RENEW]) as pipe:
+        waiting = ask(pipe)
+        pipe.publish("deputize:test", "before it is known")
+        await until(lambda: pipe.away)
+        pipe.publish("deputize:test", "afterwards")
+        redis.answer = "OK"
+        assert await asyncio.wait_for(waiting, 30) == "OK"
+        pipe.publish("deputize:test", "again")
+        await until(lambda: b"again" in redis.sent)
+    assert redis.sent.count(b"PUBLISH") == 1
+
+
+async def test_a_pipe_that_ends_while_redis_is_away_lets_nobody_wait() -> None:
+    redis: Any = Answering(ConnectionError("away"))
+    async with Pipe(redis, [RENEW]) as pipe:
+        waiting = ask(pipe)
+    assert waiting.cancelled()
+
+
+async def test_the_refusal_of_a_frame_is_nobodys_to_hear() -> None:
+    unheard: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    redis: Any = Answering(ResponseError("unknown command 'PUBLISH'"))
+    async with Pipe(redis, []) as pipe:
+        pipe.publish("deputize:test", "frame")
+        await until(lambda: b"frame" in redis.sent)
+    del pipe
+    gc.collect()
+    assert unheard == []

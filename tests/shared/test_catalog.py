@@ -1,0 +1,58 @@
+"""The workers' announcements: who is there, who has gone, and which tools the fleet has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from fakeredis import FakeAsyncRedis
+
+from shared.catalog import Catalog, ToolCard, WorkerCard
+from shared.runs.keys import WORKERS, worker_key
+from shared.wire import now
+
+
+def worker(name: str) -> WorkerCard:
+    return WorkerCard(
+        name=name, pid=7, started_at=now(), running=1, concurrency=10, model="scripted", sandbox=None, tools=["b", "a"]
+    )
+
+
+def tool(name: str) -> ToolCard:
+    return ToolCard(name=name, description="Does it.", kind="read", effect="pure", parameters={})
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[FakeAsyncRedis]:
+    async with FakeAsyncRedis(decode_responses=True) as client:
+        yield client
+
+
+async def test_who_is_there_is_listed_until_it_leaves(redis: FakeAsyncRedis) -> None:
+    catalog = Catalog(redis)
+    assert (await catalog.workers(), await catalog.tools()) == ([], [])
+    for name in ("two", "one"):
+        await catalog.announce(worker(name), [tool("b"), tool("a")])
+    assert [card.name for card in await catalog.workers()] == ["one", "two"]
+    await catalog.leave("one")
+    assert sorted(await redis.keys("deputize:worker*")) == sorted([WORKERS, worker_key("two")])
+    assert await redis.zrange(WORKERS, 0, -1) == ["two"]
+    assert [card.name for card in await catalog.workers()] == ["two"]
+    assert [card.name for card in await catalog.tools()] == ["a", "b"]
+
+
+async def test_a_worker_that_has_not_announced_itself_for_long_is_not_listed(redis: FakeAsyncRedis) -> None:
+    catalog = Catalog(redis)
+    await catalog.announce(worker("gone"), [])
+    await redis.zadd(WORKERS, {"gone": now().timestamp() - 1})
+    assert await catalog.workers() == []
+    await catalog.announce(worker("gone"), [])
+    await redis.delete(worker_key("gone"))
+    assert await catalog.workers() == []
+
+
+async def test_a_worker_without_tools_takes_none_away(redis: FakeAsyncRedis) -> None:
+    catalog = Catalog(redis)
+    await catalog.announce(worker("one"), [tool("a")])
+    await catalog.announce(worker("two"), [])
+    assert [card.name for card in await catalog.tools()] == ["a"]

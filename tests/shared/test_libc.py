@@ -1,0 +1,34 @@
+"""What Python's own modules lack of the C library."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+
+from shared.libc import LIBC, keep_memory_private, send_on_death_of_parent
+
+GET_DEATH_SIGNAL, GET_DUMPABLE, SET_DUMPABLE = 2, 3, 4
+
+
+def death_signal() -> int:
+    number = ctypes.c_int()
+    LIBC.prctl(GET_DEATH_SIGNAL, ctypes.byref(number), 0, 0, 0)
+    return number.value
+
+
+def test_the_signal_for_the_end_of_the_parent_is_the_one_that_was_asked_for() -> None:
+    before = death_signal()
+    try:
+        send_on_death_of_parent(signal.SIGTERM)
+        assert death_signal() == signal.SIGTERM
+    finally:
+        send_on_death_of_parent(before)
+
+
+def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() -> None:
+    before = LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        keep_memory_private()
+        assert LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
+    finally:
+        LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)

@@ -1,0 +1,41 @@
+"""What holds for every request, whoever hands it over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.delegation import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
+from shared.errors import TooLarge
+from shared.request_checks import check_sizes, foreign_script
+from shared.settings import Settings
+
+
+def test_task_and_context_have_a_cap_together() -> None:
+    half = MAX_TEXT_BYTES // 2
+    check_sizes(DelegationRequest(task="x" * half, context="y" * half))
+    with pytest.raises(TooLarge, match="task and context are"):
+        check_sizes(DelegationRequest(task="x" * half, context="y" * half + "é"))
+
+
+def test_the_whole_request_has_a_cap() -> None:
+    with pytest.raises(TooLarge, match="the request is"):
+        check_sizes(DelegationRequest(task="x", labels={"a": "é" * (MAX_REQUEST_BYTES // 2)}))
+
+
+@pytest.mark.parametrize("model", [None, "claude-sonnet-5-5", "scripted", "scripted:", "scripted:/opt/one.yaml"])
+def test_a_model_that_is_no_script_or_the_operators_own_may_be_named(model: str | None) -> None:
+    assert foreign_script(model, Settings.load(environ={}, model="scripted:/opt/one.yaml")) is None
+
+
+def test_a_script_may_be_named_inside_the_operators_folder_only(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (inside / "out.yaml").symlink_to("/etc/passwd")
+    (inside / "loop").symlink_to(inside / "loop")
+    settings = Settings.load(environ={}, scripts=inside)
+    assert foreign_script(f"scripted:{inside}/a.yaml", settings) is None
+    for path in ("/opt/two.yaml", f"{inside}/../x", f"{inside}/out.yaml", "a\0b", "x" * 9000):
+        assert "a request may not name a script" in str(foreign_script(f"scripted:{path}", settings))
+    assert foreign_script("scripted:/opt/two.yaml", Settings.load(environ={})) is not None
