@@ -78,6 +78,14 @@ def test_a_secret_that_was_cut_is_masked_as_far_as_it_is_there(cut: str, masked:
     assert SecretMask(["another-secret", KEY]).text(cut) == masked
 
 
+def test_a_few_letters_of_a_secret_are_a_word_like_any_other() -> None:
+    assert SecretMask(["8letters"]).text("it ends in 8let") == "it ends in 8let"
+
+
+def test_a_piece_that_fits_in_several_places_of_a_secret_is_masked_once() -> None:
+    assert SecretMask(["abcdefgh" * 4]).text("cdefgh" + "abcdefgh" * 2 + "ab.") == "***."
+
+
 @given(SECRETS, TEXTS, TEXTS)
 @settings(max_examples=200)
 def test_no_piece_of_a_secret_survives_in_json(secret: str, before: str, after: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,16 @@ def test_a_relative_path_of_a_file_begins_beside_the_file(name: str, tmp_path: P
     config = tmp_path / "deputize.toml"
     config.write_text(f'{name} = "there"\n')
     assert Settings.load(config, environ={}).model_dump()[name] == tmp_path / "there"
+
+
+def test_only_workers_get_the_key_of_the_model() -> None:
+    settings = Settings.load(environ={"ANTHROPIC_API_KEY": "sk-key"})
+    assert settings.endpoint_variables() == {"ANTHROPIC_API_KEY": "sk-key"}
+    assert "sk-key" not in settings.child_environment().values()
+
+
+def test_a_blank_variable_is_not_left_to_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", " ")
+    monkeypatch.setenv("OTHER_PROGRAM", "")
+    Settings.load()
+    assert ("SSL_CERT_FILE" in os.environ, "OTHER_PROGRAM" in os.environ) == (False, True)

@@ -95,3 +95,8 @@ def test_the_vendored_encoding_is_whole_and_counts_without_a_network() -> None:
 
 def test_a_gap_that_the_encoder_could_not_hold_is_counted() -> None:
     assert tokens.count(" " * 1_000_001) < 10_000
+
+
+def test_more_mistakes_than_anybody_reads_are_counted_and_not_named() -> None:
+    found = mistakes(**{f"key{number}": number for number in range(3000)})
+    assert found == {"": "3,000 mistakes, too many to name; is this the right document?"}

@@ -1,0 +1,30 @@
+"""The store beside its contract (``tests/contracts/test_store.py``): what happens between two of its round trips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis
+
+from shared.delegation import DelegationRequest
+from shared.errors import NotFound
+from shared.ids import new_id
+from shared.runs.store import RunStore
+
+
+class Forgetful(FakeAsyncRedis):
+    """Loses a record as soon as somebody has looked at it, as a record does whose time is over."""
+
+    async def hmget(self, name: Any, *fields: Any) -> Any:
+        found = await super().hmget(name, *fields)
+        await self.delete(name)
+        return found
+
+
+async def test_what_is_removed_while_it_is_cancelled_is_not_found() -> None:
+    async with Forgetful(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t")
+        id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
+        with pytest.raises(NotFound):
+            await store.cancel(id)
