@@ -33,7 +33,11 @@ async def test_essential_work_may_end_and_may_be_cancelled(caplog: pytest.LogCap
     async def end() -> None:
         return None
 
-    ended, cancelled = essential(end(), "short"), essential(asyncio.sleep(60), "long")
+    async def hold() -> None:
+        await asyncio.Event().wait()
+
+    ended, cancelled = essential(end(), "short"), essential(hold(), "long")
+    await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.wait({ended, cancelled})
     assert caplog.messages == []
