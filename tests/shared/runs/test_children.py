@@ -6,7 +6,7 @@ from fakeredis import FakeAsyncRedis
 
 from shared.delegation import DelegationRequest
 from shared.ids import new_id
-from shared.runs.children import call_key, handed_over
+from shared.runs.children import call_key, children_of
 from shared.runs.store import RunStore
 
 
@@ -24,5 +24,5 @@ async def test_only_children_of_the_runs_own_calls_are_its_own() -> None:
         await store.accept([(parent, request, request.limits)], 60)
         ids = [new_id() for _ in range(3)]
         await store.accept([(id, child, child.limits) for id, child in zip(ids, [own, *callers], strict=True)], 60)
-        found = await handed_over(store, parent)
+        found = await children_of(store, parent)
     assert {key: child.id for key, child in found.items()} == {f"{parent}:1:toolu_1": ids[0]}

@@ -9,10 +9,14 @@ import pytest
 
 from shared.delegation import Limits
 from shared.errors import Misconfigured
-from shared.settings_file import FileSettings, written
+from shared.settings.files import FileSettings, read
 from shared.trust import TrustRecords, configuration_folder, covered
 
-CAPS = Limits()
+PATHS = {"home", "mcp_config", "mcp_config_path", "skills_dir", "workspace_sources"}
+
+
+def written(config: Path | None, environ: dict[str, str]) -> FileSettings:
+    return read(config, environ, Limits(), PATHS)
 
 
 @pytest.fixture
@@ -39,19 +43,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_named_file_that_is_wrong_stops_the_start(here: Path, data: bytes, why: str) -> None:
     (here / "mine.toml").write_bytes(data)
     with pytest.raises(Misconfigured, match=why):
-        written(here / "mine.toml", {}, CAPS)
+        written(here / "mine.toml", {})
 
 
 def test_a_named_file_that_cannot_be_read_stops_the_start(here: Path) -> None:
     with pytest.raises(Misconfigured, match="does not exist"):
-        written(here / "mine.toml", {}, CAPS)
+        written(here / "mine.toml", {})
     with pytest.raises(Misconfigured, match="cannot be read: Is a directory"):
-        written(here, {}, CAPS)
+        written(here, {})
 
 
 def test_paths_in_a_file_begin_beside_it_also_in_lists_and_tables(here: Path) -> None:
     (here / "mine.toml").write_text('workspace_sources = ["a", "/b"]\nhome = 7\n[tools]\nskills_dir = "s"\n')
-    values = written(Path("mine.toml"), {}, CAPS).values
+    values = written(Path("mine.toml"), {}).values
     assert values == {"workspace_sources": [str(here / "a"), "/b"], "home": 7, "tools": {"skills_dir": str(here / "s")}}
 
 
@@ -60,7 +64,7 @@ def test_in_a_directory_that_was_removed_only_the_users_own_file_counts(here: Pa
     own.mkdir(parents=True)
     (own / "deputize.toml").write_text("port = 1")
     here.rmdir()
-    assert written(None, environ, CAPS) == FileSettings({"port": 1})
+    assert written(None, environ) == FileSettings({"port": 1})
 
 
 def test_the_users_own_file_counts_whole_where_its_directory_is_the_working_one(
@@ -70,13 +74,13 @@ def test_the_users_own_file_counts_whole_where_its_directory_is_the_working_one(
     own.mkdir(parents=True)
     (own / "deputize.toml").write_text("port = 1")
     monkeypatch.chdir(own)
-    assert written(None, environ, CAPS) == FileSettings({"port": 1})
+    assert written(None, environ) == FileSettings({"port": 1})
     assert caplog.messages == []
 
 
 def test_a_found_file_may_say_how_large_the_models_window_is(here: Path, environ: dict[str, str]) -> None:
     (here / "deputize.toml").write_text("context_tokens = 5000\nport = 1\n")
-    assert written(None, environ, CAPS).values == {"context_tokens": 5000}
+    assert written(None, environ).values == {"context_tokens": 5000}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_servers_and_skills_beside_a_trusted_file_count_unless_it_names_others(
     (here / "skills").mkdir()
     (here / "skills/SKILL.md").write_text("---\n")
     TrustRecords(configuration_folder(environ)).record(here, covered(here))
-    found = written(None, environ, CAPS)
+    found = written(None, environ)
     assert found.trusted == here
     named = [found.values.get("mcp_config"), found.values.get("skills_dir")]
     assert named == [name and str(here / name) for name in (servers, skills)]
@@ -105,4 +109,4 @@ def test_servers_and_skills_beside_a_trusted_file_count_unless_it_names_others(
 def test_a_trusted_file_needs_neither_servers_nor_skills(here: Path, environ: dict[str, str]) -> None:
     (here / "deputize.toml").write_text("port = 1")
     TrustRecords(configuration_folder(environ)).record(here, covered(here))
-    assert written(None, environ, CAPS) == FileSettings({"port": 1}, here)
+    assert written(None, environ) == FileSettings({"port": 1}, here)
