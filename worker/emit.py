@@ -44,11 +44,11 @@ class Emitter:
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
         self._frame: asyncio.TimerHandle | None = None
         self._fenced = False
-        self.left = False
+        self.handed_over = False
         """Whether the run was handed over: nothing more is written."""
         self._retention = 0
 
-    def hide(self, secrets: Sequence[str]) -> None:
+    def add_secrets(self, secrets: Sequence[str]) -> None:
         """Adds values to be masked from now on."""
         self._mask.add(secrets)
 
@@ -72,12 +72,12 @@ class Emitter:
         if self._frame is None:
             self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._send_frame)
 
-    def keep(self, entry: bytes) -> None:
+    def store_message(self, entry: bytes) -> None:
         """Appends a message to the stored history."""
         self._entries.append(entry.decode())
         self._schedule()
 
-    def mark(self, call: str, state: str) -> None:
+    def set_call_state(self, call: str, state: str) -> None:
         """Writes the state of a call to the ledger; the call "" clears the ledger."""
         self._ledger.append((call, state))
         self._schedule()
@@ -106,14 +106,14 @@ class Emitter:
         self._retention = retention
         await self.settled()
 
-    def leave(self) -> None:
+    def hand_over(self) -> None:
         """Flushes what is pending and writes nothing more: the run is handed over.
 
         Output of calls that are being stopped could be taken for their results. So the next attempt finds these calls
         as after a crash, and settles them.
         """
         self._flush()
-        self.left = True
+        self.handed_over = True
 
     def close(self) -> None:
         for handle in (self._flushing, self._frame):
@@ -129,7 +129,7 @@ class Emitter:
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
-        if self._fenced or self.left:
+        if self._fenced or self.handed_over:
             return
         if not (self._events or self._entries or self._ledger or self._fields or self._retention):
             return
@@ -180,7 +180,7 @@ class Emitter:
     def _publish(self, event: Event) -> None:
         """Publishes a transient frame, after all durable events emitted before it."""
         self._flush()
-        if not (self._fenced or self.left):
+        if not (self._fenced or self.handed_over):
             self._pipe.publish(channel(self._claim.id), self._encode(event, None))
 
     def _encode(self, event: Event, seq: int | None) -> str:

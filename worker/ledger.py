@@ -41,7 +41,7 @@ class Ledger:
         self._stalled = stalled
         self._kept: dict[str, dict[str, Any]] = {call: json.loads(state) for call, state in kept.items()}
 
-    async def risk(self, calls: Sequence[Call]) -> None:
+    async def record_retry(self, calls: Sequence[Call]) -> None:
         """Stores, before any of these calls is judged, that this is not the first attempt at them or at their turn.
 
         A call that crashes its worker would crash the next one, too: there is no third attempt.
@@ -50,7 +50,8 @@ class Ledger:
             return
         for call in calls:
             if self.finished(call.key) is None:
-                self._emit.mark(call.key, json.dumps({**self._kept.get(call.key, {"state": "asked"}), **self._again}))
+                state = self._kept.get(call.key, {"state": "asked"}) | self._again
+                self._emit.set_call_state(call.key, json.dumps(state))
         await self._emit.settled()
 
     def check(self, call: str) -> None:
@@ -67,13 +68,13 @@ class Ledger:
         if tool.effect is Effect.PURE:
             return
         facts = await tool.facts(context, params)
-        self._emit.mark(call, json.dumps({"state": "started", "facts": facts, **self._again}))
+        self._emit.set_call_state(call, json.dumps({"state": "started", "facts": facts, **self._again}))
         await self._emit.settled()
 
     def finish(self, call: str, result: ToolResult) -> None:
         """Records the call's result together with its step's end."""
         state = {"state": "finished", "content": result.content, "error": result.error, "type": result.error_type}
-        self._emit.mark(call, to_json(state).decode())
+        self._emit.set_call_state(call, to_json(state).decode())
 
     def clear(self) -> None:
         """Clears the ledger when the turn's results are complete.
@@ -85,7 +86,7 @@ class Ledger:
             self._emit.set({"lost": "0"})
         self._stalled = False
         self._kept.clear()
-        self._emit.mark("", "")
+        self._emit.set_call_state("", "")
 
     def finished(self, call: str) -> ToolResult | None:
         """Returns the result that an earlier attempt stored, or None."""

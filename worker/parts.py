@@ -91,7 +91,7 @@ class LoopBuilder:
             self.workspace,
             depth_left=self.services.settings.tools.max_depth - self.claim.depth,
             warn=self._warn,
-            hide=self.state.emit.hide,
+            hide=self.state.emit.add_secrets,
         )
         async with tools as run_tools:
             self.state.emit.set(run_tools.kept)
@@ -108,7 +108,7 @@ class LoopBuilder:
             translate = model.translate
         conversation = Conversation(
             claim.history,
-            self.state.emit.keep,
+            self.state.emit.store_message,
             task=first_message(claim.request),
             window=self.services.settings.context_tokens or model.window(),
             billed=claim.checkpoint.get("window", (0, 0)),

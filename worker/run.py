@@ -49,7 +49,7 @@ class Run:
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
         self.emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
-        self.steps = StepLog(self.emit, partial(services.progress.say, claim.id))
+        self.steps = StepLog(self.emit, partial(services.progress.update, claim.id))
         self.meter = Meter.restored(claim.limits, claim.checkpoint)
         self.state = RunState(self.emit, self.meter, self.steps)
         self.children = Children(claim, services, self.emit, self.meter)
@@ -101,9 +101,9 @@ class Run:
             return self._failure(TerminationReason.MODEL_UNAVAILABLE, str(error))
         except (Fenced, *EXIT_EXCEPTIONS):
             raise
-        except BaseException as error:  # whatever it is, the caller gets a result with the error
-            if self.emit.left:
-                raise asyncio.CancelledError from error  # handed over: a cleanup that fails is no result
+        except BaseException as error:  # the caller gets a result in every case, also after a defect of the worker
+            if self.emit.handed_over:
+                raise asyncio.CancelledError from error  # handed over: the next attempt reports the result
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, f"internal error: {error!r}")
 
@@ -158,7 +158,7 @@ class Run:
         try:
             await asyncio.wait({doing, signal}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self.emit.leave()
+            self.emit.hand_over()
             raise
         finally:
             signal.cancel()
@@ -174,7 +174,7 @@ class Run:
         raise TimeoutError
 
     async def _outputs(self) -> RunOutputs:
-        """Collects the outputs, whatever the reason of the end. Where they cannot be read, the errors say why."""
+        """Collects the outputs in every case. Where they cannot be read, the result's errors contain the reason."""
         try:
             self.workspace = self.workspace or await files_left(self.services, self.claim)
             return await collect_outputs(self.workspace, self.stop)
@@ -186,7 +186,7 @@ class Run:
 
     async def _end_children(self) -> None:
         for id in await self.children.end():
-            self.state.report_error(f"subagent {id} was told to stop, but did not say yet what it used", "subagent")
+            self.state.report_error(f"subagent {id} was cancelled, and has not reported its usage yet", "subagent")
 
     async def _beat(self) -> None:
         while True:

@@ -20,7 +20,7 @@ class StepLog:
     """Starts and ends steps, and keeps the ended ones in the order of their ends."""
 
     emit: Emitter
-    say: Callable[[str], None] = lambda text: None
+    report: Callable[[str], None] = lambda text: None
     """Called with one short line at the start of every step, for monitoring."""
     turn: int = 0
     thinking: str = ""
@@ -45,7 +45,7 @@ class StepLog:
         if step.id not in self.announced:
             self.announced.add(step.id)
             self.emit.emit(StepStarted(step=step))
-        self.say(self.emit.masked(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
+        self.report(self.emit.masked(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
         return step
 
     def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:

@@ -48,7 +48,7 @@ class ToolCalls:
     async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
         self.results = {}
-        await self.ledger.risk(calls)
+        await self.ledger.record_retry(calls)
         judged = [(call, await self._judge(call)) for call in calls]
         for concurrent, group in groupby(judged, lambda pair: _runs_concurrently(pair[1])):
             if concurrent:

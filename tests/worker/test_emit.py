@@ -66,7 +66,7 @@ def replied(text: str, **arguments: Any) -> Replied:
 async def test_what_is_said_in_one_tick_is_one_write(voice: Voice) -> None:
     for turn in range(1, 4):
         voice.emitter.emit(TurnStarted(turn=turn))
-    voice.emitter.keep(b'{"role":"user"}')
+    voice.emitter.store_message(b'{"role":"user"}')
     voice.emitter.set({"progress": "{}"})
     voice.emitter.set({"lost": "0"})
     await voice.emitter.settled()
@@ -133,10 +133,10 @@ async def test_whatever_is_said_alone_is_written_though_nobody_waits_for_it(voic
             voice.emitter.emit(TurnStarted(turn=2))
             assert (await voice.next_frame())["turn"] == 2
         case "message":
-            voice.emitter.keep(b'{"role":"user"}')
+            voice.emitter.store_message(b'{"role":"user"}')
             await until(lambda: redis.llen(history_key(id)))
         case "mark":
-            voice.emitter.mark("c1", "{}")
+            voice.emitter.set_call_state("c1", "{}")
             await until(lambda: redis.hexists(ledger_key(id), "c1"))
         case _:
             voice.emitter.set({"progress": "{}"})
@@ -191,7 +191,7 @@ async def test_what_only_looks_like_the_beginning_of_a_secret_is_said_at_the_tur
 
 @pytest.mark.requirement("P-17")
 async def test_a_secret_with_quotes_leaves_in_no_event_and_the_event_stays_json(voice: Voice) -> None:
-    voice.emitter.hide(['pa"ss\\word', "another-secret"])
+    voice.emitter.add_secrets(['pa"ss\\word', "another-secret"])
     voice.emitter.emit(replied('it is pa"ss\\word', command="echo another-secret"))
     frame = await voice.next_frame()
     assert (frame["text"], frame["toolCalls"][0]["arguments"]) == ("it is ***", {"command": "echo ***"})
@@ -220,9 +220,9 @@ async def test_after_the_lease_is_lost_nothing_more_is_said(voice: Voice) -> Non
 
 async def test_a_run_that_is_handed_over_says_what_it_had_to_say_and_nothing_more(voice: Voice) -> None:
     voice.emitter.emit(TurnStarted(turn=1))
-    voice.emitter.leave()
+    voice.emitter.hand_over()
     voice.emitter.emit(TurnStarted(turn=2))
-    voice.emitter.mark("call", "finished")
+    voice.emitter.set_call_state("call", "finished")
     voice.emitter.emit(Heartbeat(turn=2, tool_calls=0, elapsed_ms=5))
     await voice.emitter.settled()
     assert [event.seq for event in await voice.store.events(voice.claim.id)] == [1, 2]

@@ -55,12 +55,12 @@ def withheld() -> Iterator[Held]:
 async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier_one_said(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     for entry in (b'"one"', b'"two"'):
-        emitter.keep(entry)
-        emitter.mark("call", "state")
+        emitter.store_message(entry)
+        emitter.set_call_state("call", "state")
         emitter.set({entry.decode(): "value"})
         emitter.emit(TurnStarted(turn=1))
-        emitter.leave()
-        emitter.left = False
+        emitter.hand_over()
+        emitter.handed_over = False
     events = [values[:2] for _, _, values in pipe.written]
     expected = [
         RunUpdate(

@@ -21,7 +21,7 @@ class ProgressEvents:
         self._hostname = hostname
         self._latest: dict[str, str] = {}
 
-    def say(self, id: str, text: str) -> None:
+    def update(self, id: str, text: str) -> None:
         self._latest[id] = text
 
     def drop(self, id: str) -> None:

@@ -95,7 +95,7 @@ async def block(self: AsyncTask, seconds: float) -> None:
 
 async def run(self: AsyncTask, id: str) -> str:
     """Like the product's own task, as far as Flower can see it."""
-    progress.say(id, "step 3 of 6: read a.py")
+    progress.update(id, "step 3 of 6: read a.py")
     return await stay(self, 60)
 
 
