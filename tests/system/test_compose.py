@@ -176,6 +176,11 @@ def test_every_service_that_speaks_to_redis_has_its_address_from_a_file() -> Non
     assert "/run/secrets/redis_conf" in service("redis")["command"]
 
 
+def test_images_of_others_are_of_an_exact_version() -> None:
+    for image in (service("redis")["image"], service("worker")["build"]["args"]["PYTHON"]):
+        assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+-[a-z-]+", image)
+
+
 def test_the_state_folder_lies_where_a_read_only_container_can_write() -> None:
     for name in ("orchestrator", "worker", "flower"):
         found = service(name)
@@ -197,7 +202,7 @@ def test_the_dockerfiles_fetch_nothing_but_a_base_image_that_can_be_set() -> Non
         bases = [line for line in lines if line.startswith("FROM ")]
         stages = {base.split()[3] for base in bases if " AS " in base}
         assert {base.split()[1] for base in bases} - stages == {"${PYTHON}"}
-        assert lines.index("ARG PYTHON=python:3.13-slim") < lines.index(bases[0])
+        assert lines.index(f"ARG PYTHON={service(name)['build']['args']['PYTHON']}") < lines.index(bases[0])
         assert any("compileall" in line for line in lines)
         first = "\n".join(lines[: lines.index(bases[1])])
         assert all(f"--mount=type=secret,id={each}," in first for each in ("pip_conf", "ca"))

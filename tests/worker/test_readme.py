@@ -114,8 +114,8 @@ async def test_the_declaration_it_shows_is_discovered(desk: Toolbench) -> None:
 
 
 @pytest.mark.requirement("S002-007", "S003-001")
-def test_each_part_of_the_other_designs_is_where_it_says() -> None:
-    rows = [line for line in section("Tools of other designs").splitlines() if line.startswith("| ")]
+def test_each_part_of_the_other_styles_is_where_it_says() -> None:
+    rows = [line for line in section("Tools of other styles").splitlines() if line.startswith("| ")]
     table = dict(
         row.strip("| ").split(" | ")
         for row in rows[rows.index("| part of `Tool.define` and `BaseTool` | here |") + 1 :]
