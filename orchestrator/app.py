@@ -5,24 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Annotated, Any, Union, get_args
 
 from fastapi import Depends, FastAPI
+from pydantic import Field, TypeAdapter, create_model
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator import openapi, problems
+from orchestrator import problems
 from orchestrator.auth import authorized, check_origin
 from orchestrator.delegations import Delegations
-from orchestrator.listening import check_binding
+from orchestrator.problems import Problem
 from orchestrator.protocol import SAFE_HEADERS
-from orchestrator.routes import OPEN, ROUTERS
-from orchestrator.sse import Places
+from orchestrator.routes import BODIES, OPEN, ROUTERS
+from orchestrator.sockets import check_binding
+from orchestrator.sse import StreamSlots
 from shared.errors import Refused
+from shared.events import AnyEvent
 from shared.ids import new_id
 from shared.log import log
 from shared.settings import Settings
+from shared.wire import Timestamp, Wire
 
 OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
 
@@ -30,7 +34,7 @@ OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
 class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.completed(super().openapi())
+            self.openapi_schema = complete_document(super().openapi())
         return self.openapi_schema
 
 
@@ -53,15 +57,15 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.settings = settings
-    app.state.places = Places(settings.max_streams)
+    app.state.slots = StreamSlots(settings.max_streams)
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(authorized)])
-    app.add_middleware(EveryRequest)
+    app.add_middleware(RequestMiddleware)
     return app
 
 
-class EveryRequest:
+class RequestMiddleware:
     """Middleware: checks the request's origin, adds request id and security headers, reports internal errors as 500."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -74,7 +78,7 @@ class EveryRequest:
         request_id = _request_id(scope)
         started = False
 
-        async def marked(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -89,9 +93,9 @@ class EveryRequest:
             try:
                 check_origin(scope["method"], Headers(scope=scope))
             except Refused as refusal:
-                await problems.refusal_of(refusal)(scope, receive, marked)
+                await problems.refused_response(refusal)(scope, receive, send_with_headers)
                 return
-            await self._app(_as_get(scope), receive, marked)
+            await self._app(_as_get(scope), receive, send_with_headers)
         except ClientDisconnect:
             return  # the client has disconnected
         except Exception:
@@ -99,7 +103,7 @@ class EveryRequest:
             log.exception("unexpected error in %s", where, extra={"request_id": request_id})
             if started:
                 raise  # the server must break the connection: a partial response must not look complete
-            await problems.unexpected(request_id)(scope, receive, marked)
+            await problems.unexpected(request_id)(scope, receive, send_with_headers)
 
 
 def _as_get(scope: Scope) -> Scope:
@@ -111,3 +115,47 @@ def _request_id(scope: Scope) -> str:
     """Returns the caller's request id if it is safe in a log line and a header, else a new one."""
     given = Headers(scope=scope).get("x-request-id", "")
     return given if re.fullmatch(r"[!-~]{1,128}", given) else new_id("req")
+
+
+class EventHead(Wire):
+    """What every event carries besides its own fields."""
+
+    delegation_id: str
+    seq: int | None = None
+    """From 1, without gaps; absent on transient events."""
+    at: Timestamp
+    attempt: int
+
+
+def complete_document(document: dict[str, Any]) -> dict[str, Any]:
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    for model in (*BODIES, Problem):
+        _add_schema(schemas, model.__name__, model)
+    _add_schema(schemas, "Event", _events())
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            _without_object_default(field)
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    return document
+
+
+def _without_object_default(field: dict[str, Any]) -> None:
+    """Removes an object as a default value: client generators skip every operation that has one.
+
+    Nothing is lost, because the object's properties have their own defaults.
+    """
+    if isinstance(field.get("default"), dict):
+        del field["default"]
+
+
+def _add_schema(schemas: dict[str, Any], name: str, type: Any) -> None:
+    schema = TypeAdapter(type).json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+    schemas |= schema.pop("$defs", {})
+    schemas[name] = schema
+
+
+def _events() -> Any:
+    """Returns the union of all events in their flat wire form: the head's fields and their own."""
+    events = get_args(get_args(AnyEvent)[0])
+    flat = [create_model(f"{event.__name__}Event", __base__=(event, EventHead)) for event in events]
+    return Annotated[Union[tuple(flat)], Field(discriminator="type")]  # noqa: UP007 - the members are computed

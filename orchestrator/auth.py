@@ -13,20 +13,20 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from orchestrator.listening import is_loopback
+from orchestrator.sockets import is_loopback
 from shared.errors import Forbidden, Refused, Unauthorized
 from shared.settings import Settings
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")
-_READING = ("GET", "HEAD", "OPTIONS")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
-_INSTEAD = "send it from a program, or from a page of the service's own"
+_REMEDY = "send it from a program, or from a page of the service's own"
 _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
 
 
 def host_of(headers: Headers) -> str:
     """Returns the name in a request's Host header, without its port. Raises Refused if it is not a host name."""
-    return _judged(headers)[0].lower()
+    return _parse_host(headers)[0].lower()
 
 
 def check_origin(method: str, headers: Headers) -> None:
@@ -35,18 +35,18 @@ def check_origin(method: str, headers: Headers) -> None:
     Such a page can send requests from its reader's network, although it cannot read the response. The browser states
     its origin in headers that the page cannot set.
     """
-    host, port = _judged(headers)
-    if method in _READING:
+    host, port = _parse_host(headers)
+    if method in _SAFE_METHODS:
         return
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
-        raise Forbidden(f"a page of another origin sent this request (Sec-Fetch-Site: {site[:40]}); {_INSTEAD}")
+        raise Forbidden(f"a page of another origin sent this request (Sec-Fetch-Site: {site[:40]}); {_REMEDY}")
     for origin in headers.getlist("origin"):
         if not _is_own(origin, host, port):
-            raise Forbidden(f"a page of another origin sent this request (Origin: {origin[:200]}); {_INSTEAD}")
+            raise Forbidden(f"a page of another origin sent this request (Origin: {origin[:200]}); {_REMEDY}")
 
 
-def _judged(headers: Headers) -> tuple[str, str | None]:
+def _parse_host(headers: Headers) -> tuple[str, str | None]:
     given: Sequence[str] = headers.getlist("host")
     found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
     if found is None:
@@ -70,7 +70,7 @@ async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredent
     """Raises Unauthorized unless the request has the service's token."""
     settings: Settings = request.app.state.settings
     if settings.token is None:
-        _same_machine(request)
+        _check_local_host(request)
         return
     wanted = settings.token.get_secret_value().encode()
     if given is None:
@@ -79,7 +79,7 @@ async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredent
         raise Unauthorized("this is not the service's token; compare it with DEPUTIZE_TOKEN there")
 
 
-def _same_machine(request: Request) -> None:
+def _check_local_host(request: Request) -> None:
     # A page in a browser of this machine can reach loopback through DNS rebinding. Its requests have that host name;
     # those of a program do not.
     if not is_loopback(host_of(request.headers)):

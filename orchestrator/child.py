@@ -20,7 +20,7 @@ from shared.libc import send_on_death_of_parent
 from shared.log import log
 
 TAIL_BYTES = 64 * 1024
-SAID_CHARACTERS = 300
+MAX_LINE_CHARS = 300
 EXIT_MISCONFIGURED = 3
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 5.0
@@ -49,11 +49,11 @@ def last_line(log_file: Path) -> str:
     line = next((line.strip() for line in reversed(lines) if line.strip()), "")
     with suppress(ValueError, TypeError, KeyError):
         line = str(json.loads(line)["message"])  # our own programs write JSON
-    return line[:SAID_CHARACTERS]
+    return line[:MAX_LINE_CHARS]
 
 
 @dataclass(frozen=True)
-class Program:
+class ChildProgram:
     """A command to run. ``stop_seconds`` is its time between SIGTERM and SIGKILL."""
 
     name: str
@@ -67,39 +67,39 @@ class Program:
 class Child:
     """Use from the main thread only: the parent-death signal comes when the *thread* that forked ends."""
 
-    def __init__(self, program: Program, home: Path) -> None:
+    def __init__(self, program: ChildProgram, home: Path) -> None:
         self.program = program
         self._home = home
         self._log = home / "logs" / f"{program.name}.log"
         self._process: asyncio.subprocess.Process | None = None
-        self.settled = False
-        """Whether the stack was ready once: from then on the program is started again as often as it takes."""
+        self.was_ready = False
+        """Whether the stack was ready once: from then on the program is restarted without limit."""
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
 
-    async def keep(self) -> None:
-        """Returns after ``stop``.
+    async def run(self) -> None:
+        """Runs the program until ``stop``, and restarts it when it exits.
 
-        Raises Misconfigured when another start will not help, and OSError when there is none to be had.
+        Raises Misconfigured if another start cannot help, OSError if the program cannot be started.
         """
         try:
-            await self._keep()
+            await self._run_until_stopped()
         finally:
             self._ended.set()
 
-    async def _keep(self) -> None:
+    async def _run_until_stopped(self) -> None:
         keep_last_log(self._log)
         backoff, ends = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS), 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = await self._run()
+            code = await self._run_once()
             if self._stopping.is_set():
                 return
             ends += 1
             why = last_line(self._log) or "it logged nothing"
             if code == EXIT_MISCONFIGURED:
                 raise Misconfigured(f"{why} (from {self._log})")
-            if not self.settled and ends >= EARLY_ENDS:
+            if not self.was_ready and ends >= EARLY_ENDS:
                 raise Misconfigured(f"{self.program.name} does not start (exit {code}): {why} (from {self._log})")
             if time.monotonic() - started > HEALTHY_SECONDS:
                 backoff.reset()
@@ -107,7 +107,7 @@ class Child:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), backoff.next())
 
-    async def _run(self) -> int:
+    async def _run_once(self) -> int:
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self.program.command,
@@ -115,20 +115,20 @@ class Child:
                 stdout=output,
                 stderr=output,
                 env=dict(self.program.environment),
-                # Not the caller's folder: Python, Celery and Flower take code and settings from where they stand.
+                # Not the caller's folder: Python, Celery and Flower load code and settings from the working directory.
                 cwd=self._home,
-                # Ctrl-C in the supervisor's terminal is the supervisor's to handle: it stops Redis last.
+                # Ctrl-C in the terminal must reach the supervisor only: it stops Redis last.
                 process_group=0,
                 pass_fds=self.program.pass_fds,
                 umask=self.program.umask,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=_kill_with_parent(os.getpid()),
             )
-        if self._stopping.is_set():  # it was asked for while this one was being started
+        if self._stopping.is_set():  # stopped while it was being started
             self._signal(signal.SIGTERM)
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Returns when ``keep`` has. Only for a child that is kept."""
+        """Stops the program, and returns when ``run`` has; only for a child whose ``run`` was called."""
         self._stopping.set()
         self._signal(signal.SIGTERM)
         try:
@@ -150,8 +150,8 @@ class Child:
 
 
 @contextmanager
-def at_most(seconds: float) -> Generator[None]:
-    """Ends this process when the block takes longer; the kernel ends its children with it."""
+def hard_timeout(seconds: float) -> Generator[None]:
+    """Ends this process if the block takes longer than so many seconds; the kernel ends its children with it."""
     timer = threading.Timer(seconds, os._exit, [1])
     timer.daemon = True
     timer.start()
@@ -162,17 +162,17 @@ def at_most(seconds: float) -> Generator[None]:
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """A command that runs one of our modules, whatever lies in the folder where it runs."""
+    """Returns the command that runs one of our modules, and none of that name in the working directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """For the moment between fork and exec: SIGKILL for the child as soon as its parent is gone."""
+def _kill_with_parent(parent: int) -> Callable[[], None]:
+    """Returns the function to call between fork and exec: the child gets SIGKILL when its parent ends."""
 
     def set_signal() -> None:
         if sys.platform == "linux":
             send_on_death_of_parent(signal.SIGKILL)
-            if os.getppid() != parent:  # it died before this line
+            if os.getppid() != parent:  # the parent ended before the signal was set
                 os._exit(1)
 
     return set_signal

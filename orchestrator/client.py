@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 from pydantic import ValidationError
 
-from orchestrator.pauses import Pauses
+from orchestrator.reconnect import ReconnectPolicy
 from shared.delegation import Delegation, DelegationRequest, Status, ToolAgentStep
 from shared.errors import (
     Conflict,
@@ -42,10 +42,10 @@ SILENCE_SECONDS = 45.0
 PATIENCE_SECONDS = 60.0
 """Seconds for which a broken stream is reconnected before the caller gets an error."""
 MAX_WAIT_SECONDS = 60.0
-AT_ONCE = 20
-MENDING = "start one with `deputize up` or set DEPUTIZE_URL"
+MAX_CONCURRENT = 20
+REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"
 
-KINDS: dict[int, type[Refused]] = {
+ERRORS: dict[int, type[Refused]] = {
     401: Unauthorized,
     404: NotFound,
     409: Conflict,
@@ -55,7 +55,7 @@ KINDS: dict[int, type[Refused]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DelegationPage:
     items: list[Delegation]
     next_cursor: str | None
 
@@ -106,14 +106,14 @@ class Client:
         labels: Sequence[str] = (),
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> DelegationPage:
         """Returns a page, newest first; ``labels`` are ``key:value``."""
-        given = {"status": status, "session": session, "cursor": cursor}
-        params = {"limit": limit, "label": [*labels], **{name: value for name, value in given.items() if value}}
+        filters = {"status": status, "session": session, "cursor": cursor}
+        params = {"limit": limit, "label": [*labels], **{name: value for name, value in filters.items() if value}}
         answer = await self._send("GET", "/v1/delegations", params=params)
         return self._read(
             answer,
-            lambda body: Page(_each(Delegation.model_validate, body["items"]), body["nextCursor"]),
+            lambda body: DelegationPage(_each(Delegation.model_validate, body["items"]), body["nextCursor"]),
         )
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
@@ -139,7 +139,7 @@ class Client:
 
     async def cancel_all(self, ids: Iterable[str]) -> None:
         """Cancels each; a few at a time, because a service limits its connections."""
-        gate = asyncio.Semaphore(AT_ONCE)
+        gate = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def cancel(id: str) -> None:
             async with gate:
@@ -181,12 +181,12 @@ class Client:
         A broken stream is resumed where it broke, with exponential back-off. Raises Unavailable after ``patience``
         seconds without a connection.
         """
-        pauses = Pauses(self._patience)
+        reconnect = ReconnectPolicy(self._patience)
         while True:
             try:
                 async with aclosing(self._stream(f"/v1/delegations/{id}/events", after)) as envelopes:
                     async for envelope in envelopes:
-                        pauses.over()
+                        reconnect.reset()
                         if envelope.seq is not None and envelope.seq <= after:
                             continue
                         after = envelope.seq or after
@@ -194,8 +194,8 @@ class Client:
                         if isinstance(envelope.event, RunFinished):
                             return
             except (httpx2.HTTPError, httpx2.SSEError, Unavailable) as error:
-                pauses.check(self._unreachable(error))
-            await pauses.next()
+                reconnect.check(self._unreachable(error))
+            await reconnect.wait()
 
     async def follow_all(self) -> AsyncGenerator[Envelope]:
         """Yields new events of all delegations. Raises Unavailable when the stream breaks."""
@@ -235,7 +235,7 @@ class Client:
             return convert(answer.json())
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Unavailable(
-                f"{self.url} answered {answer.request.url.path} with something else than this service does; {MENDING}"
+                f"{self.url} answered {answer.request.url.path} with something else than this service does; {REMEDY}"
             ) from None
 
     async def _check(self, answer: httpx2.Response) -> None:
@@ -247,17 +247,17 @@ class Client:
             detail, errors, kind = str(problem["detail"]), list(problem["errors"]), str(problem["type"])
         except (ValueError, KeyError, TypeError):
             raise Unavailable(
-                f"{self.url} answered {answer.status_code} and is not a deputize service; {MENDING}"
+                f"{self.url} answered {answer.status_code} and is not a deputize service; {REMEDY}"
             ) from None
         if answer.status_code >= 500:
             raise (OutOfSpace if answer.status_code == 507 else Unavailable)(detail)
-        known = KeyReused if kind.endswith(":key-reused") else KINDS.get(answer.status_code, Refused)
+        known = KeyReused if kind.endswith(":key-reused") else ERRORS.get(answer.status_code, Refused)
         raise known(detail, errors)
 
     def _unreachable(self, error: Exception) -> Unavailable:
         if isinstance(error, Unavailable):
             return error
-        return Unavailable(f"no service answers at {self.url} ({str(error) or type(error).__name__}); {MENDING}")
+        return Unavailable(f"no service answers at {self.url} ({str(error) or type(error).__name__}); {REMEDY}")
 
 
 def _each(convert: Callable[[Any], T], items: object) -> list[T]:

@@ -34,7 +34,7 @@ MAX_NAMED = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedDelegation:
     """A delegation, and whether an earlier one was returned for the same idempotency key."""
 
     delegation: Delegation
@@ -61,10 +61,10 @@ class Delegations:
         self._catalog = catalog
         self._dispatcher = dispatcher
 
-    async def accept(self, request: DelegationRequest) -> Accepted:
+    async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
         """Checks the request, writes the record, then sends the ticket. A written record is never lost."""
         delegations, replayed = await self._accept([request])
-        return Accepted(delegations[0], replayed[0])
+        return AcceptedDelegation(delegations[0], replayed[0])
 
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         """Accepts all requests or none; at most 1,000."""
@@ -245,10 +245,10 @@ async def _redis_guard(settings: Settings) -> AsyncGenerator[None]:
     except (*REDIS_DOWN, RedisError) as error:
         if settings.local and is_full(settings.home):
             raise OutOfSpace(no_space(settings.home)) from error
-        raise _away(error) from error
+        raise _unavailable(error) from error
 
 
-def _away(error: Exception) -> Unavailable:
+def _unavailable(error: Exception) -> Unavailable:
     if isinstance(error, REDIS_DOWN):
         return Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment")
     return Unavailable(f"Redis refused a command ({error}); see the service's log")

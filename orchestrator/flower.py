@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.child import Program, python
-from orchestrator.listening import free_port
+from orchestrator.child import ChildProgram, python
+from orchestrator.sockets import free_port
 
 
 class Flower:
@@ -21,7 +21,7 @@ class Flower:
         self._user = f"deputize:{secrets.token_urlsafe(16)}"
         self.url = f"http://{self._user}@127.0.0.1:{self._port}"
 
-    def program(self, environment: Mapping[str, str], home: Path) -> Program:
+    def program(self, environment: Mapping[str, str], home: Path) -> ChildProgram:
         options = {
             "address": "127.0.0.1",
             "port": self._port,
@@ -38,7 +38,7 @@ class Flower:
         command = python("celery", "--app", "shared.queue:app", "flower")
         # Flower needs neither the service's token nor a key.
         keyless = {name: text for name, text in environment.items() if not name.startswith("DEPUTIZE_TOKEN")}
-        return Program(
+        return ChildProgram(
             "flower",
             [*command, *(f"--{name}={value}" for name, value in options.items())],
             keyless | {"FLOWER_BASIC_AUTH": self._user},  # other users of this machine could read an argument

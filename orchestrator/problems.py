@@ -49,10 +49,10 @@ def name_of(error: type[Exception]) -> str:
 
 
 async def _refused(_: Request, error: Refused) -> Response:
-    return refusal_of(error)
+    return refused_response(error)
 
 
-def refusal_of(error: Refused) -> Response:
+def refused_response(error: Refused) -> Response:
     headers = {"WWW-Authenticate": 'Bearer realm="deputize"'} if isinstance(error, Unauthorized) else None
     return answer(
         Problem(
@@ -67,10 +67,10 @@ def refusal_of(error: Refused) -> Response:
 
 
 async def _unavailable(_: Request, error: Unavailable) -> Response:
-    return away(error)
+    return unavailable_response(error)
 
 
-def away(error: Unavailable) -> Response:
+def unavailable_response(error: Unavailable) -> Response:
     status = HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, OutOfSpace) else HTTPStatus.SERVICE_UNAVAILABLE
     return answer(
         Problem(type=name_of(type(error)), title=status.phrase.capitalize(), status=status, detail=str(error)),
@@ -79,21 +79,21 @@ def away(error: Unavailable) -> Response:
 
 
 async def _wrong_parameters(request: Request, error: RequestValidationError) -> Response:
-    """Handles errors in the query, the path or a header; ``orchestrator.body`` handles bodies."""
+    """Handles errors in the query, the path or a header; ``orchestrator.dependencies`` handles bodies."""
     mistakes = [
-        {"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": _said(mistake)}
+        {"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": _detail(mistake)}
         for mistake in error.errors()[:MAX_MISTAKES]
     ]
-    return await _refused(request, Invalid(summed_up(mistakes), mistakes))
+    return await _refused(request, Invalid(summarize(mistakes), mistakes))
 
 
-def _said(mistake: Mapping[str, Any]) -> str:
+def _detail(mistake: Mapping[str, Any]) -> str:
     if mistake["type"] == "extra_forbidden":
         return f"unknown parameter {str(mistake['loc'][-1])[:LONGEST_SHOWN]!r}"
     return str(mistake["msg"]).removeprefix("Value error, ")
 
 
-def summed_up(mistakes: list[dict[str, str]]) -> str:
+def summarize(mistakes: list[dict[str, str]]) -> str:
     """Returns one sentence, for clients that show only the detail."""
     first = ": ".join(part for part in (mistakes[0]["pointer"], mistakes[0]["detail"]) if part)
     return first if len(mistakes) == 1 else f"{len(mistakes)} mistakes, the first is {first}"
@@ -147,7 +147,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-MEANING: dict[int | str, str] = {
+DESCRIPTIONS: dict[int | str, str] = {
     400: "The body is not JSON",
     401: "No token, or not the service's",
     403: "Sent by a page of another origin",
@@ -161,11 +161,11 @@ MEANING: dict[int | str, str] = {
 }
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Returns a route's ``responses``: its own problems besides those of every route."""
-    return {code: refusal(code) for code in (*sorted({401, 403, 503, *statuses}), "default")}
+    return {code: problem_response(code) for code in (*sorted({401, 403, 503, *statuses}), "default")}
 
 
-def refusal(code: int | str) -> dict[str, Any]:
+def problem_response(code: int | str) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
-    return {"description": MEANING[code], "content": {MEDIA_TYPE: {"schema": schema}}}
+    return {"description": DESCRIPTIONS[code], "content": {MEDIA_TYPE: {"schema": schema}}}

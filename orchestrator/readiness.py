@@ -29,7 +29,7 @@ class Stage:
     waits_for: str
     log: str
 
-    def said(self, home: Path) -> str:
+    def description(self, home: Path) -> str:
         line = last_line(home / "logs" / self.log)
         return f"{self.waits_for} ({self.log}: {line})" if line else self.waits_for
 
@@ -74,24 +74,24 @@ async def _ask(info: StackInfo) -> tuple[int, str]:
     return 0, ""
 
 
-class Progress:
+class StartProgress:
     """Detects a stalled start: no new stage, no new line in a log, almost no CPU time."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._seen: tuple[Stage | None, int] = (None, -1)
+        self._last: tuple[Stage | None, int] = (None, -1)
         self._cpu = 0.0
         self._since = time.monotonic()
 
-    def look(self, stage: Stage) -> float:
+    def stalled_seconds(self, stage: Stage) -> float:
         """Returns the seconds since the last progress."""
-        seen, cpu = (stage, _written(self._home / "logs")), _computed(holder(self._home))
-        if seen != self._seen or cpu - self._cpu > CPU_SECONDS:
-            self._seen, self._cpu, self._since = seen, cpu, time.monotonic()
+        current, cpu = (stage, _log_bytes(self._home / "logs")), _cpu_seconds(holder(self._home))
+        if current != self._last or cpu - self._cpu > CPU_SECONDS:
+            self._last, self._cpu, self._since = current, cpu, time.monotonic()
         return time.monotonic() - self._since
 
 
-def _written(logs: Path) -> int:
+def _log_bytes(logs: Path) -> int:
     """Returns the bytes in all logs."""
     try:
         return sum(entry.stat().st_size for entry in logs.iterdir())
@@ -99,7 +99,7 @@ def _written(logs: Path) -> int:
         return 0
 
 
-def _computed(supervisor: int | None) -> float:
+def _cpu_seconds(supervisor: int | None) -> float:
     """Returns the CPU seconds of the supervisor and its children; 0 if the system does not report them."""
     if supervisor is None:
         return 0.0

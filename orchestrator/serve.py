@@ -12,8 +12,8 @@ import uvicorn
 
 from orchestrator.app import create_app
 from orchestrator.delegations import open_service
-from orchestrator.listening import TRUSTED, bound_to, check_binding, listen
 from orchestrator.protocol import BoundedProtocol, most_connections
+from orchestrator.sockets import TRUSTED, bound_url, check_binding, listen
 from shared.access import reach
 from shared.errors import DeputizeError, Misconfigured
 from shared.libc import keep_memory_private
@@ -35,7 +35,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
         reach(settings.redis_url)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
-        log.info("listening on %s", bound_to(bound))
+        log.info("listening on %s", bound_url(bound))
         if settings.token is None:
             log.warning("no token is asked for: %s", TRUSTED)
         BoundedProtocol.MOST = most_connections()

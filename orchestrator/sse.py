@@ -21,7 +21,7 @@ KEEPALIVE = b": keepalive\n\n"
 T = TypeVar("T")
 
 
-class Places:
+class StreamSlots:
     """Limits concurrent event streams and long polls."""
 
     def __init__(self, most: int) -> None:
@@ -29,8 +29,8 @@ class Places:
         self._taken = 0
 
     @contextmanager
-    def one(self) -> Generator[None]:
-        """Takes a place for the block. Raises Unavailable if all are taken."""
+    def acquire(self) -> Generator[None]:
+        """Takes a slot for the block. Raises Unavailable if all are taken."""
         if self._taken >= self._most:
             raise Unavailable(
                 f"{self._most} callers wait for news already; try again in a moment, or set DEPUTIZE_MAX_STREAMS"
@@ -56,7 +56,7 @@ class EventStream(Response):
     def __init__(
         self,
         follower: AsyncGenerator[Envelope],
-        places: Places,
+        slots: StreamSlots,
         numbered: bool = True,
         keepalive: float = KEEPALIVE_SECONDS,
     ) -> None:
@@ -64,22 +64,22 @@ class EventStream(Response):
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._follower = follower
-        self._places = places
+        self._slots = slots
         self._numbered = numbered
         self._keepalive = keepalive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._places.one():
+            with self._slots.acquire():
                 await self._stream(scope, receive, send)
         except Unavailable as full:
-            await problems.away(full)(scope, receive, send)
+            await problems.unavailable_response(full)(scope, receive, send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             if not scope.get("head"):
-                await unless_gone(receive, self._write(send))
+                await until_disconnect(receive, self._write(send))
         except ClientDisconnect:
             return
         except asyncio.CancelledError:
@@ -87,37 +87,37 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
-        coming: asyncio.Future[Envelope] | None = None
+        pending: asyncio.Future[Envelope] | None = None
         try:
             while True:
-                coming = coming or asyncio.ensure_future(anext(self._follower))
-                if not (await asyncio.wait({coming}, timeout=self._keepalive))[0]:
+                pending = pending or asyncio.ensure_future(anext(self._follower))
+                if not (await asyncio.wait({pending}, timeout=self._keepalive))[0]:
                     await _send(send, KEEPALIVE)
                     continue
                 try:
-                    await _send(send, frame(coming.result(), self._numbered))
+                    await _send(send, frame(pending.result(), self._numbered))
                 except (StopAsyncIteration, Unavailable) as end:
                     # The headers are sent, so the error cannot be reported: an early end makes every client resume.
                     if isinstance(end, Unavailable):
                         log.warning("event stream ended early", extra={"cause": str(end)})
                     break
-                coming = None
+                pending = None
         finally:
-            await _close(self._follower, coming)
+            await _close(self._follower, pending)
 
 
 async def _send(send: Send, chunk: bytes) -> None:
     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _close(follower: AsyncGenerator[Envelope], coming: asyncio.Future[Envelope] | None) -> None:
-    if coming is not None:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
+async def _close(follower: AsyncGenerator[Envelope], pending: asyncio.Future[Envelope] | None) -> None:
+    if pending is not None:
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
     await follower.aclose()
 
 
-async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
     """Returns the work's result. If the client disconnects first, cancels the work and raises ClientDisconnect."""
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))

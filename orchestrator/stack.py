@@ -37,7 +37,7 @@ from orchestrator.home import (
     try_lock,
     unusable,
 )
-from orchestrator.readiness import TICK_SECONDS, WORKER, Progress, Stage, stage_of
+from orchestrator.readiness import TICK_SECONDS, WORKER, Stage, StartProgress, stage_of
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
 
@@ -119,7 +119,7 @@ def model_digest(settings: Settings) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def asks_otherwise(settings: Settings, info: StackInfo) -> bool:
+def has_other_model(settings: Settings, info: StackInfo) -> bool:
     """Returns whether the stack's workers use other model settings than these."""
     said = settings.has_model_endpoint or "model" in settings.model_fields_set
     return bool(said and info.model and info.model != model_digest(settings))
@@ -128,7 +128,7 @@ def asks_otherwise(settings: Settings, info: StackInfo) -> bool:
 async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _StartMonitor) -> None:
     """Waits for the end of a stack that has no other users and runs with outdated model settings."""
     info = running(settings)
-    if info is None or info.stays or not asks_otherwise(settings, info):
+    if info is None or info.stays or not has_other_model(settings, info):
         return
     alone = try_lock(users, fcntl.LOCK_EX)
     fcntl.flock(users, fcntl.LOCK_UN)
@@ -145,7 +145,7 @@ async def _ready(settings: Settings, wanted: StackOptions, waiting: _StartMonito
     started: _SupervisorProcess | None = None
     while True:
         if started is not None and started.ended:
-            raise Misconfigured(f"this machine's stack did not start: {started.last_word()}")
+            raise Misconfigured(f"this machine's stack did not start: {started.final_error()}")
         # The lock is free: there is no supervisor, or the last one was killed. Several users may see that;
         # one gets the lock and passes it to the supervisor it starts, and the others find it held.
         with opened(home / SUPERVISOR_LOCK, "ab") as lock:
@@ -170,7 +170,7 @@ class _StartMonitor:
         self._home = home
         self._stalled = stalled
         self._tell = tell
-        self._progress = Progress(home)
+        self._progress = StartProgress(home)
         self._began = time.monotonic()
         self._asked = 0.0
         self._said = ""
@@ -181,18 +181,18 @@ class _StartMonitor:
         if stage is not None:
             if waited > FULL_SECONDS and is_full(self._home):
                 raise Unavailable(no_space(self._home))
-            if self._progress.look(stage) > self._stalled or waited > LONGEST * self._stalled:
+            if self._progress.stalled_seconds(stage) > self._stalled or waited > LONGEST * self._stalled:
                 raise Unavailable(self._given_up(stage))
             if self._tell and waited > QUIET_SECONDS and stage.waits_for != self._said:
                 self._said = stage.waits_for
-                self._tell(stage.said(self._home))
+                self._tell(stage.description(self._home))
         await asyncio.sleep(TICK_SECONDS)
 
     def _given_up(self, stage: Stage) -> str:
         pid = holder(self._home)
         who = f"; process {pid} holds {self._home / SUPERVISOR_LOCK}" if pid else ""
         logs = f"see {self._home / 'logs'}"
-        return f"this machine's stack gets no further while {stage.said(self._home)}{who} ({logs})"
+        return f"this machine's stack gets no further while {stage.description(self._home)}{who} ({logs})"
 
     def ask_for_workers(self, info: StackInfo) -> None:
         # Only a process that is known to be the supervisor: the description may be that of a killed one.
@@ -207,35 +207,37 @@ class _SupervisorProcess:
 
     def __init__(self, settings: Settings, wanted: StackOptions, lock: IO[bytes]) -> None:
         # A pipe for its final error: a full disk cannot take a log line.
-        self._word, word = os.pipe()
+        self._error_fd, error_fd = os.pipe()
         self._log = settings.home / "logs" / "supervisor.log"
         try:
             self._log.parent.mkdir(mode=0o700, exist_ok=True)
             settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a supervisor that was killed
             keep_last_log(self._log)
-            self._process = _start(settings, wanted, lock, self._log, word)
+            self._process = _start(settings, wanted, lock, self._log, error_fd)
         finally:
-            os.close(word)
+            os.close(error_fd)
 
     def __del__(self) -> None:
-        os.close(self._word)
+        os.close(self._error_fd)
 
     @property
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def last_word(self) -> str:
-        os.set_blocking(self._word, False)
+    def final_error(self) -> str:
+        os.set_blocking(self._error_fd, False)
         with suppress(BlockingIOError):
-            if said := os.read(self._word, 4096).decode("utf-8", "replace").strip():
+            if said := os.read(self._error_fd, 4096).decode("utf-8", "replace").strip():
                 return said
         return last_line(self._log) or f"it logged nothing and ended with {self._process.returncode}"
 
 
-def _start(settings: Settings, wanted: StackOptions, lock: IO[bytes], log: Path, word: int) -> subprocess.Popen[bytes]:
+def _start(
+    settings: Settings, wanted: StackOptions, lock: IO[bytes], log: Path, error_fd: int
+) -> subprocess.Popen[bytes]:
     # The configured port, else a free one: the default port is only used if it is set.
     port = settings.port if "port" in settings.model_fields_set else 0
-    arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--word-fd", str(word)]
+    arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--error-fd", str(error_fd)]
     with opened(log, "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrator.supervisor", *arguments],
@@ -244,7 +246,7 @@ def _start(settings: Settings, wanted: StackOptions, lock: IO[bytes], log: Path,
             stderr=output,
             env=settings.child_environment(),
             cwd=settings.home,
-            pass_fds=[lock.fileno(), word],
+            pass_fds=[lock.fileno(), error_fd],
             start_new_session=True,  # it outlives its first user, and that one's terminal
         )
     assert process.stdin is not None

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, Program, at_most, python
+from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
 from orchestrator.flower import Flower
 from orchestrator.home import (
     INFO,
@@ -39,9 +39,9 @@ from orchestrator.home import (
     unusable,
     write_info,
 )
-from orchestrator.listening import listen, url_of
 from orchestrator.readiness import until_ready
 from orchestrator.redis_server import EmbeddedRedis, prepare
+from orchestrator.sockets import listen, url_of
 from orchestrator.stack import StackOptions, model_digest
 from shared.errors import DeputizeError, Misconfigured
 from shared.libc import keep_memory_private
@@ -71,7 +71,7 @@ class Supervisor:
         if redis_url is None:
             self._embedded = embedded = prepare(home / "redis")
             redis_url = embedded.url
-            self._redis = Child(Program("redis", embedded.command, environment={}), home)
+            self._redis = Child(ChildProgram("redis", embedded.command, environment={}), home)
         self._listening = listen(settings.host, port)
         flower = Flower() if wanted.flower else None
         # Users of this stack read the token from stack.json, which only their user can read.
@@ -92,26 +92,26 @@ class Supervisor:
         if flower:
             programs.append(flower.program(environment, home))
         self._others = [Child(program, home) for program in programs]
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
         """In the order of their ends: the first failure is the cause of the others."""
         self.ready = asyncio.Event()
         """Whether the stack was ready for work once."""
 
     def _environment(self, settings: Settings, wanted: StackOptions) -> dict[str, str]:
-        said: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None}
+        changes: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None}
         if wanted.concurrency is not None:
-            said["concurrency"] = wanted.concurrency
-        environment = settings.model_copy(update=said).child_environment()
+            changes["concurrency"] = wanted.concurrency
+        environment = settings.model_copy(update=changes).child_environment()
         return environment | ({"DEPUTIZE_TOKEN": self.info.token} if self.info.token else {})
 
-    def _api(self, environment: Mapping[str, str]) -> Program:
+    def _api(self, environment: Mapping[str, str]) -> ChildProgram:
         socket = self._listening.fileno()
-        return Program("api", python("orchestrator.serve", "--fd", str(socket)), environment, pass_fds=[socket])
+        return ChildProgram("api", python("orchestrator.serve", "--fd", str(socket)), environment, pass_fds=[socket])
 
-    def _worker(self, number: int) -> Program:
+    def _worker(self, number: int) -> ChildProgram:
         command = python("worker", "--name", str(number))
-        return Program(
+        return ChildProgram(
             f"worker-{number}",
             command,
             self._worker_environment,
@@ -121,39 +121,41 @@ class Supervisor:
         )
 
     async def run(self, until: Until) -> None:
-        """Keeps everything alive ``until`` something, or a signal to stop. Raises Misconfigured and OSError."""
+        """Runs all programs until ``until`` returns, or a signal to stop. Raises Misconfigured and OSError."""
         asked, failed = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._asked_to_stop, asked)
         loop.add_signal_handler(signal.SIGUSR1, self._add_worker, failed)
-        waiting = [asyncio.create_task(wait) for wait in (until(), asked.wait(), failed.wait(), self._settle())]
+        waiting = [
+            asyncio.create_task(wait) for wait in (until(), asked.wait(), failed.wait(), self._wait_until_ready())
+        ]
         try:
             for child in [self._redis, *self._others] if self._redis else self._others:
-                self._keep(child, failed)
+                self._start_child(child, failed)
             write_info(self._home, self.info)
             await asyncio.wait(waiting[:3], return_when=asyncio.FIRST_COMPLETED)
             log.info("the stack stops")
         finally:
-            with at_most(self._longest_stop()):
+            with hard_timeout(self._longest_stop()):
                 await self._stop()
                 for task in waiting:
                     task.cancel()
-                await asyncio.gather(*self._keeping, *waiting, return_exceptions=True)
+                await asyncio.gather(*self._running, *waiting, return_exceptions=True)
         for ended in [*self._ended, *waiting]:
             if not ended.cancelled():
                 ended.result()
 
-    def _keep(self, child: Child, failed: asyncio.Event) -> None:
-        task = asyncio.create_task(child.keep(), name=child.program.name)
-        self._keeping.add(task)
+    def _start_child(self, child: Child, failed: asyncio.Event) -> None:
+        task = asyncio.create_task(child.run(), name=child.program.name)
+        self._running.add(task)
         task.add_done_callback(self._ended.append)
         task.add_done_callback(lambda _: failed.set())
 
-    async def _settle(self) -> None:
+    async def _wait_until_ready(self) -> None:
         await until_ready(self.info)
         for child in [self._redis, *self._others] if self._redis else self._others:
-            child.settled = True
+            child.was_ready = True
         self.ready.set()
 
     def _add_worker(self, failed: asyncio.Event) -> None:
@@ -163,7 +165,7 @@ class Supervisor:
         self.info = replace(self.info, workers=1)
         child = Child(self._worker(1), self._home)
         self._others.append(child)
-        self._keep(child, failed)
+        self._start_child(child, failed)
         try:
             write_info(self._home, self.info)
         except OSError as error:
@@ -249,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     # Not inherited: a hung worker must not hold the supervisor's lock.
     os.set_inheritable(options.lock_fd, False)
-    os.set_inheritable(options.word_fd, False)
+    os.set_inheritable(options.error_fd, False)
     os.umask(PRIVATE_UMASK)
     sign(options.lock_fd)
     try:
@@ -262,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise _explained(settings.home, error) from None
     except DeputizeError as error:
         with suppress(OSError):  # the starter has gone
-            os.write(options.word_fd, f"{error}"[:4000].encode())
+            os.write(options.error_fd, f"{error}"[:4000].encode())
         with suppress(OSError):  # no space left for it
             print(f"supervisor: {visible(str(error))}", file=sys.stderr, flush=True)  # noqa: T201 - this process's final error
         return EXIT_MISCONFIGURED
@@ -278,7 +280,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--lock-fd", type=int, required=True, help="supervisor.lock, held by the process that started this one"
     )
-    parser.add_argument("--word-fd", type=int, required=True, help="a pipe for its last word")
+    parser.add_argument("--error-fd", type=int, required=True, help="a pipe for its final error")
     return parser.parse_args(arguments)
 
 

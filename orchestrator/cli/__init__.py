@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from orchestrator.cli.errors import open_standard_streams, reported, tolerate_any_character
+from orchestrator.cli.errors import open_standard_streams, run_command, tolerate_any_character
 from shared.text import did_you_mean
 
 COMMANDS = {
@@ -28,7 +28,7 @@ COMMANDS = {
     "serve": ("stack:serve", "Run the API alone."),
     "worker": ("stack:worker", "Run one worker alone."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
-    "token": ("token:token", "Print the token of this machine's stack."),
+    "token": ("stack:token", "Print the token of this machine's stack."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),
 }
 """Command name: its module and function, and its line in the help. A new command is one line here."""
@@ -61,7 +61,7 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Runs one command and exits with its exit code."""
-        sys.exit(reported(partial(self._run, *args, **extra)))
+        sys.exit(run_command(partial(self._run, *args, **extra)))
 
     def _run(self, *args: Any, **extra: Any) -> Any:
         open_standard_streams()

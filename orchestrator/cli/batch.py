@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli import output
-from orchestrator.cli.batch_files import Line, Results, open_results, read_lines, with_lines
-from orchestrator.cli.connect import connect, load_settings
-from orchestrator.cli.errors import Exit, of_results
+from orchestrator.cli import formatting, output
+from orchestrator.cli.batch_files import RequestLine, Results, open_results, read_lines, with_lines
+from orchestrator.cli.connect import connect, load_settings, needs_model_endpoint, note_before_work
+from orchestrator.cli.errors import Exit, exit_code_of_results
 from orchestrator.cli.live import display
-from orchestrator.cli.precheck import asks_a_model, note_before_work
 from orchestrator.cli.values import Finite
-from orchestrator.cli.watcher import Watcher, note_if_it_waits
+from orchestrator.cli.watcher import Watcher, note_if_queued
 from shared.errors import Refused
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from shared.delegation import Delegation, DelegationRequest, ToolAgentResult
     from shared.settings import Settings
 
-AT_ONCE = 1000
+CHUNK_SIZE = 1000
 """Requests per call to the service."""
 
 
@@ -54,19 +52,19 @@ def batch(
     lines = read_lines(file, name)
     if not lines:
         raise click.UsageError(f"{name} holds no request")
-    said = _OutputOptions(name, wait, as_json)
+    options = _OutputOptions(name, wait, as_json)
     if out is None:
-        code, results = asyncio.run(_run(settings, lines, said, None))
-        return of_results(results) if code is None else code
+        code, results = asyncio.run(_run(settings, lines, options, None))
+        return exit_code_of_results(results) if code is None else code
     with open_results(out, file, resume=resume) as written:
         lines = written.keyed(lines)
         left = [line for line in lines if line.number not in written.done]
         if written.done:
-            output.line(f"{len(written.done)} done before, {words.count(len(left), 'request')} left", err=True)
-        code, _ = asyncio.run(_run(settings, left, said, written)) if left else (None, [])
+            output.line(f"{len(written.done)} done before, {formatting.count(len(left), 'request')} left", err=True)
+        code, _ = asyncio.run(_run(settings, left, options, written)) if left else (None, [])
         if len(written.done) >= len(lines):
             written.complete()
-        return of_results(written.done.values()) if code is None else code
+        return exit_code_of_results(written.done.values()) if code is None else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,51 +77,51 @@ class _OutputOptions:
 
 
 async def _run(
-    settings: Settings, lines: list[Line], said: _OutputOptions, written: Results | None
+    settings: Settings, lines: list[RequestLine], options: _OutputOptions, written: Results | None
 ) -> tuple[Exit | None, list[ToolAgentResult]]:
     requests = [line.request for line in lines]
-    async with connect(settings, workers=1, needs_model=asks_a_model(requests, settings)) as service:
+    async with connect(settings, workers=1, needs_model=needs_model_endpoint(requests, settings)) as service:
         await note_before_work(service, requests, partial(output.line, err=True))
         try:
-            delegations = await accepted(service.client, requests)
+            delegations = await submit_in_chunks(service.client, requests)
         except Refused as refusal:
             if written:
                 written.withdraw()
-            raise with_lines(refusal, lines, said.name) from None
+            raise with_lines(refusal, lines, options.name) from None
         numbers: dict[str, list[int]] = {}
         for delegation, line in zip(delegations, lines, strict=True):
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation
         each = list({delegation.id: delegation for delegation in delegations}.values())
-        on_screen = sys.stdout.isatty() and not said.as_json  # then the results themselves show each outcome
-        with display(tell_ends=not on_screen) as shown:
+        on_screen = sys.stdout.isatty() and not options.as_json  # then the results themselves show each outcome
+        with display(show_outcomes=not on_screen) as shown:
 
             def on_result(result: ToolAgentResult) -> None:
                 for number in numbers[result.delegation_id]:
                     if written:
                         written.add(number, result)
                     with shown.aside():
-                        _print(result, number, said.as_json)
+                        _print(result, number, options.as_json)
 
-            shown.note(f"{words.count(len(lines), 'delegation')} accepted")
+            shown.note(f"{formatting.count(len(lines), 'delegation')} accepted")
             if not service.own:
-                await note_if_it_waits(service.client, shown.note)
-            attended = await Watcher(service, shown, said.wait, on_result=on_result).all(each)
-    return attended.cut, list(attended.results.values())
+                await note_if_queued(service.client, shown.note)
+            watched = await Watcher(service, shown, options.wait, on_result=on_result).all(each)
+    return watched.cut, list(watched.results.values())
 
 
-async def accepted(client: Client, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+async def submit_in_chunks(client: Client, requests: Sequence[DelegationRequest]) -> list[Delegation]:
     """Submits the requests in chunks. Returns their delegations in order; none is accepted if one is refused."""
     taken: list[Delegation] = []
-    for start in range(0, len(requests), AT_ONCE):
+    for start in range(0, len(requests), CHUNK_SIZE):
         try:
-            taken += await client.batch(requests[start : start + AT_ONCE])
+            taken += await client.batch(requests[start : start + CHUNK_SIZE])
         except Refused as refusal:
             await client.cancel_all(delegation.id for delegation in taken)
-            raise _shifted(refusal, start) from None
+            raise _shift_indexes(refusal, start) from None
     return taken
 
 
-def _shifted(refusal: Refused, start: int) -> Refused:
+def _shift_indexes(refusal: Refused, start: int) -> Refused:
     """Returns the error with indexes into the chunk converted to indexes into the batch."""
     errors: list[dict[str, str]] = []
     for each in refusal.errors:
@@ -138,5 +136,5 @@ def _print(result: ToolAgentResult, number: int, as_json: bool) -> None:
     if as_json:
         output.json_line(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
     else:
-        sign = words.SIGNS[result.status]
-        output.line(f"{sign} line {number}  {result.delegation_id}  {words.cut(result.summary, 100)}")
+        sign = formatting.SIGNS[result.status]
+        output.line(f"{sign} line {number}  {result.delegation_id}  {formatting.cut(result.summary, 100)}")

@@ -23,25 +23,25 @@ SHOWN_MISTAKES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RequestLine:
     number: int
     request: DelegationRequest
 
 
-def read_lines(file: BinaryIO, name: str) -> list[Line]:
+def read_lines(file: BinaryIO, name: str) -> list[RequestLine]:
     """Returns every request. Raises Invalid with every line that has a mistake."""
     data = file.read()
     if (encoding := BOMS.get(data[:2])) is not None:
         raise Invalid(f"{name} is {encoding}; save it as UTF-8")
-    lines: list[Line] = []
+    lines: list[RequestLine] = []
     mistakes: list[dict[str, str]] = []
     for number, text in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not text.strip():
             continue
         try:
-            lines.append(Line(number, _request(text)))
+            lines.append(RequestLine(number, _request(text)))
         except Refused as error:
-            mistakes += [{"pointer": f"{name}, line {number}", "detail": _said(each)} for each in error.errors]
+            mistakes += [{"pointer": f"{name}, line {number}", "detail": _message(each)} for each in error.errors]
     if mistakes:
         raise refusal(mistakes)
     return lines
@@ -61,14 +61,14 @@ def _request(text: bytes) -> DelegationRequest:
         raise Invalid("", explain(error, DelegationRequest)) from None
 
 
-def _said(mistake: dict[str, str]) -> str:
+def _message(mistake: dict[str, str]) -> str:
     return ": ".join(part for part in (mistake["pointer"], mistake["detail"]) if part)
 
 
 def refusal(mistakes: list[dict[str, str]]) -> Invalid:
     """Returns one error for all invalid lines; nothing was submitted."""
     if len(mistakes) == 1:
-        return Invalid(_said(mistakes[0]), mistakes)
+        return Invalid(_message(mistakes[0]), mistakes)
     more = len(mistakes) - SHOWN_MISTAKES
     shown = mistakes[:SHOWN_MISTAKES]
     if more > 0:
@@ -76,7 +76,7 @@ def refusal(mistakes: list[dict[str, str]]) -> Invalid:
     return Invalid(f"{len(mistakes)} mistakes, so nothing was handed over", shown)
 
 
-def with_lines(error: Refused, lines: list[Line], name: str) -> Refused:
+def with_lines(error: Refused, lines: list[RequestLine], name: str) -> Refused:
     """Returns the service's refusal of a batch with line numbers of the file instead of indexes in the request."""
     mistakes: list[dict[str, str]] = []
     for each in error.errors:
@@ -85,7 +85,7 @@ def with_lines(error: Refused, lines: list[Line], name: str) -> Refused:
             return error
         where = f"{name}, line {lines[int(parts[2])].number}"
         rest = {"pointer": f"/{parts[3]}" if len(parts) > 3 else "", "detail": each["detail"]}
-        mistakes.append({"pointer": where, "detail": _said(rest)})
+        mistakes.append({"pointer": where, "detail": _message(rest)})
     return refusal(mistakes) if mistakes else error
 
 
@@ -103,7 +103,7 @@ class Results:
     def _state(self) -> Path:
         return self.path.with_name(self.path.name + ".batch")
 
-    def keyed(self, lines: list[Line]) -> list[Line]:
+    def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
         """Returns the requests with idempotency keys of this batch.
 
         A later `--resume` sends the same keys, so that accepted requests are found again, not repeated. The requests
@@ -121,7 +121,7 @@ class Results:
         return [
             line
             if line.request.idempotency_key
-            else Line(line.number, line.request.model_copy(update={"idempotency_key": f"{name}-{line.number}"}))
+            else RequestLine(line.number, line.request.model_copy(update={"idempotency_key": f"{name}-{line.number}"}))
             for line in lines
         ]
 
@@ -155,7 +155,7 @@ class Results:
         except ValueError:
             raise Misconfigured(f"{self._state} is damaged; without it nothing tells what was handed over") from None
 
-    def _write_state(self, name: str, lines: Iterable[Line]) -> None:
+    def _write_state(self, name: str, lines: Iterable[RequestLine]) -> None:
         text = "".join(f"{row}\n" for row in (name, *(f"{line.number} {_digest(line)}" for line in lines)))
         new = self._state.with_name(self._state.name + ".new")
         with new.open("w", encoding="utf-8") as file:
@@ -165,7 +165,7 @@ class Results:
         new.replace(self._state)
 
 
-def _digest(line: Line) -> str:
+def _digest(line: RequestLine) -> str:
     return hashlib.sha256(line.request.to_json().encode()).hexdigest()[:16]
 
 

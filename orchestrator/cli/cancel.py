@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.connect import connect, full_id, load_settings
+from orchestrator.cli.connect import connect, full_id, load_settings, unfinished
 from orchestrator.cli.errors import Exit
-from orchestrator.cli.watch import unfinished
 
 if TYPE_CHECKING:
     from shared.delegation import Delegation

@@ -1,10 +1,10 @@
-"""Connects a command to a service: DEPUTIZE_URL's, this machine's, or one that it starts."""
+"""Connects a command to a service, DEPUTIZE_URL's, this machine's, or one that it starts; notes before submitting."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import output
-from shared.errors import Invalid, Misconfigured, NotFound, Unavailable
+from orchestrator.cli import formatting, output
+from shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
     from orchestrator.home import StackInfo
+    from shared.delegation import Delegation, DelegationRequest
     from shared.settings import Settings
 
 ID_PREFIX = "dlg_"
@@ -30,6 +31,7 @@ NO_MODEL = (
 )
 SEARCHED = 5000
 """Number of the newest delegations among which a short id is looked up."""
+SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Service:
     """Whether this command started it."""
     stays: bool = True
     """Whether it continues after this command and its other users."""
-    works: bool = True
+    has_workers: bool = True
     """Whether it may have workers; one that was started only to show delegations has none."""
 
 
@@ -69,11 +71,11 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     from orchestrator.client import Client
 
     if settings.url:
-        async with _named(settings) as service:
+        async with _connect_url(settings) as service:
             yield service
         return
     from orchestrator.redis_server import check_redis
-    from orchestrator.stack import asks_otherwise, stack_in_use
+    from orchestrator.stack import has_other_model, stack_in_use
 
     there = stack_here(settings)
     own = there is None or there.workers == 0 < workers
@@ -89,19 +91,19 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         stack_in_use(settings, workers=workers, tell=tell) as stack,
         Client(stack.url, stack.token) as client,
     ):
-        if workers and asks_otherwise(settings, stack):
+        if workers and has_other_model(settings, stack):
             tell("note: the stack on this machine asks its model by other settings than those given here; its own hold")
-        works = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
-        yield Service(client, own=own, stays=stack.stays, works=works)
+        has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
+        yield Service(client, own=own, stays=stack.stays, has_workers=has_workers)
 
 
 @asynccontextmanager
-async def reach_lasting(settings: Settings) -> AsyncGenerator[Service]:
+async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
     from orchestrator.client import Client
 
     if settings.url:
-        async with _named(settings) as service:
+        async with _connect_url(settings) as service:
             yield service
         return
     there = stack_here(settings)
@@ -113,7 +115,7 @@ async def reach_lasting(settings: Settings) -> AsyncGenerator[Service]:
 
 
 @asynccontextmanager
-async def _named(settings: Settings) -> AsyncGenerator[Service]:
+async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
     from orchestrator.client import Client
 
     async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
@@ -154,3 +156,50 @@ async def _newest_ids(client: Client) -> AsyncGenerator[str]:
         searched += len(page.items)
         if (cursor := page.next_cursor) is None:
             break
+
+
+async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
+    """Yields every delegation that has no result yet."""
+    from shared.delegation import Status
+
+    for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
+        cursor = None
+        while True:
+            page = await client.list(status=status, limit=500, cursor=cursor)
+            for delegation in page.items:
+                yield delegation
+            if (cursor := page.next_cursor) is None:
+                break
+
+
+def needs_model_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
+    """Returns whether any of them needs a model instead of a script."""
+    return any(not (request.model or settings.model).startswith("scripted") for request in requests)
+
+
+async def note_before_work(
+    service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None]
+) -> None:
+    """Notes unfinished delegations that will continue, and default tools that are unavailable."""
+    with suppress(DeputizeError):  # submitting the work reports the error
+        if service.own:
+            await _note_resumed(service, note)
+        if any(request.tools is None for request in requests):
+            await _note_missing_tools(service, note)
+
+
+async def _note_resumed(service: Service, note: Callable[[str], None]) -> None:
+    before = [delegation.id async for delegation in unfinished(service.client)]
+    if before:
+        names = ", ".join(before[:SHOWN]) + (", …" if len(before) > SHOWN else "")
+        count = formatting.count(len(before), "delegation")
+        note(f"{count} from before goes on, too: {names}; `deputize cancel` ends it")
+
+
+async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> None:
+    workers = await service.client.workers()
+    if workers and all(worker.sandbox is not None for worker in workers):
+        note(
+            f"warning: commands and changes of files will be refused, because the sandbox does not work: "
+            f"{workers[0].sandbox}; `deputize doctor` shows the remedy"
+        )

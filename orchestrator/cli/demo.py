@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli import output
+from orchestrator.cli import formatting, output
 from orchestrator.cli.connect import connect, load_settings
 from orchestrator.cli.errors import Exit
 from orchestrator.cli.live import display
@@ -51,7 +50,7 @@ Read this package file by file, again and again, until nobody lets you.
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoPart:
     """One delegation, and an assertion on its result as a sentence."""
 
     request: DelegationRequest
@@ -84,11 +83,11 @@ def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
         for kept in here.joinpath("sample").glob("*.py.txt"):
             shutil.copyfile(kept, sample / kept.name.removesuffix(".txt"))
         if not root.joinpath("pyproject.toml").is_file():
-            root = _installed(Path(folder, "project"))
+            root = _copy_installed(Path(folder, "project"))
         yield {"kind": "directory", "path": str(root), "ignored": False}, {"kind": "directory", "path": str(sample)}
 
 
-def _installed(folder: Path) -> Path:
+def _copy_installed(folder: Path) -> Path:
     """Copies only this project's installed packages: site-packages has all others, too."""
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
@@ -97,24 +96,24 @@ def _installed(folder: Path) -> Path:
     return folder
 
 
-def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) -> list[Part]:
+def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) -> list[DemoPart]:
     from shared.delegation import DelegationRequest
 
     def request(**fields: Any) -> DelegationRequest:
         return DelegationRequest.model_validate({"labels": {"demo": "yes"}, "model": model, **fields})
 
     return [
-        Part(
+        DemoPart(
             request(task=LIST_CLASSES, workspace=project),
             "REPORT.md is among the changed files",
             lambda result: any(changed.path == "REPORT.md" for changed in result.file_changes),
         ),
-        Part(
+        DemoPart(
             request(task=FIX_BUG, workspace=sample),
             "it completed, and pricing.py is among the changed files",
             lambda result: result.success and any(changed.path == "pricing.py" for changed in result.file_changes),
         ),
-        Part(
+        DemoPart(
             request(task=READ_ON, workspace=project, limits={"max_tool_calls": 6}),
             "it ended at max_tool_calls, and still says how far it came",
             lambda result: result.termination_reason == "max_tool_calls" and bool(result.summary.strip()),
@@ -122,22 +121,22 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
     ]
 
 
-async def _demo(settings: Settings, parts: list[Part]) -> Exit:
-    output.line(_who_answers(settings), err=True)
+async def _demo(settings: Settings, parts: list[DemoPart]) -> Exit:
+    output.line(_model_sentence(settings), err=True)
     async with connect(settings, workers=WORKERS) as service:
         delegations = await service.client.batch([part.request for part in parts])
         with display() as shown:
-            attended = await Watcher(service, shown, tells_results=True).all(delegations)
-        if attended.cut is not None:
-            return attended.cut
+            watched = await Watcher(service, shown, prints_results=True).all(delegations)
+        if watched.cut is not None:
+            return watched.cut
         held = [
-            await _tell(settings, service.client, part, attended.results[delegation.id])
+            await _print_outcome(settings, service.client, part, watched.results[delegation.id])
             for part, delegation in zip(parts, delegations, strict=True)
         ]
     return Exit.SUCCEEDED if all(held) else Exit.FAILED
 
 
-def _who_answers(settings: Settings) -> str:
+def _model_sentence(settings: Settings) -> str:
     if settings.has_model_endpoint:
         return f"Three delegations at once, answered by {settings.model}."
     return (
@@ -146,7 +145,7 @@ def _who_answers(settings: Settings) -> str:
     )
 
 
-async def _tell(settings: Settings, client: Client, part: Part, result: ToolAgentResult) -> bool:
+async def _print_outcome(settings: Settings, client: Client, part: DemoPart, result: ToolAgentResult) -> bool:
     """Prints one delegation's outcome. Returns whether its assertion holds."""
     id = result.delegation_id
     kinds = Counter(envelope.event.type for envelope in await client.events(id))
@@ -154,21 +153,21 @@ async def _tell(settings: Settings, client: Client, part: Part, result: ToolAgen
     output.line(f"━━ {part.request.title}  {id}")
     output.block(result.summary.strip())
     output.line("")
-    output.line(words.outcome(result))
+    output.line(formatting.outcome(result))
     output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
     for changed in result.file_changes:
-        output.line(words.change(changed))
-    diff = _readable(await client.patch(id)).splitlines()
+        output.line(formatting.change(changed))
+    diff = _text_diffs(await client.patch(id)).splitlines()
     for line in diff[:DIFF_LINES]:
         output.line(f"    {line}")
     if len(diff) > DIFF_LINES:
-        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {words.command(settings, 'show', id, '--patch')}")
+        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {formatting.command(settings, 'show', id, '--patch')}")
     holds = part.holds(result)
     output.line(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
     return holds
 
 
-def _readable(patch: str) -> str:
+def _text_diffs(patch: str) -> str:
     """Returns the diffs of text files only; compiled files remain in the list of changes."""
     diffs = re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE)
     return "".join(diff for diff in diffs if "\nGIT binary patch\n" not in diff)

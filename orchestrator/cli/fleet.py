@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli import output
+from orchestrator.cli import formatting, output
 from orchestrator.cli.connect import connect, load_settings
 from orchestrator.cli.errors import Exit
 
@@ -29,7 +28,7 @@ def tools(ctx: click.Context, as_json: bool) -> Exit:
         if as_json:
             output.json_line(tool.to_json())
         else:
-            output.line(f"{tool.name:{width}}  {tool.kind:8}  {words.cut(first, 90)}")
+            output.line(f"{tool.name:{width}}  {tool.kind:8}  {formatting.cut(first, 90)}")
     if not found:
         output.line("no worker has announced its tools yet; start one with `deputize up`", err=True)
     return Exit.SUCCEEDED

@@ -68,7 +68,7 @@ def command(settings: Settings, *arguments: str) -> str:
     return f"{home}{shlex.quote(program)} {shlex.join(arguments)}"
 
 
-def taking_over(settings: Settings, result: ToolAgentResult, folder: Path) -> str:
+def apply_command(settings: Settings, result: ToolAgentResult, folder: Path) -> str:
     """Returns the command that applies a run's patch to the directory that its workspace is a copy of."""
     patch = command(settings, "show", result.delegation_id, "--patch")
     top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
@@ -104,7 +104,7 @@ def other_errors(result: ToolAgentResult) -> list[str]:
     return [error for error in result.errors if error.strip() != result.summary.strip()]
 
 
-def is_reason_of_the_end(event: AnyEvent) -> bool:
+def is_failure_reason(event: AnyEvent) -> bool:
     """Returns whether the event is the reason of the run's failure, which its result contains as well."""
     from shared.delegation import TerminationReason
 
@@ -137,14 +137,14 @@ def event_line(event: AnyEvent) -> str | None:
         case "step_completed":
             return f"turn {event.step.turn_index}  {step_line(event.step)}"
         case "permission_requested" | "permission_answered" | "model_retried" | "progress" | "error":
-            return _news(event)
+            return _status_line(event)
         case "turn_started" | "text_delta" | "thinking_delta" | "replied":
             return None
         case "step_started" | "step_updated" | "step_summarized" | "heartbeat":
             return None
 
 
-def _news(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
+def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
     match event.type:
         case "permission_requested":
             return f"waits for permission {event.permission_id}: {event.step.title}"

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import formatting as words
+from orchestrator.cli import formatting
 
 if TYPE_CHECKING:
     from shared.delegation import Delegation, ToolAgentResult
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     """The state of one delegation, from its events."""
 
     id: str
@@ -27,7 +27,7 @@ class Row:
     """Start on the monotonic clock: the service's clock may differ from ours."""
 
     @classmethod
-    def of(cls, delegation: Delegation) -> Row:
+    def of(cls, delegation: Delegation) -> TableRow:
         """Builds a row from the record, for delegations that started before the command."""
         from shared.wire import now
 
@@ -53,7 +53,7 @@ class Row:
                 self.turn = event.turn
                 self._running()
             case "step_started" | "step_completed":
-                self.step = words.step_line(event.step)
+                self.step = formatting.step_line(event.step)
                 self.status = "running"
             case "replied":
                 known = self.cost is not None and event.usage.cost_usd is not None
@@ -66,7 +66,7 @@ class Row:
             case "permission_answered":
                 self.status = "running"
             case "model_retried" | "progress" | "error":
-                self.step = words.event_line(event) or self.step
+                self.step = formatting.event_line(event) or self.step
             case _:
                 pass
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli import output
-from orchestrator.cli.connect import connect, load_settings, reach_lasting
+from orchestrator.cli import formatting, output
+from orchestrator.cli.connect import connect, connect_permanent, load_settings, needs_model_endpoint, note_before_work
 from orchestrator.cli.errors import Exit
 from orchestrator.cli.live import display
-from orchestrator.cli.precheck import asks_a_model, note_before_work
 from orchestrator.cli.values import Directory, Finite, Text, in_options, stdin_text
-from orchestrator.cli.watcher import Watcher, note_if_it_waits, note_lowered_limits, print_result
+from orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -60,8 +58,8 @@ def run(ctx: click.Context, wait: float | None, detach: bool, as_json: bool, **g
         raise click.MissingParameter(ctx=ctx, param=next(each for each in ctx.command.params if each.name == "task"))
     request = _request(given)
     if detach:
-        return asyncio.run(_detached(settings, request, as_json))
-    return asyncio.run(_attended(settings, request, wait, as_json))
+        return asyncio.run(_run_detached(settings, request, as_json))
+    return asyncio.run(_run_and_watch(settings, request, wait, as_json))
 
 
 def _request(given: dict[str, Any]) -> DelegationRequest:
@@ -100,7 +98,7 @@ def _request(given: dict[str, Any]) -> DelegationRequest:
         raise in_options(Invalid(f"{mistakes[0]['pointer']}: {mistakes[0]['detail']}", mistakes)) from None
 
 
-async def _created(client: Client, request: DelegationRequest) -> Delegation:
+async def _create(client: Client, request: DelegationRequest) -> Delegation:
     from shared.errors import Refused
 
     try:
@@ -109,11 +107,11 @@ async def _created(client: Client, request: DelegationRequest) -> Delegation:
         raise in_options(refusal) from None
 
 
-async def _detached(settings: Settings, request: DelegationRequest, as_json: bool) -> Exit:
-    async with reach_lasting(settings) as service:
-        delegation = await _created(service.client, request)
+async def _run_detached(settings: Settings, request: DelegationRequest, as_json: bool) -> Exit:
+    async with connect_permanent(settings) as service:
+        delegation = await _create(service.client, request)
         note_lowered_limits(delegation, _note)
-        await note_if_it_waits(service.client, _note)
+        await note_if_queued(service.client, _note)
     if as_json:
         output.json_line(delegation.to_json())
     else:
@@ -121,26 +119,25 @@ async def _detached(settings: Settings, request: DelegationRequest, as_json: boo
     return Exit.SUCCEEDED
 
 
-async def _attended(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
+async def _run_and_watch(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
     from shared.delegation import DirectoryWorkspace
 
-    async with connect(settings, workers=1, needs_model=asks_a_model([request], settings)) as service:
+    async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
         await note_before_work(service, [request], _note)
-        delegation = await _created(service.client, request)
+        delegation = await _create(service.client, request)
         with display() as shown:
             shown.note(delegation.id)
             note_lowered_limits(delegation, shown.note)
             if not service.own:
-                await note_if_it_waits(service.client, shown.note)
-            attended = await Watcher(service, shown, wait, tells_results=not as_json).all([delegation])
-        for result in attended.results.values():
+                await note_if_queued(service.client, shown.note)
+            watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
+        for result in watched.results.values():
             print_result(result, json=as_json)
             if result.file_changes and isinstance(request.workspace, DirectoryWorkspace):
                 folder = Path(request.workspace.path)
-                _note(
-                    f"  {folder} itself is unchanged; to take this over: {words.taking_over(settings, result, folder)}"
-                )
-    return attended.code
+                apply = formatting.apply_command(settings, result, folder)
+                _note(f"  {folder} itself is unchanged; to take this over: {apply}")
+    return watched.code
 
 
 def _note(text: str) -> None:

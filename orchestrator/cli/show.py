@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli import output
+from orchestrator.cli import formatting, output
 from orchestrator.cli.connect import connect, full_id, load_settings
 from orchestrator.cli.errors import Exit
 from orchestrator.cli.values import Label
@@ -68,7 +67,7 @@ async def _show_events(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(envelope.to_json())
         else:
-            said = words.event_line(envelope.event) or ""
+            said = formatting.event_line(envelope.event) or ""
             output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {said}".rstrip())
 
 
@@ -77,10 +76,10 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(step.to_json())
             continue
-        arguments = ", ".join(f"{name}={words.cut(str(value), 60)}" for name, value in step.arguments.items())
+        arguments = ", ".join(f"{name}={formatting.cut(str(value), 60)}" for name, value in step.arguments.items())
         output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
         if step.error:
-            output.line(f"       {words.cut(step.error, 160)}")
+            output.line(f"       {formatting.cut(step.error, 160)}")
 
 
 def _print(delegation: Delegation, as_json: bool) -> None:
@@ -108,12 +107,12 @@ def _facts(delegation: Delegation) -> list[str]:
     result = delegation.result
     if result is None:
         progress = delegation.progress
-        lines.append(f"progress   turn {progress.turn}, {words.count(progress.tool_calls, 'tool call')}")
+        lines.append(f"progress   turn {progress.turn}, {formatting.count(progress.tool_calls, 'tool call')}")
         return lines
-    lines.append(f"outcome    {words.outcome(result)}")
-    lines += [f"changed    {words.change(changed)}" for changed in result.file_changes]
+    lines.append(f"outcome    {formatting.outcome(result)}")
+    lines += [f"changed    {formatting.change(changed)}" for changed in result.file_changes]
     lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
-    lines += [f"error      {error}" for error in words.other_errors(result)]
+    lines += [f"error      {error}" for error in formatting.other_errors(result)]
     return lines
 
 
@@ -130,7 +129,7 @@ def list_(
     ctx: click.Context, status: str | None, session: str | None, labels: tuple[str, ...], limit: int, as_json: bool
 ) -> Exit:
     """List delegations, newest first."""
-    found = asyncio.run(_listed(load_settings(ctx), status, session, labels, limit))
+    found = asyncio.run(_list(load_settings(ctx), status, session, labels, limit))
     if as_json:
         for item in found:
             output.json_line(item.to_json())
@@ -140,7 +139,7 @@ def list_(
     return Exit.SUCCEEDED
 
 
-async def _listed(
+async def _list(
     settings: Settings, status: str | None, session: str | None, labels: tuple[str, ...], limit: int
 ) -> list[Delegation]:
     from shared.delegation import Status
@@ -167,6 +166,6 @@ def _table(found: Sequence[Delegation]) -> list[str]:
 
     moment = now()
     return [
-        f"{item.id}  {item.status:9}  {words.ago(item.created_at, moment):>6} ago  {item.request.title}"
+        f"{item.id}  {item.status:9}  {formatting.ago(item.created_at, moment):>6} ago  {item.request.title}"
         for item in found
     ]

@@ -1,4 +1,4 @@
-"""`deputize up`, `serve` and `worker`: the processes of a service, all or one."""
+"""`deputize up`, `serve`, `worker` and `token`: the processes of a service, and the token of this machine's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 from orchestrator.cli import output
 from orchestrator.cli.connect import load_settings, stack_here
 from orchestrator.cli.errors import Exit
+from shared.errors import Unavailable
 
 if TYPE_CHECKING:
     from orchestrator.home import StackInfo
@@ -47,7 +48,7 @@ def up(
 
     set_up("WARNING", settings.secrets)
     _check_redis(settings)
-    _let_stop(settings)
+    _wait_for_unused_stack(settings)
 
     def say(info: StackInfo) -> None:
         output.line(f"API      {info.url}")
@@ -102,7 +103,7 @@ def _check_redis(settings: Settings) -> None:
         asyncio.run(check_redis(settings.redis_url))
 
 
-def _let_stop(settings: Settings) -> None:
+def _wait_for_unused_stack(settings: Settings) -> None:
     """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
     from orchestrator.home import SUPERVISOR_LOCK, opened, read_info, try_lock
 
@@ -147,3 +148,20 @@ def worker(ctx: click.Context, **given: Any) -> None:
     # The orchestrator never imports the worker, so this process executes it.
     command = [sys.executable, "-P", "-m", "worker", *options]
     os.execve(sys.executable, command, settings.child_environment() | settings.endpoint_variables())  # noqa: S606 - no shell is wanted
+
+
+@click.command()
+@click.pass_context
+def token(ctx: click.Context) -> Exit:
+    """Print the token of the service: the one of DEPUTIZE_TOKEN, or that of the stack on this machine."""
+    settings = load_settings(ctx)
+    if settings.token is not None:
+        output.line(settings.token.get_secret_value())
+        return Exit.SUCCEEDED
+    stack = stack_here(settings)
+    if stack is None:
+        raise Unavailable("no service runs on this machine; start one with `deputize up`, or set DEPUTIZE_TOKEN")
+    if not stack.token:
+        raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
+    output.line(stack.token)
+    return Exit.SUCCEEDED

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli.rows import Row, Totals
+from orchestrator.cli import formatting
+from orchestrator.cli.rows import TableRow, Totals
 from shared.text import visible
 
 STATUS_STYLES = {
@@ -27,7 +27,7 @@ SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""
 
 
-def drawn(console: Console, rows: Sequence[Row], totals: Totals) -> list[str]:
+def table_lines(console: Console, rows: Sequence[TableRow], totals: Totals) -> list[str]:
     """Returns the lines for the bottom of the terminal."""
     room = max(1, console.height - OTHER_LINES)
     # Running ones first, then waiting ones.
@@ -41,7 +41,7 @@ def drawn(console: Console, rows: Sequence[Row], totals: Totals) -> list[str]:
     return captured.get().splitlines()
 
 
-def _grid(rows: Sequence[Row]) -> Table:
+def _grid(rows: Sequence[TableRow]) -> Table:
     grid = Table(box=None, pad_edge=False, expand=True)
     grid.add_column("ID", width=SHORT_ID + 1, no_wrap=True)
     grid.add_column("TASK", ratio=3, no_wrap=True)
@@ -57,13 +57,13 @@ def _grid(rows: Sequence[Row]) -> Table:
             Text(row.status, STATUS_STYLES.get(row.status, "")),
             Text(visible(row.step), "dim"),
             str(row.turn or ""),
-            words.seconds(row.elapsed()),
-            words.cost(row.cost),
+            formatting.seconds(row.elapsed()),
+            formatting.cost(row.cost),
         )
     return grid
 
 
-def _totals(rows: Sequence[Row], totals: Totals, hidden: int) -> str:
+def _totals(rows: Sequence[TableRow], totals: Totals, hidden: int) -> str:
     """`37/60 finished, 2 not succeeded, 21 running, 2 queued, $0.1200`."""
     parts = [f"{totals.ended}/{totals.seen} finished"]
     if totals.failed:
@@ -71,7 +71,7 @@ def _totals(rows: Sequence[Row], totals: Totals, hidden: int) -> str:
     statuses = Counter(row.status for row in rows)
     parts += [f"{statuses[status]} {status}" for status in ("running", "waiting", "queued") if statuses[status]]
     known = totals.cost_known and all(row.cost is not None for row in rows)
-    spent = words.cost(totals.cost + sum(row.cost or 0 for row in rows))
+    spent = formatting.cost(totals.cost + sum(row.cost or 0 for row in rows))
     parts.append(spent if known else f"{spent} and what has no known price")
     if hidden:
         parts.append(f"{hidden} more not shown")

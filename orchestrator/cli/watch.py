@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, Self
 
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.connect import connect, full_id, load_settings
+from orchestrator.cli.connect import connect, full_id, load_settings, unfinished
 from orchestrator.cli.errors import Exit
 from orchestrator.cli.live import Display, display
 from orchestrator.cli.values import Finite
@@ -42,19 +41,19 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, a
     async with connect(settings) as service:
         client = service.client
         delegations = [await client.get(await full_id(client, id)) for id in ids]
-        if not service.works and any(not each.status.finished for each in delegations):
-            raise _nothing_goes_on([each.id for each in delegations if not each.status.finished])
+        if not service.has_workers and any(not each.status.finished for each in delegations):
+            raise _no_service_error([each.id for each in delegations if not each.status.finished])
         with JsonLines() if as_json else display() as shown:
-            attention = Watcher(service, shown, wait, may_cancel=False, tells_results=not as_json)
-            attended = await attention.all(delegations)
+            watcher = Watcher(service, shown, wait, may_cancel=False, prints_results=not as_json)
+            watched = await watcher.all(delegations)
     if not as_json:
         for delegation in delegations:
-            if (result := attended.results.get(delegation.id)) is not None:
+            if (result := watched.results.get(delegation.id)) is not None:
                 print_result(result, json=False)
-    return attended.code
+    return watched.code
 
 
-def _nothing_goes_on(paused: list[str]) -> Unavailable:
+def _no_service_error(paused: list[str]) -> Unavailable:
     names = ", ".join(paused[:3]) + (", …" if len(paused) > 3 else "")
     what = f"; paused: {names}, which `deputize up` goes on with" if paused else "; start one with `deputize up`"
     return Unavailable(f"no service runs on this machine, so nothing goes on{what}")
@@ -62,22 +61,22 @@ def _nothing_goes_on(paused: list[str]) -> Unavailable:
 
 async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> Exit:
     async with connect(settings) as service, interrupts() as presses:
-        if not service.works:
-            raise _nothing_goes_on([each.id async for each in unfinished(service.client)])
+        if not service.has_workers:
+            raise _no_service_error([each.id async for each in unfinished(service.client)])
         with JsonLines() if as_json else display() as shown:
-            looking = asyncio.create_task(_look_on(service.client, shown))
+            showing = asyncio.create_task(_show_all(service.client, shown))
             pressed = asyncio.create_task(presses.get())
-            await asyncio.wait({looking, pressed}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({showing, pressed}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             interrupted = pressed.done()
-            for task in (looking, pressed):
+            for task in (showing, pressed):
                 task.cancel()
-            ended = (await asyncio.gather(looking, pressed, return_exceptions=True))[0]
+            ended = (await asyncio.gather(showing, pressed, return_exceptions=True))[0]
     if isinstance(ended, Exception):
         raise ended
     return Exit.INTERRUPTED if interrupted else Exit.WAITED
 
 
-async def _look_on(client: Client, shown: Display) -> None:
+async def _show_all(client: Client, shown: Display) -> None:
     """Shows unfinished delegations, then all new events."""
     known: set[str] = set()
     # The stream is opened before the list is read: a delegation that starts in between is seen twice, not missed.
@@ -97,20 +96,6 @@ async def _look_on(client: Client, shown: Display) -> None:
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-
-
-async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
-    """Yields every delegation that has no result yet."""
-    from shared.delegation import Status
-
-    for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
-        cursor = None
-        while True:
-            page = await client.list(status=status, limit=500, cursor=cursor)
-            for delegation in page.items:
-                yield delegation
-            if (cursor := page.next_cursor) is None:
-                break
 
 
 class JsonLines:

@@ -9,17 +9,16 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import formatting as words
-from orchestrator.cli import output
+from orchestrator.cli import formatting, output
 from orchestrator.cli.connect import Service
-from orchestrator.cli.errors import Exit, of_results
+from orchestrator.cli.errors import Exit, exit_code_of_results
 from orchestrator.cli.live import Display
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
     from shared.delegation import Delegation, ToolAgentResult
 
-AT_ONCE = 100
+MAX_STREAMS = 100
 """Maximum concurrent streams; the ends of other delegations are found later."""
 SECOND_PRESS_SECONDS = 2.0
 CANCELLED_SECONDS = 30.0
@@ -35,7 +34,7 @@ class WatchResult:
 
     @property
     def code(self) -> Exit:
-        return of_results(self.results.values()) if self.cut is None else self.cut
+        return exit_code_of_results(self.results.values()) if self.cut is None else self.cut
 
 
 @dataclass(slots=True)
@@ -48,10 +47,10 @@ class Watcher:
     """Seconds until the watch ends; the delegations continue."""
     may_cancel: bool = True
     on_result: Callable[[ToolAgentResult], None] = lambda result: None
-    tells_results: bool = False
+    prints_results: bool = False
     """Whether the command prints the results itself, so that failure reasons are not repeated as events."""
     seen: WatchResult = field(default_factory=WatchResult)
-    _said_scripted: bool = False
+    _noted_script: bool = False
 
     async def all(self, delegations: Sequence[Delegation]) -> WatchResult:
         for delegation in delegations:
@@ -67,7 +66,7 @@ class Watcher:
                 elif pressed.done():
                     await self._interrupted(pressed.result(), self._open(ids), presses, following)
                 else:
-                    self._waited(self._open(ids))
+                    self._note_timeout(self._open(ids))
             finally:
                 following.cancel()
                 pressed.cancel()
@@ -78,7 +77,7 @@ class Watcher:
         return [id for id in ids if id not in self.seen.results]
 
     async def _follow_all(self, ids: Sequence[str]) -> None:
-        gate = asyncio.Semaphore(AT_ONCE)
+        gate = asyncio.Semaphore(MAX_STREAMS)
         tasks = [asyncio.create_task(self._follow(id, gate)) for id in ids]
         try:
             await asyncio.gather(*tasks)
@@ -90,23 +89,23 @@ class Watcher:
         client = self.service.client
         async with gate, aclosing(client.follow(id)) as events:
             async for envelope in events:
-                if not (self.tells_results and words.is_reason_of_the_end(envelope.event)):
+                if not (self.prints_results and formatting.is_failure_reason(envelope.event)):
                     self.display.event(envelope)
                 if envelope.event.type == "run_started":
-                    self._note_a_script(envelope.event.model)
+                    self._note_script(envelope.event.model)
         result = (await client.get(id)).result  # an event is truncated at its cap, the record is not
         assert result is not None
         self.seen.results[id] = result
         self.on_result(result)
 
-    def _note_a_script(self, model: str) -> None:
-        if model.startswith("scripted") and not self._said_scripted:
-            self._said_scripted = True
+    def _note_script(self, model: str) -> None:
+        if model.startswith("scripted") and not self._noted_script:
+            self._noted_script = True
             self.display.note(f"note: a script answers here ({model}), not a language model")
 
-    def _waited(self, open: list[str]) -> None:
+    def _note_timeout(self, open: list[str]) -> None:
         self.seen.cut = Exit.WAITED
-        self.display.note(f"the wait ran out; {self._still(open)}. {self._way_back(open)}")
+        self.display.note(f"the wait ran out; {self._state_phrase(open)}. {self._resume_hint(open)}")
 
     async def _interrupted(
         self,
@@ -118,7 +117,7 @@ class Watcher:
         self.seen.cut = Exit.INTERRUPTED
         if not self.may_cancel:
             return
-        self.display.note(f"detached; {self._still(open)}. {self._way_back(open)}")
+        self.display.note(f"detached; {self._state_phrase(open)}. {self._resume_hint(open)}")
         if number == signal.SIGTERM:  # a second press is not possible
             return
         self.display.note(
@@ -134,7 +133,7 @@ class Watcher:
         await asyncio.wait({following}, timeout=CANCELLED_SECONDS)
         self.display.note(f"cancelled: {', '.join(open)}")
 
-    def _way_back(self, open: Sequence[str]) -> str:
+    def _resume_hint(self, open: Sequence[str]) -> str:
         ids = " ".join(open[:3])
         if not self.service.stays:
             return (
@@ -144,7 +143,7 @@ class Watcher:
             )
         return f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
 
-    def _still(self, open: Sequence[str]) -> str:
+    def _state_phrase(self, open: Sequence[str]) -> str:
         names = ", ".join(open[:3]) + (", …" if len(open) > 3 else "")
         if not self.service.stays:
             return f"{names} {'is' if len(open) == 1 else 'are'} paused"
@@ -165,7 +164,7 @@ async def interrupts() -> AsyncGenerator[asyncio.Queue[signal.Signals]]:
             loop.remove_signal_handler(number)
 
 
-async def note_if_it_waits(client: Client, note: Callable[[str], None]) -> None:
+async def note_if_queued(client: Client, note: Callable[[str], None]) -> None:
     if (why := await client.not_ready()) is not None:
         note(f"queued for now: {why}")
 
@@ -176,7 +175,8 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
     for name, field_ in type(asked).model_fields.items():
         wanted, given = getattr(asked, name), getattr(held, name)
         if wanted is not None and wanted != given:
-            note(f"{field_.alias} {words.number(wanted)} is above the server's cap; {words.number(given)} holds")
+            cap = formatting.number(given)
+            note(f"{field_.alias} {formatting.number(wanted)} is above the server's cap; {cap} holds")
 
 
 def print_result(result: ToolAgentResult, *, json: bool) -> None:
@@ -186,7 +186,7 @@ def print_result(result: ToolAgentResult, *, json: bool) -> None:
         return
     output.block(result.summary)
     for changed in result.file_changes[:SHOWN_CHANGES]:
-        output.line(f"  {words.change(changed)}", err=True)
+        output.line(f"  {formatting.change(changed)}", err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.line(f"  and {more} more: deputize show {result.delegation_id}", err=True)
     for error in result.errors:

@@ -10,11 +10,10 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from orchestrator.body import MAX_BATCH_VALUES, body_of, document
 from orchestrator.delegations import MAX_BATCH
-from orchestrator.problems import refusals
-from orchestrator.sse import unless_gone
-from orchestrator.wiring import Service
+from orchestrator.dependencies import MAX_BATCH_VALUES, Service, body_of, document
+from orchestrator.problems import problem_responses
+from orchestrator.sse import until_disconnect
 from shared.delegation import (
     MAX_ENTRIES,
     MAX_NAME,
@@ -102,7 +101,7 @@ BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
     status_code=202,
     responses={
         200: {"description": "Accepted before, with the same key and body", "model": Delegation},
-        **refusals(400, 408, 413, 415, 422),
+        **problem_responses(400, 408, 413, 415, 422),
     },
     openapi_extra=document(DelegationRequest),
 )
@@ -135,7 +134,7 @@ def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
 @router.post(
     "/delegations:batch",
     status_code=202,
-    responses=refusals(400, 408, 413, 415, 422),
+    responses=problem_responses(400, 408, 413, 415, 422),
     openapi_extra=document(Batch),
 )
 async def create_batch(
@@ -153,13 +152,13 @@ async def create_batch(
     return Items(items=await service.accept_batch(requests))
 
 
-@router.post("/delegations:prune", responses=refusals(400, 408, 413, 415, 422), openapi_extra=document(Prune))
+@router.post("/delegations:prune", responses=problem_responses(400, 408, 413, 415, 422), openapi_extra=document(Prune))
 async def prune(service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))]) -> Pruned:
     """Removes the records of finished delegations, and asks the workers to remove their files. Others stay."""
     return Pruned(removed=await service.prune(wanted.older_than_seconds))
 
 
-@router.get("/delegations", responses=refusals(422))
+@router.get("/delegations", responses=problem_responses(422))
 async def list_delegations(service: Service, wanted: Annotated[Filter, Query()]) -> PageOf:
     """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last."""
     page = await service.list(
@@ -172,7 +171,7 @@ async def list_delegations(service: Service, wanted: Annotated[Filter, Query()])
     return PageOf(items=page.items, next_cursor=page.next_cursor)
 
 
-@router.get("/delegations/{id}", responses=refusals(404, 422))
+@router.get("/delegations/{id}", responses=problem_responses(404, 422))
 async def get(
     service: Service,
     id: str,
@@ -182,33 +181,35 @@ async def get(
     """Returns the delegation; with ``wait`` as soon as it is finished, or after that many seconds (at most 60)."""
     if not wait:
         return await service.get(id)
-    with http.app.state.places.one():
-        return await unless_gone(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
+    with http.app.state.slots.acquire():
+        return await until_disconnect(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
 
 
-@router.post("/delegations/{id}/cancel", status_code=202, responses=refusals(404))
+@router.post("/delegations/{id}/cancel", status_code=202, responses=problem_responses(404))
 async def cancel(service: Service, id: str) -> Delegation:
     """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
     return await service.cancel(id)
 
 
-@router.get("/delegations/{id}/steps", responses=refusals(404))
+@router.get("/delegations/{id}/steps", responses=problem_responses(404))
 async def steps(service: Service, id: str) -> list[ToolAgentStep]:
     """Returns the finished tool calls, in order."""
     return await service.steps(id)
 
 
-class Diff(Response):
+class PatchResponse(Response):
     media_type = "text/x-diff"
 
 
-@router.get("/delegations/{id}/patch", response_class=Diff, responses=refusals(404))
-async def patch(service: Service, id: str) -> Diff:
+@router.get("/delegations/{id}/patch", response_class=PatchResponse, responses=problem_responses(404))
+async def patch(service: Service, id: str) -> PatchResponse:
     """Returns the changes in the workspace as a unified diff in git's format."""
-    return Diff(await service.patch(id))
+    return PatchResponse(await service.patch(id))
 
 
-@router.get("/delegations/{id}/artifacts/{name}", response_class=PlainTextResponse, responses=refusals(404, 422))
+@router.get(
+    "/delegations/{id}/artifacts/{name}", response_class=PlainTextResponse, responses=problem_responses(404, 422)
+)
 async def artifact(
     service: Service, id: str, name: str, version: Annotated[int | None, Query(ge=1)] = None
 ) -> PlainTextResponse:

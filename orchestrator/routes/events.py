@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from orchestrator.problems import refusals
+from orchestrator.dependencies import Service
+from orchestrator.problems import problem_responses
 from orchestrator.sse import EventStream, wants_json
-from orchestrator.wiring import Service
 from shared.errors import Invalid
 
 router = APIRouter(prefix="/v1", tags=["events"])
@@ -43,7 +43,7 @@ async def _position(
     "/delegations/{id}/events",
     status_code=200,
     response_class=EventStream,
-    responses={**STREAM, **refusals(404, 422)},
+    responses={**STREAM, **problem_responses(404, 422)},
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
 async def events(service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)]) -> Response:
@@ -55,10 +55,10 @@ async def events(service: Service, id: str, request: Request, after: Annotated[i
         stored = await service.events(id, after)
         return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
     await service.get(id)  # raises NotFound before the status line is sent
-    return EventStream(service.follow(id, after), request.app.state.places)
+    return EventStream(service.follow(id, after), request.app.state.slots)
 
 
-@router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **refusals()})
+@router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **problem_responses()})
 async def all_events(service: Service, request: Request) -> Response:
     """Streams new events of all delegations, without ids: the stream cannot be resumed."""
-    return EventStream(service.follow_all(), request.app.state.places, numbered=False)
+    return EventStream(service.follow_all(), request.app.state.slots, numbered=False)

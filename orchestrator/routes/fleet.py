@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.problems import refusals
-from orchestrator.wiring import Service
+from orchestrator.dependencies import Service
+from orchestrator.problems import problem_responses
 from shared.catalog import ToolCard, WorkerCard
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
-@router.get("/tools", responses=refusals())
+@router.get("/tools", responses=problem_responses())
 async def tools(service: Service) -> list[ToolCard]:
     """Returns every tool that workers have announced."""
     return await service.tools()
 
 
-@router.get("/workers", responses=refusals())
+@router.get("/workers", responses=problem_responses())
 async def workers(service: Service) -> list[WorkerCard]:
     """Returns the workers that are alive."""
     return await service.workers()

@@ -6,9 +6,9 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from orchestrator.problems import refusal
+from orchestrator.dependencies import Service
+from orchestrator.problems import problem_response
 from orchestrator.readiness import NO_WORKER
-from orchestrator.wiring import Service
 from shared.errors import Unavailable
 from shared.wire import Wire
 
@@ -30,7 +30,7 @@ async def livez() -> Alive:
     return Alive()
 
 
-@router.get("/readyz", responses={503: refusal(503)})
+@router.get("/readyz", responses={503: problem_response(503)})
 async def readyz(service: Service) -> Ready:
     """Checks that Redis answers and at least one worker is alive."""
     ready = await service.ready()

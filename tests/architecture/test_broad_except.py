@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.architecture.sources import PACKAGES, dotted, python_files, tree
 
 REASONS = {
-    "errors.py reported": "a user cannot act on a traceback; one line says what happened and asks for a report",
+    "errors.py run_command": "a user cannot act on a traceback; one line says what happened and asks for a report",
     "app.py __call__": "the client gets a response with an id that finds the log line, instead of a broken connection",
     "pool.py hear": "a report that Celery refuses must not prevent the reports of other jobs",
     "job.py _drive": "Celery's tracer has to receive every exception of its coroutine; SystemExit would end the loop",

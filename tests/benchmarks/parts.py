@@ -17,7 +17,7 @@ import httpx2
 import redis
 
 from orchestrator.delegations import Delegations, open_service
-from orchestrator.listening import listen, url_of
+from orchestrator.sockets import listen, url_of
 from shared.delegation import DelegationRequest, DirectoryWorkspace
 from shared.settings import Settings
 from tests.benchmarks.script import FILE, Script

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from orchestrator.delegations import Accepted, Readiness
+from orchestrator.delegations import AcceptedDelegation, Readiness
 from shared.catalog import ToolCard, WorkerCard
 from shared.delegation import (
     Delegation,
@@ -67,13 +67,13 @@ class FakeService:
 
     # The verbs
 
-    async def accept(self, request: DelegationRequest) -> Accepted:
+    async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
         self._check()
         for run in self.runs.values():
             if request.idempotency_key and run.request.idempotency_key == request.idempotency_key:
                 if run.request != request:
                     raise KeyReused("the key stands for another body")
-                return Accepted(run, True)
+                return AcceptedDelegation(run, True)
         run = Delegation(
             id=new_id(),
             status=Status.QUEUED,
@@ -84,7 +84,7 @@ class FakeService:
         self.runs[run.id] = run
         self.kept[run.id] = []
         self.happen(run.id, RunQueued(request=request))
-        return Accepted(run, False)
+        return AcceptedDelegation(run, False)
 
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         return [(await self.accept(request)).delegation for request in requests]

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.body import check_shape
 from orchestrator.delegations import MAX_SUGGESTIONS
+from orchestrator.dependencies import check_shape
 from shared.catalog import Catalog
 from shared.connection import connect
 from shared.errors import TooLarge

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.client import Client
 from orchestrator.delegations import open_service
-from orchestrator.listening import free_port
+from orchestrator.sockets import free_port
 from shared.delegation import Delegation, DelegationRequest, Status, Step, StepStatus
 from shared.errors import (
     Invalid,

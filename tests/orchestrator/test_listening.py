@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.listening import bound_to, listen, url_of
+from orchestrator.sockets import bound_url, listen, url_of
 
 
 @pytest.mark.parametrize(
@@ -13,5 +13,5 @@ from orchestrator.listening import bound_to, listen, url_of
 def test_the_address_that_was_bound_and_the_one_to_reach_it_by(host: str, bound: str, reached: str) -> None:
     with listen(host, 0) as listening:
         port = listening.getsockname()[1]
-        assert bound_to(listening) == f"http://{bound}:{port}"
+        assert bound_url(listening) == f"http://{bound}:{port}"
         assert url_of(listening) == f"http://{reached}:{port}"

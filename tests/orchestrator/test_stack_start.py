@@ -14,7 +14,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from orchestrator.home import StackInfo, holder, prepare_home, write_info
-from orchestrator.readiness import API, SUPERVISOR, WORKER, Progress, Stage, stage_of
+from orchestrator.readiness import API, SUPERVISOR, WORKER, Stage, StartProgress, stage_of
 from orchestrator.stack import LONGEST, running, stack_in_use
 from shared.errors import Misconfigured, Unavailable
 from shared.settings import Settings
@@ -107,13 +107,13 @@ async def test_what_a_start_waits_for_is_known_from_outside() -> None:
 
 def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    stage, progress = Stage("starting Redis", "redis.log"), Progress(tmp_path)
-    still = until_sync(lambda: progress.look(stage) > 0.05 and progress.look(stage))
+    stage, progress = Stage("starting Redis", "redis.log"), StartProgress(tmp_path)
+    still = until_sync(lambda: progress.stalled_seconds(stage) > 0.05 and progress.stalled_seconds(stage))
     (tmp_path / "logs" / "redis.log").write_text("Loading the data\n")
-    assert progress.look(stage) < still
-    still = until_sync(lambda: progress.look(stage) > 0.05 and progress.look(stage))
-    assert progress.look(API) < still
-    assert stage.said(tmp_path) == "starting Redis (redis.log: Loading the data)"
+    assert progress.stalled_seconds(stage) < still
+    still = until_sync(lambda: progress.stalled_seconds(stage) > 0.05 and progress.stalled_seconds(stage))
+    assert progress.stalled_seconds(API) < still
+    assert stage.description(tmp_path) == "starting Redis (redis.log: Loading the data)"
 
 
 async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.checks import checked
+from orchestrator.cli.doctor import run_checks
 from shared.bus import Bus
 from shared.connection import Pipe, connect
 from shared.delegation import DelegationRequest, Limits
@@ -121,7 +121,7 @@ async def test_a_mistake_in_a_command_is_an_answer_and_not_tried_again(redis_pro
 async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: Any) -> None:
     await operator.execute_command(*WITHOUT_CHANNELS)
     settings = Settings.load(environ={}, redis_url=redis_process.url)
-    rows = [row async for row in checked(settings) if row.name == "acl"]
+    rows = [row async for row in run_checks(settings) if row.name == "acl"]
     assert [row.state for row in rows] == ["✗"]
     assert "the channels deputize:*" in rows[0].mend
 

@@ -13,7 +13,7 @@ import redis
 
 from orchestrator.delegations import open_service
 from orchestrator.home import SUPERVISOR_LOCK, StackInfo, opened, try_lock, write_info
-from orchestrator.listening import free_port
+from orchestrator.sockets import free_port
 from shared.catalog import Catalog
 from shared.connection import connect
 from tests.orchestrator.command_line import Done, deputize

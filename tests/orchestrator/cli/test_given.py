@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.listening import free_port
+from orchestrator.sockets import free_port
 from shared.errors import Invalid
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService

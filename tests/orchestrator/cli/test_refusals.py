@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.listening import free_port
 from orchestrator.redis_server import find_program
+from orchestrator.sockets import free_port
 from tests.orchestrator.command_line import deputize
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.run import APPROVAL_MODES
-from orchestrator.listening import free_port
+from orchestrator.sockets import free_port
 from shared.delegation import ApprovalMode, Step, StepStatus, TerminationReason, Usage
 from shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
 from shared.wire import now

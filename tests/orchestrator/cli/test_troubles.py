@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli import cli
-from orchestrator.cli.errors import reported
+from orchestrator.cli.errors import run_command
 from tests.orchestrator.command_line import PROGRAM, Done, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
@@ -124,7 +124,7 @@ def test_a_fault_of_our_own_is_one_line_to_report(capsys: pytest.CaptureFixture[
     def command() -> None:
         raise KeyError("it\x1b[31m\nems")
 
-    assert reported(command) == 3
+    assert run_command(command) == 3
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "internal error: KeyError: " in said
@@ -133,5 +133,5 @@ def test_a_fault_of_our_own_is_one_line_to_report(capsys: pytest.CaptureFixture[
 
 
 def test_an_error_of_the_file_system_names_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert reported((tmp_path / "none").read_text) == 3
+    assert run_command((tmp_path / "none").read_text) == 3
     assert capsys.readouterr().err == f"deputize: {tmp_path / 'none'}: {os.strerror(2)}\n"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli import COMMANDS, cli
-from orchestrator.cli.errors import Exit, of_error, of_result, of_results
+from orchestrator.cli.errors import Exit, exit_code_of_error, exit_code_of_result, exit_code_of_results
 from shared import errors
 from shared.delegation import Status, TerminationReason, ToolAgentResult
 
@@ -98,7 +98,7 @@ def result(reason: TerminationReason, **fields: Any) -> ToolAgentResult:
 
 def test_every_way_to_end_has_its_exit_code() -> None:
     """Contract §5."""
-    assert {str(reason): int(of_result(result(reason))) for reason in TerminationReason} == {
+    assert {str(reason): int(exit_code_of_result(result(reason))) for reason in TerminationReason} == {
         "completed": 0,
         "max_turns": 5,
         "max_tool_calls": 5,
@@ -115,19 +115,19 @@ def test_every_way_to_end_has_its_exit_code() -> None:
 
 def test_a_refuted_result_is_a_failure_though_it_completed() -> None:
     refuted = result(TerminationReason.COMPLETED, status=Status.FAILED, verification={"verdict": "refuted"})
-    assert of_result(refuted) is Exit.FAILED
+    assert exit_code_of_result(refuted) is Exit.FAILED
 
 
 def test_of_several_the_code_is_what_the_failed_ones_share() -> None:
     done, limit = result(TerminationReason.COMPLETED), result(TerminationReason.BUDGET)
-    assert of_results([]) is Exit.SUCCEEDED
-    assert of_results([done, done]) is Exit.SUCCEEDED
-    assert of_results([done, limit]) is Exit.LIMIT
-    assert of_results([limit, result(TerminationReason.CANCELLED)]) is Exit.FAILED
+    assert exit_code_of_results([]) is Exit.SUCCEEDED
+    assert exit_code_of_results([done, done]) is Exit.SUCCEEDED
+    assert exit_code_of_results([done, limit]) is Exit.LIMIT
+    assert exit_code_of_results([limit, result(TerminationReason.CANCELLED)]) is Exit.FAILED
 
 
 def test_every_error_has_its_exit_code() -> None:
-    assert {kind.__name__: int(of_error(kind("x"))) for kind in (*KINDS, errors.Refused)} == {
+    assert {kind.__name__: int(exit_code_of_error(kind("x"))) for kind in (*KINDS, errors.Refused)} == {
         "Refused": 2,
         "Invalid": 2,
         "TooLarge": 2,

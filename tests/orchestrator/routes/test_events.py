@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from orchestrator.sse import EventStream, Places
+from orchestrator.sse import EventStream, StreamSlots
 from shared.delegation import DelegationRequest
 from shared.errors import Unavailable
 from shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta
@@ -211,7 +211,7 @@ class Caller:
 
 async def test_silence_is_filled_with_comments(service: FakeService, id: str) -> None:
     caller = Caller()
-    stream = EventStream(service.follow(id), Places(1), keepalive=0.01)
+    stream = EventStream(service.follow(id), StreamSlots(1), keepalive=0.01)
     running = asyncio.create_task(stream({"type": "http"}, caller.receive, caller.send))
     await until(lambda: caller.text.count(": keepalive\n\n") >= 3)
     service.finish(id)
@@ -228,7 +228,7 @@ async def test_a_stream_that_redis_left_ends_early_so_that_callers_resume(servic
         raise Unavailable("Redis is away")
 
     caller = Caller()
-    await EventStream(broken(), Places(1))({"type": "http"}, caller.receive, caller.send)
+    await EventStream(broken(), StreamSlots(1))({"type": "http"}, caller.receive, caller.send)
     assert "run_queued" in caller.text
     assert RunFinished.__name__ not in caller.text
     assert caller.got[-1]["more_body"] is False

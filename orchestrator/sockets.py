@@ -44,15 +44,15 @@ def listen(host: str, port: int) -> socket.socket:
         raise Misconfigured(f"cannot listen on {host} port {port}: {reason}; set DEPUTIZE_PORT") from None
 
 
-def url_of(listening: socket.socket) -> str:
+def url_of(listener: socket.socket) -> str:
     """Returns the URL for programs on this machine."""
-    host, port = listening.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     return _url("127.0.0.1" if ipaddress.ip_address(host).is_unspecified else host, port)
 
 
-def bound_to(listening: socket.socket) -> str:
+def bound_url(listener: socket.socket) -> str:
     """Returns the URL of the bound address, which may be a wildcard."""
-    return _url(*listening.getsockname()[:2])
+    return _url(*listener.getsockname()[:2])
 
 
 def _url(host: str, port: int) -> str:

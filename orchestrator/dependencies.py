@@ -1,4 +1,4 @@
-"""Reads request bodies: checks the size cap, then JSON, then the model, each with its own error."""
+"""The dependencies of routes: the service, and request bodies, whose size, JSON and model are checked in this order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from fastapi import Depends
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from orchestrator.problems import summed_up
+from orchestrator.delegations import Delegations
+from orchestrator.problems import summarize
 from shared.errors import Invalid, Refused, TooLarge
 from shared.wire import explain
 
@@ -25,6 +27,14 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|,', re.DOTALL)
 M = TypeVar("M", bound=BaseModel)
 BYTES_PER_SECOND = 64 * 1024
 """The minimum transfer rate of a large body."""
+
+
+async def _service(request: Request) -> Delegations:
+    return request.app.state.service
+
+
+Service = Annotated[Delegations, Depends(_service)]
+"""The service of the application."""
 
 
 async def check_shape(body: bytes, most: int) -> None:
@@ -106,4 +116,4 @@ def parse(model: type[M], body: bytes) -> M:
         if error.error_count() == 1 and (first := error.errors(include_url=False)[0])["type"] == "json_invalid":
             raise Refused(f"the body is not valid JSON: {first['msg'].removeprefix('Invalid JSON: ')}") from None
         mistakes = explain(error, model)
-        raise Invalid(summed_up(mistakes), mistakes) from None
+        raise Invalid(summarize(mistakes), mistakes) from None
