@@ -23,7 +23,7 @@ from worker.sandbox.buffers import OutputBuffer
 from worker.sandbox.command import Command
 from worker.sandbox.environment import owner
 from worker.sandbox.shells import BackgroundShell
-from worker.toolkit.registry import find
+from worker.toolkit.registry import find_tool
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, ToolResult
 from worker.tools.bounded_result import bounded
@@ -88,7 +88,7 @@ class Toolbench:
     async def call_with(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """What the model would get for a call."""
         context = self.context()
-        tool = find(EVERYTHING, name)
+        tool = find_tool(EVERYTHING, name)
         try:
             result = await tool.run(context, tool.parse(arguments))
         except ToolError as error:

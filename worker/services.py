@@ -37,8 +37,8 @@ from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.schemas.pool import ValidatorPool
 from worker.threads import run_in_thread
-from worker.toolkit.discovered import Discovery
-from worker.toolkit.registry import cards, default_kit, offered
+from worker.toolkit.discovery import Discovery
+from worker.toolkit.registry import available_tools, default_kit, tool_cards
 from worker.toolkit.sources import Source
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
@@ -188,7 +188,7 @@ class Services:
 @lru_cache(maxsize=8)
 def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
     """Cached: cards never change, and their schemas block the event loop for tens of milliseconds."""
-    return cards(tools)
+    return tool_cards(tools)
 
 
 def _touch(path: Path) -> None:
@@ -232,7 +232,7 @@ async def open_services(
             validators,
         )
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
-        kit = offered(settings, tools), sources, default_kit(settings, tools)
+        kit = available_tools(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)
         async with presence.shown(), _kept_up(services, Janitor(settings, store, bus, presence, send)):
             yield services

@@ -17,7 +17,7 @@ from worker.models.base import Call
 from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.steps import StepLog, in_doubt, not_executed
 from worker.threads import EXIT_EXCEPTIONS
-from worker.toolkit.registry import find
+from worker.toolkit.registry import find_tool
 from worker.toolkit.run_tools import RunTools
 from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 from worker.tools.bounded_result import bounded
@@ -68,7 +68,7 @@ class ToolCalls:
             self.ledger.check(call.key)
             if call.problem:
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
-            tool = find(self.run_tools.kit, call.name)
+            tool = find_tool(self.run_tools.kit, call.name)
             params = await tool.accept(self.run_tools.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)

@@ -18,7 +18,7 @@ from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
 from worker.mcp.config import Config, Found
 from worker.skills.skill import read_skill
-from worker.toolkit.discovered import Discovery
+from worker.toolkit.discovery import Discovery
 from worker.toolkit.sources import ToolSourceContext
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool

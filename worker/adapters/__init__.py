@@ -21,7 +21,7 @@ from worker.adapters.function_table import TableEntry, TableEntryAdapter, adapt_
 from worker.adapters.tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
 from worker.skills.skill import SkillLoader
 from worker.threads import run_in_thread
-from worker.toolkit.registry import offered
+from worker.toolkit.registry import available_tools
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Tool
 from worker.tools.get_skill import GetSkill
@@ -78,7 +78,9 @@ async def initialize_base_tools(
     The loader is None where no skill is offered. The caller opens MCP servers, because they belong to a run; if that
     fails, a warning is logged and the other tools are returned.
     """
-    tools = await run_in_thread(offered, settings, [tool for tool in BUILTIN if tool.switch not in WORKSPACE_SWITCHES])
+    tools = await run_in_thread(
+        available_tools, settings, [tool for tool in BUILTIN if tool.switch not in WORKSPACE_SWITCHES]
+    )
     loader = next((tool.loader for tool in tools if isinstance(tool, GetSkill)), None)
     if load_mcp is not None and settings.tools.enable_mcp is not False:
         loaded = await try_call(load_mcp)
@@ -92,7 +94,7 @@ async def initialize_base_tools(
 def add_workspace_tools(tools: list[AnyTool], settings: Settings, workspace_dir: Path) -> None:
     """Appends the tools for workspace files to the list, and creates the directory if it does not exist."""
     workspace_dir.mkdir(parents=True, exist_ok=True)
-    tools += offered(settings, [tool for tool in BUILTIN if tool.switch in WORKSPACE_SWITCHES])
+    tools += available_tools(settings, [tool for tool in BUILTIN if tool.switch in WORKSPACE_SWITCHES])
 
 
 def _unsupported(tool: object) -> TypeError:

@@ -19,7 +19,7 @@ from shared.log import log
 from shared.wire import explain
 from worker.schemas.arguments import invalid_arguments
 from worker.threads import run_in_thread
-from worker.toolkit.declared import DeclaredTool
+from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
 
@@ -99,7 +99,7 @@ class AbortSignal:
         self._event.set()
 
 
-class ToolAdapter(DeclaredTool):
+class ToolAdapter(SchemaTool):
     """A tool of another style. It cannot be probed after a crash, so its effect defaults to effectful unless its kind
     only reads. Raises Misconfigured for a name that models do not accept, or an invalid parameter schema.
     """

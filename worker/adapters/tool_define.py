@@ -23,7 +23,7 @@ from worker.adapters.adapter import (
     try_call,
 )
 from worker.schemas.arguments import unknown_tool
-from worker.toolkit.registry import Registry, find
+from worker.toolkit.registry import Registry, find_tool
 from worker.tools import base
 from worker.tools.base import AnyTool, Effect, Kind
 from worker.tools.bounded_result import bounded
@@ -252,7 +252,7 @@ async def execute_tool(
 async def _result(
     kit: Mapping[str, AnyTool], id: str, arguments: Mapping[str, Any], ctx: base.ToolContext, init: InitContext
 ) -> base.ToolResult:
-    tool = await find(kit, id).ready(init)
+    tool = await find_tool(kit, id).ready(init)
     if tool is None:
         raise unknown_tool(id, kit)
     result = await tool.run(ctx, await tool.accept(ctx, arguments))

@@ -17,7 +17,7 @@ from worker.sandbox.base import NoSandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import MOUNT, owner
 from worker.schemas.pool import ValidatorPool
-from worker.toolkit.registry import cards
+from worker.toolkit.registry import tool_cards
 from worker.toolkit.sources import Source, ToolSourceContext
 from worker.tools.base import AnyTool
 from worker.workspace.files import Files
@@ -41,7 +41,7 @@ async def announce(
         place = ToolSourceContext("", None, files, sandbox, _warn, mask.add, validators=validators)
         for source in sources:
             found += await opened.enter_async_context(source.open(place))
-        announced = await asyncio.to_thread(cards, found)
+        announced = await asyncio.to_thread(tool_cards, found)
         return [ToolCard.model_validate_json(mask.json(card.to_json())) for card in announced]
 
 

@@ -50,57 +50,57 @@ class McpServers:
         return [cls(settings.mcp_file, seconds, environment(), Path.cwd(), settings.trusted_folder)]
 
     @asynccontextmanager
-    async def open(self, place: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
+    async def open(self, context: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
         """Yields the tools of all servers that connect in time; warns about the others."""
         async with AsyncExitStack() as opened:
             tools: Sequence[AnyTool] = ()
-            if place.wants(MCP):
+            if context.wants(MCP):
                 try:
-                    tools = await self._load(place, opened)
+                    tools = await self._load(context, opened)
                 except (DeputizeError, OSError, ValueError, RecursionError) as error:  # the run continues without them
                     log.info("MCP tools cannot be loaded", exc_info=error)
-                    place.miss(MCP)
-                    place.warn(f"Failed to load MCP tools: {error}")
+                    context.add_missing(MCP)
+                    context.warn(f"Failed to load MCP tools: {error}")
             yield tools
 
-    async def _load(self, place: ToolSourceContext, opened: AsyncExitStack) -> Sequence[AnyTool]:
+    async def _load(self, context: ToolSourceContext, opened: AsyncExitStack) -> Sequence[AnyTool]:
         try:
             own = configuration_folder(self._environ)
             found = await run_in_thread(find_config_file, self._configured, self._here, own, self._trusted)
         except Misconfigured as error:
-            place.miss(MCP)
-            place.warn(str(error))
+            context.add_missing(MCP)
+            context.warn(str(error))
             return ()
         if found is None:
             return ()
-        config = await run_in_thread(Config.read, found, self._environ, place.files.root)
+        config = await run_in_thread(Config.read, found, self._environ, context.files.root)
         for name, problem in config.problems.items():
-            if place.wants(prefix(name)):
-                place.miss(prefix(name))
-                place.warn(problem)
-        wanted = [server for server in config.servers if place.wants(prefix(server.name))]
+            if context.wants(prefix(name)):
+                context.add_missing(prefix(name))
+                context.warn(problem)
+        wanted = [server for server in config.servers if context.wants(prefix(server.name))]
         for remark in (each for server in wanted for each in config.remarks.get(server.name, ())):
-            place.warn(remark)
+            context.warn(remark)
         secrets = [secret for server in wanted for secret in server.secrets]
         hide(secrets)  # a server's messages may be logged, and they may quote its secrets
-        place.hide(secrets)
-        tools = await self._served(wanted, place, opened) if wanted else ()
+        context.hide(secrets)
+        tools = await self._served(wanted, context, opened) if wanted else ()
         if not tools:
-            place.warn("No available MCP tools found")
+            context.warn("No available MCP tools found")
         servers = list(dict.fromkeys(str(tool.server) for tool in tools))
         log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found.path)
         return tools
 
     async def _served(
-        self, wanted: Sequence[Server], place: ToolSourceContext, opened: AsyncExitStack
+        self, wanted: Sequence[Server], context: ToolSourceContext, opened: AsyncExitStack
     ) -> Sequence[AnyTool]:
         await asyncio.to_thread(import_module, "worker.mcp.servers")
         from worker.mcp.servers import RunScope, serving  # now that the SDK is loaded, off the event loop
 
-        caller = RunScope(place.files, place.sandbox, self._environ, place.validators, place.read_only)
+        caller = RunScope(context.files, context.sandbox, self._environ, context.validators, context.read_only)
         served = await opened.enter_async_context(serving(wanted, caller, self._seconds))
         for server in served.down:
-            place.miss(prefix(server))
+            context.add_missing(prefix(server))
         for problem in served.problems:
-            place.warn(problem)
+            context.warn(problem)
         return served.tools

@@ -22,7 +22,7 @@ from worker.schemas.arguments import ArgumentSchema
 from worker.schemas.pool import ValidatorPool
 from worker.text.output import MAX_ERROR_CHARS
 from worker.threads import run_in_thread
-from worker.toolkit.declared import DeclaredTool
+from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
 from worker.workspace.file_entries import PRIVATE_DIR
@@ -99,7 +99,7 @@ class _ResultWriter:
         return f"[{named}, {len(data)} bytes, saved as {path}]"
 
 
-class McpTool(DeclaredTool):
+class McpTool(SchemaTool):
     """One tool of one server. Raises ``Misconfigured`` for an invalid declaration."""
 
     source = "mcp"

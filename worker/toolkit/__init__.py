@@ -1,1 +1,1 @@
-"""Which tools a run gets: all that a worker offers, where more come from, and what one run works with."""
+"""The selection of a run's tools: the registry, tool sources, and the opened tools of one run."""

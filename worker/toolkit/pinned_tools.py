@@ -1,8 +1,8 @@
-"""The tools a run was told of at its start stay the tools it is told of, whatever worker goes on with it.
+"""Pinning of a run's MCP and discovered tools, so that every attempt declares the same tools to the model.
 
-Providers bind what a model thought to the exact list of tools, and a conversation whose tools come and go is refused.
-So tools that exist only while a run lasts are written down with it; a later attempt has the same ones in the same
-order, and where one cannot be had any more a stand-in says so.
+Providers sign a model's thinking together with the exact list of tools, and reject a conversation whose tools change.
+So these tools are stored in the run's record; a later attempt declares the same ones in the same order, and one that
+is no longer available fails its calls.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Literal, Self, cast
 from shared.errors import ErrorType, ToolError
 from worker.models.base import ToolSpec
 from worker.schemas.arguments import ArgumentSchema
-from worker.toolkit.declared import DeclaredTool
 from worker.toolkit.registry import Registry
+from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import AnyTool, Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedTool:
-    """One tool as the run was told of it, and who it is: name, source, server and what the server calls it."""
+    """One tool as the model knows it, with its identity: source, server, and its name on the server."""
 
     name: str
     description: str
@@ -34,53 +34,55 @@ class PinnedTool:
     remote: str | None
 
     @classmethod
-    def of(cls, tool: AnyTool) -> Self:
+    def from_tool(cls, tool: AnyTool) -> Self:
         return cls(tool.name, tool.description, tool.schema, tool.effect.value, tool.source, tool.server, tool.remote)
 
-    def is_told_of(self, tool: AnyTool | None) -> bool:
+    def matches(self, tool: AnyTool | None) -> bool:
+        """Returns whether it is the same tool: same source, server and name on the server."""
         identity = (self.source, self.server, self.remote)
         return tool is not None and identity == (tool.source, tool.server, tool.remote)
 
 
-class UnavailableTool(DeclaredTool):
-    """Answers for a tool that this worker does not have."""
+class UnavailableTool(SchemaTool):
+    """Stands for a pinned tool that this worker does not have; every call fails."""
 
-    def __init__(self, told: PinnedTool) -> None:
-        # It looks and changes nothing, so no rule stands before its answer. What the call of an earlier attempt may
-        # have done is a matter of the real tool's effect.
-        declared = ArgumentSchema(told.name, told.schema, None)  # an earlier attempt has judged it
-        super().__init__(told.name, told.description, declared, kind=Kind.READ, effect=Effect(told.effect))
-        self.source = cast(Literal["discovered", "mcp"], told.source)
-        self.server = told.server
-        self.remote = told.remote
+    def __init__(self, pinned: PinnedTool) -> None:
+        # The kind is READ, so that no rule asks for approval of a call that only fails. The effect is the real tool's,
+        # because it decides about calls that were running when an earlier attempt ended.
+        schema = ArgumentSchema(pinned.name, pinned.schema, None)  # checked by an earlier attempt
+        super().__init__(pinned.name, pinned.description, schema, kind=Kind.READ, effect=Effect(pinned.effect))
+        self.source = cast(Literal["discovered", "mcp"], pinned.source)
+        self.server = pinned.server
+        self.remote = pinned.remote
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
-        whose = f"the MCP server {self.server!r}" if self.server else "what offered it"
+        source = f"the MCP server {self.server!r}" if self.server else "its source"
         raise ToolError(
             ErrorType.EXECUTION_FAILED,
-            f"{self.name} cannot be had any more: {whose} is not reachable on this worker. Do without it, and say so.",
+            f"{self.name} is no longer available: {source} is not reachable on this worker. Do without it, and say so.",
         )
 
 
-def written(kit: Mapping[str, AnyTool]) -> str:
-    """What is to be kept of a kit: the tools that another worker might not have, in their order."""
-    return json.dumps([asdict(PinnedTool.of(tool)) for tool in kit.values() if tool.source != "builtin"])
+def dumps(kit: Mapping[str, AnyTool]) -> str:
+    """Serializes the MCP and discovered tools of a kit, in order."""
+    return json.dumps([asdict(PinnedTool.from_tool(tool)) for tool in kit.values() if tool.source != "builtin"])
 
 
-def read(kept: str) -> list[PinnedTool]:
-    return [PinnedTool(**each) for each in json.loads(kept)]
+def loads(text: str) -> list[PinnedTool]:
+    """Returns the tools from ``dumps``."""
+    return [PinnedTool(**fields) for fields in json.loads(text)]
 
 
-def restore(registry: Registry, told: Sequence[PinnedTool]) -> None:
-    """Makes the registry hold what the run was told of and nothing else that may come and go."""
-    there = {tool.name: tool for tool in registry if tool.source != "builtin"}
-    for name in there:
+def restore(registry: Registry, pinned: Sequence[PinnedTool]) -> None:
+    """Replaces the registry's MCP and discovered tools by the pinned ones, as UnavailableTool where one is missing."""
+    available = {tool.name: tool for tool in registry if tool.source != "builtin"}
+    for name in available:
         registry.unregister(name)
-    for each in told:
-        tool = there.get(each.name)
-        registry.register(tool if tool and each.is_told_of(tool) else UnavailableTool(each))
+    for each in pinned:
+        tool = available.get(each.name)
+        registry.register(tool if tool and each.matches(tool) else UnavailableTool(each))
 
 
-def specs(told: Sequence[PinnedTool]) -> dict[str, ToolSpec]:
-    """What models are told of those tools, by name: the very same words as before."""
-    return {each.name: ToolSpec(each.name, each.description, each.schema) for each in told}
+def specs(pinned: Sequence[PinnedTool]) -> dict[str, ToolSpec]:
+    """Returns the tools' specs by name, identical to those of the first attempt."""
+    return {each.name: ToolSpec(each.name, each.description, each.schema) for each in pinned}

@@ -1,4 +1,4 @@
-"""The registry: every tool one run may be offered, in one map, whoever made it."""
+"""The registry of tools by name, and the selection of a run's kit from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ORDER = ("builtin", "discovered", "mcp")
 
 
 class Registry:
-    """A map from name to tool. Sorted, built-in tools come first, then discovered ones, then MCP by server."""
+    """A map from name to tool. Iterates over built-in tools, then discovered ones, then MCP tools by server."""
 
     def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
         self._tools: dict[str, AnyTool] = {}
@@ -34,19 +34,19 @@ class Registry:
         self._tools[tool.name] = tool
 
     def unregister(self, name: str) -> None:
-        """Takes a tool away; a name that is not there is no error."""
+        """Removes a tool; an unknown name is ignored."""
         self._tools.pop(name, None)
 
     def get(self, name: str) -> AnyTool | None:
-        """The tool of that name or alias, or None."""
+        """Returns the tool of that name or alias, or None."""
         return self._tools.get(name) or next((tool for tool in self if name in tool.aliases), None)
 
     def of_server(self, server: str) -> list[AnyTool]:
-        """The tools of one MCP server."""
+        """Returns the tools of one MCP server."""
         return [tool for tool in self if tool.server == server]
 
     def __iter__(self) -> Iterator[AnyTool]:
-        """Built-in → discovered → MCP by server's name; inside each the order of registering."""
+        """Yields built-in, discovered, then MCP tools by server name; each group in order of registration."""
         return iter(sorted(self._tools.values(), key=lambda tool: (_ORDER.index(tool.source), tool.server or "")))
 
     def __len__(self) -> int:
@@ -56,34 +56,33 @@ class Registry:
         self,
         patterns: Sequence[str] | None,
         default: Sequence[str] = DEFAULT_KIT,
-        excused: Callable[[str], bool] = lambda pattern: False,
+        is_excused: Callable[[str], bool] = lambda pattern: False,
     ) -> dict[str, AnyTool]:
-        """The tools of one run by name. A pattern is a name, an alias or an fnmatch pattern; None is the default kit.
+        """Returns one run's tools by name. A pattern is a name, an alias or an fnmatch pattern; None: the default kit.
 
-        Raises ``Invalid`` that points at each pattern which fits no tool and is not ``excused``.
+        Raises Invalid with a pointer to each pattern that matches no tool, unless ``is_excused`` returns true for it.
         """
-        offered = tuple(self)
+        tools = tuple(self)
         if patterns is None:
-            return {tool.name: tool for tool in offered if tool.name in default or tool.source != "builtin"}
-        chosen = {pattern: {tool.name for tool in offered if _fits(tool, pattern)} for pattern in patterns}
+            return {tool.name: tool for tool in tools if tool.name in default or tool.source != "builtin"}
+        chosen = {pattern: {tool.name for tool in tools if _matches(tool, pattern)} for pattern in patterns}
         if unknown := [
-            (at, pattern) for at, pattern in enumerate(patterns) if not (chosen[pattern] or excused(pattern))
+            (at, pattern) for at, pattern in enumerate(patterns) if not (chosen[pattern] or is_excused(pattern))
         ]:
-            errors = [{"pointer": f"/tools/{at}", "detail": _no_such(pattern, offered)} for at, pattern in unknown]
+            errors = [
+                {"pointer": f"/tools/{at}", "detail": _unknown_pattern(pattern, tools)} for at, pattern in unknown
+            ]
             raise Invalid("; ".join(error["detail"] for error in errors), errors)
         names = set[str]().union(*chosen.values())
-        return {tool.name: tool for tool in offered if tool.name in names}
+        return {tool.name: tool for tool in tools if tool.name in names}
 
     def declarations(self) -> list[dict[str, Any]]:
-        """All tools as the Messages API wants them declared."""
+        """Returns the Messages API declarations of all tools."""
         return [tool.to_schema() for tool in self]
 
 
-def offered(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:
-    """The tools that a worker with these settings offers: not switched off, and with all they need.
-
-    Logs how many they are.
-    """
+def available_tools(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:
+    """Returns the tools that a worker with these settings offers: enabled and fully configured. Logs them."""
     on = (tool.configured(settings) for tool in tools if getattr(settings.tools, tool.switch, None) is not False)
     tools = [tool for tool in on if tool is not None]
     log.info("runs are offered %d tools: %s", len(tools), ", ".join(tool.name for tool in tools))
@@ -91,27 +90,27 @@ def offered(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyT
 
 
 def default_kit(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> tuple[str, ...]:
-    """The names of what a run gets that asks for nothing: DEFAULT_KIT, and whatever is switched on or set up."""
+    """Returns the tool names for requests without ``tools``: DEFAULT_KIT, and tools switched on or set up."""
     on = [tool.name for tool in tools if tool.by_default or (tool.switch and getattr(settings.tools, tool.switch))]
     return (*DEFAULT_KIT, *(name for name in on if name not in DEFAULT_KIT))
 
 
-async def made_ready(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callable[[str], None]) -> dict[str, AnyTool]:
-    """The kit as one run uses it. A tool that cannot say what it is is warned of and left out."""
-    ready: dict[str, AnyTool] = {}
+async def prepare_kit(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callable[[str], None]) -> dict[str, AnyTool]:
+    """Returns the kit as prepared for one run. A tool whose preparation fails is left out, with a warning."""
+    prepared: dict[str, AnyTool] = {}
     for name, tool in kit.items():
         try:
-            made = await tool.ready(ctx)
+            ready = await tool.ready(ctx)
         except Misconfigured as error:
             warn(str(error))
             continue
-        if made is not None:
-            ready[name] = made
-    return ready
+        if ready is not None:
+            prepared[name] = ready
+    return prepared
 
 
-def find(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
-    """The tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
+def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
+    """Returns the tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
     if name in kit:
         return kit[name]
     for tool in kit.values():
@@ -120,8 +119,8 @@ def find(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
     raise unknown_tool(name, kit)
 
 
-def cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
-    """The tools as a worker announces them."""
+def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
+    """Returns the tools as a worker announces them."""
     return [
         ToolCard(
             name=tool.name,
@@ -136,13 +135,13 @@ def cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
     ]
 
 
-def _fits(tool: AnyTool, pattern: str) -> bool:
+def _matches(tool: AnyTool, pattern: str) -> bool:
     if pattern == tool.name or pattern in tool.aliases:
         return True
     return not tool.by_name_only and fnmatchcase(tool.name, pattern)
 
 
-def _no_such(pattern: str, offered: Sequence[AnyTool]) -> str:
-    names = [name for tool in offered for name in (tool.name, *tool.aliases)]
-    hint = did_you_mean(pattern, names) or f"there are {', '.join(tool.name for tool in offered)}"
+def _unknown_pattern(pattern: str, tools: Sequence[AnyTool]) -> str:
+    names = [name for tool in tools for name in (tool.name, *tool.aliases)]
+    hint = did_you_mean(pattern, names) or f"there are {', '.join(tool.name for tool in tools)}"
     return f"no tool is called {pattern!r}; {hint}"

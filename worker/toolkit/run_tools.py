@@ -15,7 +15,7 @@ from worker.models.base import ToolSpec
 from worker.sandbox.base import Sandbox
 from worker.schemas.pool import ValidatorPool
 from worker.toolkit import pinned_tools
-from worker.toolkit.registry import Registry, made_ready
+from worker.toolkit.registry import Registry, prepare_kit
 from worker.toolkit.sources import Source, ToolSourceContext
 from worker.tools.base import AnyTool
 from worker.tools.context import InitContext, ToolContext
@@ -70,7 +70,7 @@ async def open_tools(
         read_only = request.approval_mode is ApprovalMode.READ_ONLY
         sandbox = opened.enter_context(services.sandbox(workspace, read_only=read_only))
         opened.push_async_callback(sandbox.shells.end)
-        pinned = None if claim.tools is None else pinned_tools.read(claim.tools)
+        pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
         patterns = request.tools if pinned is None else [each.name for each in pinned]
         source_context = ToolSourceContext(
             claim.id, patterns, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only
@@ -81,11 +81,13 @@ async def open_tools(
                 registry.register(tool)
         if pinned is not None:
             pinned_tools.restore(registry, pinned)
-            source_context.miss(MCP)  # what was missing at the start stays missing; the first attempt has warned of it
+            source_context.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
         init = InitContext(claim.id, skills_of(services.tools), depth_left=depth_left)
-        kit = await made_ready(registry.kit(request.tools, services.default_kit, source_context.excuses), init, warn)
+        kit = await prepare_kit(
+            registry.kit(request.tools, services.default_kit, source_context.may_be_missing), init, warn
+        )
         context = _call_context(claim, workspace, sandbox, services.validators)
-        kept = {"tools": pinned_tools.written(kit)} if pinned is None else {}
+        kept = {"tools": pinned_tools.dumps(kit)} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
 
 

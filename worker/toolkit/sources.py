@@ -1,4 +1,4 @@
-"""Where tools come from that exist only while a run lasts: MCP servers, a discovery command."""
+"""The protocol of tool sources: providers of tools that exist only during a run, such as MCP servers."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from worker.workspace.files import Files
 
 @dataclass(frozen=True, slots=True)
 class ToolSourceContext:
-    """The run for which tools are opened."""
+    """The run for which a source opens tools."""
 
     delegation_id: str
     patterns: Sequence[str] | None
-    """What the request asks for; None is the default kit."""
+    """The tool names and patterns of the request; None for the default kit."""
     files: Files
     sandbox: Sandbox
     warn: Callable[[str], None]
-    """Tells people that something is missing; the run goes on without it."""
+    """Publishes a warning; the run continues."""
     hide: Callable[[Sequence[str]], None] = lambda values: None
-    """Makes these values unreadable wherever the run says something."""
+    """Masks these secrets in everything that the run publishes or stores."""
     validators: ValidatorPool = field(default_factory=ValidatorPool)
-    """Judges what strangers declare."""
+    """Checks untrusted schemas, and arguments against them."""
     read_only: bool = False
-    """Whether nothing that the tools start may change the run's files."""
+    """Whether processes of the tools must not change the run's files."""
     missing: list[str] = field(default_factory=list[str])
-    """How the names begin of tools that cannot be had right now."""
+    """Name prefixes of tools that are unavailable now."""
 
-    def miss(self, prefix: str) -> None:
-        """Says that tools whose names begin so cannot be had right now: to ask for them is no mistake."""
+    def add_missing(self, prefix: str) -> None:
+        """Records that tools with this name prefix are unavailable, so that a request for them is not an error."""
         self.missing.append(prefix)
 
     def wants(self, prefix: str) -> bool:
-        """Whether any tool whose name begins with ``prefix`` can be in the kit: what nobody asked for is not opened."""
+        """Returns whether the request may select tools with this name prefix; others need not be opened."""
         if self.patterns is None:
             return True
-        return any(_may_fit(pattern, prefix) for pattern in self.patterns)
+        return any(_may_match(pattern, prefix) for pattern in self.patterns)
 
-    def excuses(self, pattern: str) -> bool:
-        """Whether tools that this pattern asks for may be among those that cannot be had right now."""
-        return any(_may_fit(pattern, prefix) for prefix in self.missing)
+    def may_be_missing(self, pattern: str) -> bool:
+        """Returns whether a pattern may match tools that are unavailable now."""
+        return any(_may_match(pattern, prefix) for prefix in self.missing)
 
 
 class Source(Protocol):
-    """One place that tools come from."""
+    """A provider of tools for the time of a run."""
 
-    def open(self, place: ToolSourceContext) -> AbstractAsyncContextManager[Sequence[AnyTool]]:
-        """The tools, ready to be called until the block ends. What cannot be had is warned of, never raised."""
+    def open(self, context: ToolSourceContext) -> AbstractAsyncContextManager[Sequence[AnyTool]]:
+        """Opens the tools until the block ends. Unavailable ones are a warning, never an exception."""
         ...
 
 
-def _may_fit(pattern: str, prefix: str) -> bool:
-    """Whether the pattern can mean a name that begins with ``prefix``."""
-    return pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or prefix.startswith(_stem(pattern))
+def _may_match(pattern: str, prefix: str) -> bool:
+    """Returns whether the pattern can match a name that begins with ``prefix``."""
+    return pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or prefix.startswith(_literal_prefix(pattern))
 
 
-def _stem(pattern: str) -> str:
-    """What stands before the first wildcard, where there is one: ``mcp__git*`` → ``mcp__git``."""
+def _literal_prefix(pattern: str) -> str:
+    """Returns the text before the first wildcard: ``mcp__git*`` → ``mcp__git``; NUL if there is none."""
     cut = min((pattern.find(mark) for mark in "*?[" if mark in pattern), default=-1)
     return pattern[:cut] if cut >= 0 else "\0"

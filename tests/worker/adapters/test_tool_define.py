@@ -25,7 +25,7 @@ from worker.adapters.tool_define import (
     execute_tool,
 )
 from worker.mcp.tools import result_of
-from worker.toolkit.registry import Registry, offered
+from worker.toolkit.registry import Registry, available_tools
 from worker.tools import BUILTIN
 from worker.tools.context import InitContext
 
@@ -47,7 +47,7 @@ def test_a_tool_that_is_not_enabled_is_not_offered_and_one_that_runs_by_itself_i
         Tool.define("x", {"name": "X", "description": "", "parameters": WHAT, "execute": tell_place, **more})
         for more in ({"enabled": False}, {"auto_execute": True})
     )
-    assert [tool.trusted for tool in offered(Settings(), map(adapt, (off, free, place_tool)))] == [True, False]
+    assert [tool.trusted for tool in available_tools(Settings(), map(adapt, (off, free, place_tool)))] == [True, False]
     with pytest.raises(Misconfigured, match=r"the tool 'x' has an invalid definition: .*'nmae'"):
         Tool.define("x", {"nmae": "X"})
 

@@ -13,7 +13,7 @@ from tests.running import call, open_bench, say, script
 from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
 from worker.adapters import adapt
 from worker.adapters.tool_define import Tool
-from worker.toolkit.registry import Registry, made_ready
+from worker.toolkit.registry import Registry, prepare_kit
 from worker.tools import base
 from worker.tools.context import InitContext
 
@@ -26,7 +26,7 @@ async def test_all_tools_are_offered_to_the_model_the_async_ones_made_ready(
         return {"description": "Found out.", "parameters": WHAT, "execute": tell_place}
 
     tools = [adapt(place_tool), adapt(Tool.define("late", {"name": "Late"}, init))]
-    ready = await made_ready(Registry(tools).kit(["*"]), InitContext("x"), lambda _: None)
+    ready = await prepare_kit(Registry(tools).kit(["*"]), InitContext("x"), lambda _: None)
     assert [(each["name"], each["description"]) for each in Registry(ready.values()).declarations()] == [
         ("tell_place", "Tells where it runs."),
         ("late", "Found out."),

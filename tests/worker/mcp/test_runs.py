@@ -181,7 +181,7 @@ async def test_after_a_crash_the_model_is_told_of_the_very_same_tools(redis_url:
         assert dynamic(told) == ["mcp__gone__echo", "mcp__gone__die", "mcp__stays__echo"]
         assert [again == told for again in watched.told] == [True] * 4
         said = await answers(bench, result)
-        assert "mcp__gone__echo cannot be had any more: the MCP server 'gone' is not reachable" in said
+        assert "mcp__gone__echo is no longer available: the MCP server 'gone' is not reachable" in said
         assert "still" in said
         assert any("the MCP server 'gone' is left out" in error for error in result.errors)
         assert not any("'new'" in error for error in result.errors)

@@ -30,8 +30,8 @@ async def source(desk: Toolbench, configured: Path | None) -> AsyncIterator[tupl
 async def test_a_configured_file_that_is_not_there_is_warned_of(bare_desk: Toolbench, home: Path) -> None:
     async with source(bare_desk, Path("/nowhere/mcp.json")) as (warnings, place):
         assert warnings == ["MCP config file not found: /nowhere/mcp.json"]
-        assert place.excuses("mcp__git__*")
-        assert not place.excuses("read_file")
+        assert place.may_be_missing("mcp__git__*")
+        assert not place.may_be_missing("read_file")
 
 
 async def test_where_no_file_is_nothing_is_said(bare_desk: Toolbench, home: Path) -> None:
@@ -58,7 +58,7 @@ async def test_whatever_goes_wrong_is_warned_of(bare_desk: Toolbench, content: b
     async with source(bare_desk, file) as (warnings, place):
         (warning,) = warnings
         assert warning.startswith("Failed to load MCP tools: ")
-        assert place.excuses("mcp__any")
+        assert place.may_be_missing("mcp__any")
 
 
 @pytest.mark.requirement("S000-104")

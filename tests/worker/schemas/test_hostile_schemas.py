@@ -14,7 +14,7 @@ from tests.lag import lag_probe
 from tests.toolbench import Toolbench
 from worker.schemas.arguments import MAX_OVERRUNS, ArgumentSchema
 from worker.schemas.pool import ValidatorPool
-from worker.toolkit.declared import DeclaredTool
+from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import Effect, ToolResult
 from worker.tools.context import ToolContext
 
@@ -22,7 +22,7 @@ JSON = dict[str, Any]
 pytestmark = pytest.mark.requirement("P-10")
 
 
-class Sample(DeclaredTool):
+class Sample(SchemaTool):
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         return ToolResult(str(params))
 

@@ -12,7 +12,7 @@ from shared.settings import Settings
 from tests.skills import write_skill
 from tests.toolbench import open_toolbench
 from worker.skills.skill import MAX_BYTES, MAX_FILES, MAX_SKILLS, Skill, SkillLoader, find_skills_dir, read_skill
-from worker.toolkit.registry import offered
+from worker.toolkit.registry import available_tools
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -20,7 +20,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def names_offered(**settings: Any) -> set[str]:
-    return {tool.name for tool in offered(Settings.load(environ={}, **settings))}
+    return {tool.name for tool in available_tools(Settings.load(environ={}, **settings))}
 
 
 def one(folder: Path) -> Skill:

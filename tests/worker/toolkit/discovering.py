@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.settings import ToolSettings
 from tests.toolbench import Toolbench
-from worker.toolkit.discovered import Discovery
+from worker.toolkit.discovery import Discovery
 from worker.toolkit.sources import ToolSourceContext
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool

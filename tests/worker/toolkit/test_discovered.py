@@ -19,7 +19,7 @@ from worker.mcp.source import McpServers
 from worker.sandbox.base import NoSandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Command, Completed
-from worker.toolkit.discovered import Declaration, DiscoveredTool, Discovery
+from worker.toolkit.discovery import DiscoveredTool, Discovery, ToolDeclaration
 
 
 @asynccontextmanager
@@ -124,16 +124,16 @@ async def test_commands_that_take_too_long_are_stopped_and_told_of(tmp_path: Pat
             {},
             ["there are no discovered tools: the discovery command was stopped after 15 seconds"],
         )
-        tool = DiscoveredTool("slow", Declaration(name="slow"), "sh calls.sh")
+        tool = DiscoveredTool("slow", ToolDeclaration(name="slow"), "sh calls.sh")
         result = await tool.run(desk.context(), {})
     assert (result.error_type, result.content) == (ErrorType.TIMEOUT, "so far")
-    assert result.error == "slow was stopped after 120 seconds. It said:"
+    assert result.error == "slow was stopped after 120 seconds. Its output:"
 
 
 async def test_of_a_call_that_was_cut_off_its_mark_tells(desk: Toolbench, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
     desk.write("calls.sh", CALLS)
-    tool = DiscoveredTool("fail", Declaration(name="fail"), "sh calls.sh")
+    tool = DiscoveredTool("fail", ToolDeclaration(name="fail"), "sh calls.sh")
     with Bubblewrap(desk.root, marks=tmp_path / "marks") as sandbox:
         context = replace(desk.context(), sandbox=sandbox)
         assert await tool.probe(context, {}, {}) is False

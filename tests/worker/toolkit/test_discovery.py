@@ -11,7 +11,7 @@ import pytest
 from shared.settings import ToolSettings
 from tests.toolbench import Toolbench
 from tests.worker.toolkit.discovering import GREET, announced, found, settings
-from worker.toolkit.discovered import MAX_TOOLS
+from worker.toolkit.discovery import MAX_TOOLS
 
 
 async def test_a_worker_without_a_sandbox_discovers_nothing_and_says_why(bare_desk: Toolbench) -> None:
@@ -23,10 +23,10 @@ async def test_a_worker_without_a_sandbox_discovers_nothing_and_says_why(bare_de
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("true", "printed no JSON"),
-        ("echo '[{\"name\": NaN}]'", "NaN is no number in JSON"),
-        ("printf '\\377\\376\\001'", "printed no JSON"),
-        ("head -c 200000 /dev/zero | tr '\\0' '['", "printed no JSON"),
+        ("true", "did not print valid JSON"),
+        ("echo '[{\"name\": NaN}]'", "NaN is not valid JSON"),
+        ("printf '\\377\\376\\001'", "did not print valid JSON"),
+        ("head -c 200000 /dev/zero | tr '\\0' '['", "did not print valid JSON"),
         ("head -c 1100000 /dev/zero", "printed more than 1048576 bytes"),
         ("no-such-program", "ended with exit code 127"),
     ],
@@ -45,9 +45,9 @@ def deep(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("declaration", "said"),
     [
-        ("greet", "it is no object"),
-        ([], "it is no object"),
-        ({"functionDeclarations": [1]}, "it is no object"),
+        ("greet", "it is not an object"),
+        ([], "it is not an object"),
+        ({"functionDeclarations": [1]}, "it is not an object"),
         ({"description": "nameless"}, "name: Field required"),
         ({"name": "a\0b"}, "a NUL character"),
         ({"name": ""}, "name: String should have at least 1 character"),
@@ -91,7 +91,7 @@ async def test_no_discovered_tool_takes_anothers_name(desk: Toolbench) -> None:
         "discovered_discovered_bash",
         "x" * 64,
     ]
-    assert warnings[0] == "the discovered tool 'bash' is called discovered_bash here"
+    assert warnings[0] == "the discovered tool 'bash' is named discovered_bash here"
     assert len(warnings) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in tools)
 

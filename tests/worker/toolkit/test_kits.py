@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shared.errors import ErrorType, Invalid, ToolError
 from tests.toolbench import EVERYTHING
-from worker.toolkit.registry import Registry, cards, find
+from worker.toolkit.registry import Registry, find_tool, tool_cards
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
@@ -56,7 +56,7 @@ def test_a_tool_answers_to_its_name_and_its_aliases() -> None:
     kit = EVERYTHING
     for tool in kit.values():
         for name in (tool.name, *tool.aliases):
-            assert find(kit, name) is tool
+            assert find_tool(kit, name) is tool
     names = [name for tool in BUILTIN for name in (tool.name, *tool.aliases)]
     assert len(names) == len(set(names))
     assert {"read", "write", "edit", "replace", "run_shell_command", "ls"} <= set(names)
@@ -68,19 +68,19 @@ def test_a_tool_answers_to_its_name_and_its_aliases() -> None:
 )
 def test_an_unknown_tool_is_answered_with_what_there_is(name: str, hint: str) -> None:
     with pytest.raises(ToolError) as caught:
-        find(Registry(BUILTIN).kit(["read_file", "bash"]), name)
+        find_tool(Registry(BUILTIN).kit(["read_file", "bash"]), name)
     assert caught.value.type is ErrorType.UNKNOWN_TOOL
     assert caught.value.message == f"there is no tool '{name}' in this run. {hint}"
 
 
 def test_a_tool_left_out_of_the_kit_is_unknown_by_its_alias_too() -> None:
     with pytest.raises(ToolError):
-        find(Registry(BUILTIN).kit(["bash"]), "read")
+        find_tool(Registry(BUILTIN).kit(["bash"]), "read")
 
 
 @pytest.mark.requirement("S000-004", "S001-003")
 def test_the_cards_say_what_the_fleet_announces() -> None:
-    announced = {card.name: card for card in cards(BUILTIN)}
+    announced = {card.name: card for card in tool_cards(BUILTIN)}
     assert list(announced) == list(EVERYTHING)
     card = announced["read_file"]
     assert (card.kind, card.effect, card.source) == ("read", "pure", "builtin")
@@ -173,7 +173,7 @@ def test_what_the_model_wrote_wrongly_is_not_repeated_at_length() -> None:
         Echo().parse({"x" * 100_000: 1})
     assert len(caught.value.message) < 3000
     with pytest.raises(ToolError) as caught:
-        find(EVERYTHING, "x" * 100_000)
+        find_tool(EVERYTHING, "x" * 100_000)
     assert len(caught.value.message) < 500
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import Invalid, Misconfigured
 from shared.settings import Settings
-from worker.toolkit.registry import Registry, cards, default_kit, made_ready, offered
+from worker.toolkit.registry import Registry, available_tools, default_kit, prepare_kit, tool_cards
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import InitContext, ToolContext
@@ -134,22 +134,22 @@ def test_a_tool_by_name_only_is_not_meant_by_a_pattern() -> None:
 )
 def test_a_switch_decides_over_its_tools_together(switch: str, off: set[str]) -> None:
     """False: not offered. True: in every kit. Unset: the default kit has them (C19)."""
-    everything = set(names(offered(settings())))
+    everything = set(names(available_tools(settings())))
     assert off <= everything
-    left = set(names(offered(settings(**{switch: False}))))
+    left = set(names(available_tools(settings(**{switch: False}))))
     assert not off & left
-    assert not off & set(Registry(offered(settings(**{switch: False}))).kit(None))
+    assert not off & set(Registry(available_tools(settings(**{switch: False}))).kit(None))
     assert off <= set(default_kit(settings(**{switch: True})))
-    assert set(DEFAULT_KIT) == set(Registry(offered(settings())).kit(None, default_kit(settings())))
+    assert set(DEFAULT_KIT) == set(Registry(available_tools(settings())).kit(None, default_kit(settings())))
 
 
 @pytest.mark.requirement("S000-025")
 def test_a_tool_switched_on_is_in_the_kit_and_one_unset_is_had_by_name() -> None:
-    assert "write_todos" in names(offered(settings()))
+    assert "write_todos" in names(available_tools(settings()))
     assert "write_todos" not in default_kit(settings())
     assert "write_todos" in default_kit(settings(enable_todos=True))
     with pytest.raises(Invalid, match="no tool is called 'write_todos'"):
-        Registry(offered(settings(enable_todos=False))).kit(["write_todos"])
+        Registry(available_tools(settings(enable_todos=False))).kit(["write_todos"])
 
 
 def test_what_the_operator_has_set_up_is_in_the_default_kit() -> None:
@@ -160,9 +160,9 @@ def test_what_the_operator_has_set_up_is_in_the_default_kit() -> None:
 @pytest.mark.requirement("S000-001", "S000-025")
 def test_a_tool_that_cannot_be_had_is_not_offered() -> None:
     needy = Needy("web_search", switch="enable_web")
-    assert offered(settings(), [needy]) == []
-    assert names(offered(settings(search_provider="brave"), [needy])) == ["web_search"]
-    assert offered(settings(search_provider="brave", enable_web=False), [needy]) == []
+    assert available_tools(settings(), [needy]) == []
+    assert names(available_tools(settings(search_provider="brave"), [needy])) == ["web_search"]
+    assert available_tools(settings(search_provider="brave", enable_web=False), [needy]) == []
 
 
 async def test_a_run_is_told_of_a_tool_that_cannot_be_made_ready() -> None:
@@ -176,10 +176,10 @@ async def test_a_run_is_told_of_a_tool_that_cannot_be_made_ready() -> None:
 
     warned: list[str] = []
     kit = Registry([Sample("plain"), Broken("broken"), Denied("denied")]).kit(["*"])
-    assert list(await made_ready(kit, InitContext("x"), warned.append)) == ["plain"]
+    assert list(await prepare_kit(kit, InitContext("x"), warned.append)) == ["plain"]
     assert warned == ["broken is not set up"]
 
 
 def test_a_card_says_where_a_tool_comes_from() -> None:
     tools = [Sample("b"), Sample("d", "discovered"), Sample("m", "mcp", "git")]
-    assert [card.source for card in cards(tools)] == ["builtin", "discovered", "mcp:git"]
+    assert [card.source for card in tool_cards(tools)] == ["builtin", "discovered", "mcp:git"]

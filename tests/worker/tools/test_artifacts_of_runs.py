@@ -17,7 +17,7 @@ from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
 from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.task import carry_out
-from worker.toolkit.registry import offered
+from worker.toolkit.registry import available_tools
 from worker.tools.base import AnyTool, Kind
 from worker.tools.create_artifact import CreateArtifact
 from worker.workspace.artifacts import Artifacts
@@ -45,10 +45,12 @@ async def test_the_tools_are_offered_only_where_something_keeps_artifacts(bare_d
 
     without: AnyTool = CreateArtifact(None)
     elsewhere = CreateArtifact(kept_elsewhere)
-    assert offered(Settings(), [without]) == []
-    assert offered(Settings(), [elsewhere]) == [elsewhere]
-    assert {tool.name for tool in offered(Settings())} >= {*FOUR}
-    assert not {tool.name for tool in offered(Settings.load(environ={}, tools={"enable_artifacts": False}))} & {*FOUR}
+    assert available_tools(Settings(), [without]) == []
+    assert available_tools(Settings(), [elsewhere]) == [elsewhere]
+    assert {tool.name for tool in available_tools(Settings())} >= {*FOUR}
+    assert not {tool.name for tool in available_tools(Settings.load(environ={}, tools={"enable_artifacts": False}))} & {
+        *FOUR
+    }
     await elsewhere.run(bare_desk.context(), elsewhere.parse({"name": "a", "content": "x"}))
     assert bare_desk.read("elsewhere/.deputize/artifacts/a/1") == b"x"
 

@@ -17,7 +17,7 @@ from tests.skills import write_skill
 from tests.toolbench import Toolbench
 from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.skills.skill import SkillLoader
-from worker.toolkit.registry import default_kit, find, offered
+from worker.toolkit.registry import available_tools, default_kit, find_tool
 from worker.tools import DEFAULT_KIT
 from worker.tools.base import AnyTool, Kind, ToolResult
 from worker.tools.context import InitContext
@@ -35,7 +35,7 @@ def skills(tmp_path: Path) -> Path:
 
 def made(folder: Path, **tools: Any) -> AnyTool | None:
     """The tool as a worker with these settings offers it."""
-    configured = offered(Settings.load(environ={}, skills_dir=folder, tools=tools or None))
+    configured = available_tools(Settings.load(environ={}, skills_dir=folder, tools=tools or None))
     return next((tool for tool in configured if tool.name == "get_skill"), None)
 
 
@@ -95,7 +95,7 @@ def test_the_description_and_the_parameter_name_what_there_is_and_no_more(skills
     assert tool.schema["properties"]["skill_name"]["type"] == "string"
     assert tool.schema["properties"]["skill_name"]["enum"] == ["pdf", "slides"]
     assert tool.schema["required"] == ["skill_name"]
-    assert find({tool.name: tool}, "skill") is tool
+    assert find_tool({tool.name: tool}, "skill") is tool
     assert tool.step_type == "skill"
 
 
@@ -131,7 +131,7 @@ def test_skills_are_offered_where_they_are_set_up_and_not_switched_off(skills: P
     assert made(skills) is not None
     assert made(skills, enable_skills=False) is None
     assert made(tmp_path / "none") is None
-    assert [tool.name for tool in offered(Settings()) if tool.name == "get_skill"] == []
+    assert [tool.name for tool in available_tools(Settings()) if tool.name == "get_skill"] == []
 
 
 def test_a_skill_is_looked_at_in_every_mode(skills: Path) -> None:

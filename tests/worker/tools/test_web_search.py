@@ -26,7 +26,7 @@ from tests.worker.tools.search_providers import (
     search,
 )
 from tests.worker.web.servers import falling_silent, saying, serving
-from worker.toolkit.registry import default_kit, offered
+from worker.toolkit.registry import available_tools, default_kit
 from worker.tools import BUILTIN
 from worker.tools.base import Kind
 from worker.tools.web_search import WebSearch
@@ -240,14 +240,16 @@ async def test_a_provider_that_does_not_answer_is_left_at_the_time_limit(bare_de
 def offers(**tools: Any) -> list[str]:
     settings = Settings(tools=ToolSettings(**tools))
     kit = default_kit(settings)
-    return [tool.name for tool in offered(settings) if tool.name == "web_search" and tool.name in kit]
+    return [tool.name for tool in available_tools(settings) if tool.name == "web_search" and tool.name in kit]
 
 
 @pytest.mark.requirement("S003-039")
 def test_without_a_provider_there_is_no_web_search() -> None:
-    assert "web_search" not in [tool.name for tool in offered(Settings())]
-    assert "web_search" in [tool.name for tool in offered(Settings(tools=ToolSettings(**BRAVE)))]
-    assert "web_search" not in [tool.name for tool in offered(Settings(tools=ToolSettings(**BRAVE, enable_web=False)))]
+    assert "web_search" not in [tool.name for tool in available_tools(Settings())]
+    assert "web_search" in [tool.name for tool in available_tools(Settings(tools=ToolSettings(**BRAVE)))]
+    assert "web_search" not in [
+        tool.name for tool in available_tools(Settings(tools=ToolSettings(**BRAVE, enable_web=False)))
+    ]
     assert offers(**BRAVE) == []
     assert offers(**BRAVE, enable_web=True) == ["web_search"]
     assert offers(enable_web=True) == []
@@ -263,7 +265,7 @@ def test_without_a_provider_there_is_no_web_search() -> None:
 )
 def test_half_a_configuration_is_the_operators_to_mend(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(Misconfigured, match=why):
-        offered(Settings(tools=ToolSettings(**settings)))
+        available_tools(Settings(tools=ToolSettings(**settings)))
 
 
 @pytest.mark.requirement("S004-021")

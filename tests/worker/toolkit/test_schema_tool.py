@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from shared.errors import ErrorType, Misconfigured, ToolError
-from worker.toolkit.declared import DeclaredTool
+from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import Effect, ToolResult
 from worker.tools.context import ToolContext
 
 
-class Sample(DeclaredTool):
+class Sample(SchemaTool):
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         return ToolResult(str(params))
 
@@ -51,7 +51,7 @@ def test_a_schema_that_is_none_is_refused_at_once() -> None:
 
 
 def test_a_parameter_that_models_refuse_is_refused_at_once() -> None:
-    with pytest.raises(Misconfigured, match="models take no parameter that is called 'a b'"):
+    with pytest.raises(Misconfigured, match="models do not accept the parameter name 'a b'"):
         sample({"properties": {"a b": {}}})
 
 
@@ -59,7 +59,7 @@ def test_what_models_do_not_take_in_a_schema_they_are_told_in_words() -> None:
     tool = sample({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})
     assert "anyOf" not in tool.schema
     assert tool.description == (
-        'A sample.\n\nThe arguments must also fit: {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}'
+        'A sample.\n\nThe arguments must also match: {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}'
     )
     assert tool.parse({"b": 1}) == {"b": 1}
     assert "is not valid under any of the given schemas" in refused(tool, {"c": 1})

@@ -1,0 +1,229 @@
+"""Discovered tools: the operator's discovery command declares them, and a call command executes them.
+
+The discovery command prints JSON: a list of declarations ``{name, description, parameters}`` or of
+``{functionDeclarations: […]}``. It runs once per run, in the run's sandbox and workspace, and only if the request may
+select such tools. Errors are warnings; the run continues without the tools.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, Literal, NoReturn
+
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
+
+from shared.errors import ErrorType, Misconfigured, ToolError
+from shared.settings import ToolSettings
+from shared.text import clip
+from worker.sandbox import command_output
+from worker.sandbox.base import Sandbox
+from worker.sandbox.command import Command
+from worker.schemas.arguments import ArgumentSchema
+from worker.schemas.pool import ValidatorPool
+from worker.text.output import OutputLimit
+from worker.threads import run_in_thread
+from worker.toolkit.schema_tool import SchemaTool
+from worker.toolkit.sources import ToolSourceContext
+from worker.tools.base import AnyTool, Effect, ToolResult
+from worker.tools.bash import live, outcome_of, shell
+from worker.tools.context import ToolContext
+
+DISCOVERY_SECONDS = 15
+CALL_SECONDS = 120
+MAX_OUTPUT = 1024 * 1024
+MAX_TOOLS = 128
+MAX_DECLARATION_CHARS = 20_000
+MAX_NAME = 64
+MAX_WARNINGS = 10
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "input_schema", "inputSchema", "parameters")
+
+
+class ToolDeclaration(BaseModel):
+    """One tool as the discovery command declares it. Unknown keys are ignored."""
+
+    name: str = Field(min_length=1, max_length=200)
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(default=None, validation_alias=AliasChoices(*_SCHEMAS))
+
+
+class DiscoveredTool(SchemaTool):
+    """Executed by the call command: the last argument is the tool's name, stdin holds the arguments as JSON."""
+
+    source = "discovered"
+    needs_sandbox = True
+    output = OutputLimit(keep="head_tail")
+
+    def __init__(
+        self, name: str, declaration: ToolDeclaration, command: str, schema: ArgumentSchema | None = None
+    ) -> None:
+        description = declaration.description or f"The tool {declaration.name}."
+        super().__init__(name, description, schema or declaration.parameters or {}, effect=Effect.EFFECTFUL)
+        self.remote = declaration.name
+        self._argv = (f'{command} "$@"', "call", declaration.name)
+
+    async def probe(
+        self, ctx: ToolContext, params: Any, facts: Mapping[str, Any]
+    ) -> ToolResult | Literal[False] | None:
+        return outcome_of(ctx, self.name)
+
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
+        """Returns the output. Only the exit code marks a failure, because programs that succeed may print warnings."""
+        line, *arguments = self._argv
+        argv = [*_argv(line, ctx.sandbox), *arguments]
+        stdin = json.dumps(params).encode()
+        done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, mark=ctx.call_id), live(ctx))
+        whole, facts = command_output.whole(done), command_output.facts_of(done)
+        if done.timed_out:
+            error = ToolError(ErrorType.TIMEOUT, f"{self.name} was stopped after {CALL_SECONDS} seconds. Its output:")
+        elif done.exit_code:
+            message = f"{self.name} ended with exit code {done.exit_code}. Check the arguments, or do without it."
+            error = ToolError(ErrorType.DISCOVERED_TOOL_EXECUTION_ERROR, f"{message} Its output:")
+        else:
+            return ToolResult(whole, self.name, metadata=facts)
+        return ToolResult.failed(error, whole, title=self.name, metadata=facts)
+
+
+class Discovery:
+    """The source of discovered tools. A tool whose name is in ``reserved``, is that of an MCP tool or was discovered
+    before gets another name."""
+
+    def __init__(self, settings: ToolSettings, reserved: Iterable[AnyTool]) -> None:
+        self._discovery = settings.discovery_command if settings.enable_discovered is not False else None
+        self._call = settings.call_command or ""
+        self._reserved = {name for tool in reserved for name in (tool.name, *tool.aliases)}
+
+    @asynccontextmanager
+    async def open(self, context: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
+        if self._discovery and self._may_be_requested(context.patterns):
+            yield await self._discover(self._discovery, context)
+        else:
+            yield ()
+
+    def _may_be_requested(self, patterns: Sequence[str] | None) -> bool:
+        """Returns whether the request may select discovered tools, which may have any name."""
+        others = self._reserved
+        return patterns is None or any(each not in others and not each.startswith("mcp__") for each in patterns)
+
+    async def _discover(self, command: str, context: ToolSourceContext) -> list[AnyTool]:
+        try:
+            output = await _run_discovery(command, context.sandbox)
+            declarations = await run_in_thread(_parse_output, output)
+            tools, warnings = await _create_tools(declarations, self._call, self._reserved, context.validators)
+        except ToolError as error:
+            tools, warnings = [], [f"there are no discovered tools: {error.message}"]
+            context.add_missing("")  # discovered tools may have any name
+        for warning in warnings[:MAX_WARNINGS]:
+            context.warn(warning)
+        if more := warnings[MAX_WARNINGS:]:
+            context.warn(f"{len(more)} more discovered tools are left out, or have another name here")
+        return tools
+
+
+async def _run_discovery(command: str, sandbox: Sandbox) -> bytes:
+    """Returns the output of the discovery command. Raises ToolError with the reason where it fails."""
+    done = await sandbox.run(Command(_argv(command, sandbox), DISCOVERY_SECONDS, max_output=MAX_OUTPUT, keep="head"))
+    if done.timed_out:
+        _fail(f"the discovery command was stopped after {DISCOVERY_SECONDS} seconds")
+    if done.exit_code:
+        stderr = clip(done.stderr.decode("utf-8", "replace").strip(), 500)
+        _fail(f"the discovery command ended with exit code {done.exit_code}: {stderr or '(nothing on standard error)'}")
+    if done.dropped_bytes:
+        _fail(f"the discovery command printed more than {MAX_OUTPUT} bytes")
+    return done.stdout
+
+
+def _parse_output(output: bytes) -> list[ToolDeclaration | str]:
+    """Returns each declaration, or the error in it. Raises ToolError for output that is not valid JSON."""
+    try:
+        value: Any = json.loads(output, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        _fail(f"the discovery command did not print valid JSON ({clip(str(error), 200)})")
+    declarations: list[ToolDeclaration | str] = []
+    for entry in _entries(value):
+        try:
+            declarations.append(_parse_declaration(entry))
+        except (ValueError, RecursionError) as error:
+            declarations.append(clip(str(error), 500))
+    return declarations
+
+
+async def _create_tools(
+    declarations: Sequence[ToolDeclaration | str], command: str, reserved: set[str], validators: ValidatorPool
+) -> tuple[list[AnyTool], list[str]]:
+    """Returns the tools, and warnings about invalid or renamed ones."""
+    tools: dict[str, DiscoveredTool] = {}
+    warnings: list[str] = []
+    for number, declaration in enumerate(declarations, 1):
+        if len(tools) == MAX_TOOLS:
+            warnings.append(f"more than {MAX_TOOLS} tools were discovered; the others are left out")
+            break
+        try:
+            if isinstance(declaration, str):
+                raise Misconfigured(declaration)
+            if any(tool.remote == declaration.name for tool in tools.values()):
+                raise Misconfigured(f"{declaration.name!r} is declared twice")
+            name = _unique_name(declaration.name, reserved | tools.keys())
+            schema = await ArgumentSchema.untrusted(name, declaration.parameters or {}, validators)
+            tools[name] = DiscoveredTool(name, declaration, command, schema)
+        except Misconfigured as error:
+            warnings.append(f"discovered tool {number} is left out: {clip(str(error), 500)}")
+        else:
+            if name != declaration.name:
+                warnings.append(f"the discovered tool {declaration.name!r} is named {name} here")
+    return [*tools.values()], warnings
+
+
+def _entries(value: Any) -> Iterator[Any]:
+    """Yields the declarations in both accepted forms."""
+    for entry in value if isinstance(value, list) else [value]:
+        nested = entry.get("functionDeclarations", entry.get("function_declarations")) if _is_object(entry) else None
+        yield from nested if isinstance(nested, list) else [entry]
+
+
+def _parse_declaration(entry: Any) -> ToolDeclaration:
+    """Returns the declaration. Raises ValueError with the error in it."""
+    if not _is_object(entry):
+        raise ValueError("it is not an object with name, description and parameters")
+    if len(json.dumps(entry, ensure_ascii=False).encode()) > MAX_DECLARATION_CHARS:
+        raise ValueError(f"it is longer than {MAX_DECLARATION_CHARS} bytes")
+    try:
+        declaration = ToolDeclaration.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if "\0" in declaration.name:
+        raise ValueError("its name contains a NUL character, which a command's argument cannot contain")
+    if (declaration.parameters or {}).get("type", "object") != "object":
+        raise ValueError("parameters: the schema must be that of an object")
+    return declaration
+
+
+def _unique_name(declared_name: str, taken: set[str]) -> str:
+    """Returns a unique name that models accept: invalid characters replaced, and prefixed where it is taken."""
+    clean = _INVALID_CHARACTER.sub("_", declared_name)[:MAX_NAME]
+    if clean not in taken and not clean.startswith("mcp__"):
+        return clean
+    suffixes = ("" if number == 1 else f"_{number}" for number in count(1))
+    names = (f"discovered_{clean}"[: MAX_NAME - len(suffix)] + suffix for suffix in suffixes)
+    return next(name for name in names if name not in taken)
+
+
+def _argv(command: str, sandbox: Sandbox) -> list[str]:
+    return shell(command, has_bash=sandbox.program("bash") is not None)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not valid JSON")
+
+
+def _fail(reason: str) -> NoReturn:
+    raise ToolError(ErrorType.DISCOVERED_TOOL_EXECUTION_ERROR, reason)

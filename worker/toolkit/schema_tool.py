@@ -1,0 +1,87 @@
+"""Base class of tools whose parameters are a JSON Schema: MCP and discovered tools, and tools of other styles."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from shared.errors import Misconfigured
+from shared.text import clip
+from worker.schemas.arguments import CHOICES, Arguments, ArgumentSchema, check
+from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.context import ToolContext
+
+MAX_CHOICES_CHARACTERS = 4000
+"""Maximum length of a schema's choices in the description."""
+_PARAMETER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+"""Parameter names that model providers accept; with any other, they reject the whole request."""
+
+
+class SchemaTool(Tool[Any]):
+    """A tool with name, description and schema per instance.
+
+    Arguments are validated against the schema and passed on unchanged; unknown parameters are rejected unless the
+    schema allows them. Raises Misconfigured for a schema that is invalid or that models do not accept. An untrusted
+    schema must be passed as ``ArgumentSchema``, which is checked off the event loop.
+    """
+
+    params = Params
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any] | ArgumentSchema,
+        *,
+        kind: Kind = Kind.OTHER,
+        effect: Effect,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.effect = effect
+        self._argument_schema = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema.trusted(name, schema)
+        whole = self._argument_schema.schema
+        if invalid := [key for key in whole["properties"] if not _PARAMETER_NAME.fullmatch(key)]:
+            raise Misconfigured(f"models do not accept the parameter name {invalid[0][:100]!r}")
+        # Models do not accept these in a schema, so the description contains them.
+        choices = {key: whole[key] for key in CHOICES if key in whole}
+        text = clip(json.dumps(choices), MAX_CHOICES_CHARACTERS)
+        self._description = f"{description}\n\nThe arguments must also match: {text}" if choices else description
+        self._model_schema = {key: value for key, value in whole.items() if key not in CHOICES}
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Returns the schema for models; the description contains what it omits."""
+        return self._model_schema
+
+    async def accept(self, ctx: ToolContext, arguments: Arguments) -> Any:
+        if self._argument_schema.is_cheap(arguments):
+            return self.parse(arguments)
+        with self.explain_errors():
+            await self._argument_schema.judge(arguments, ctx.validators)
+            return self.convert(dict(arguments))
+
+    def parse(self, arguments: Arguments) -> Any:
+        with self.explain_errors():
+            check(self.name, self._argument_schema.schema, arguments)
+            return self.convert(dict(arguments))
+
+    def convert(self, arguments: dict[str, Any]) -> Any:
+        """Converts valid arguments for ``run``. Raises ToolError for errors that a schema cannot express."""
+        return arguments
+
+    @contextmanager
+    def explain_errors(self) -> Generator[None]:
+        """Context of every validation; a subclass can replace the message of its errors."""
+        yield
+
+    @abstractmethod
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult: ...
