@@ -27,6 +27,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+	$(BIN)/basedpyright -p tests
 	$(BIN)/lint-imports
 	$(BIN)/docker-compose config --quiet
 	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile

@@ -11,11 +11,12 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
+from anthropic.types import ToolParam
 
 from tests.fake_model import FakeModel, Turn, call, cut, overload, refuse, reset, text, thinking
 from tests.fake_model.strict import mistake, sign
 
-TOOL = {"name": "read_file", "input_schema": {"type": "object"}}
+TOOL: ToolParam = {"name": "read_file", "input_schema": {"type": "object"}}
 ASKED: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "x"}
 USE = {"type": "tool_use", "id": "t1", "name": "read_file", "input": {}}

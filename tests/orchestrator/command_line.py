@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PROGRAM = str(Path(sys.executable).with_name("deputize"))
 
@@ -85,6 +86,6 @@ async def started(
         await running.stop()
 
 
-async def deputize(*arguments: str, stdin: str | None = None, cwd: Path | None = None, **variables: str) -> Done:
+async def deputize(*arguments: str, stdin: str | None = None, cwd: Path | None = None, **variables: Any) -> Done:
     async with started(*arguments, stdin=stdin, cwd=cwd, **variables) as running:
         return await running.done()

@@ -13,6 +13,7 @@ from shared.catalog import ToolCard, WorkerCard
 from shared.delegation import (
     Delegation,
     DelegationRequest,
+    FinalStatus,
     Limits,
     Status,
     TerminationReason,
@@ -57,10 +58,11 @@ class FakeService:
         return envelope
 
     def finish(self, id: str, reason: TerminationReason = TerminationReason.COMPLETED, **fields: Any) -> Envelope:
-        status = {
+        endings: dict[TerminationReason, FinalStatus] = {
             TerminationReason.COMPLETED: Status.SUCCEEDED,
             TerminationReason.CANCELLED: Status.CANCELLED,
-        }.get(reason, Status.FAILED)
+        }
+        status = endings.get(reason, Status.FAILED)
         result = ToolAgentResult(delegation_id=id, status=status, termination_reason=reason, **fields)
         self.runs[id] = self.runs[id].model_copy(update={"status": status, "finished_at": now(), "result": result})
         return self.happen(id, RunFinished(result=result))

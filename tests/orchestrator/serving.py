@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from inspect import isfunction
 from typing import Any
 
 import uvicorn
 
-from orchestrator.app import create_app
+from orchestrator.app import OpenService, create_app
 from orchestrator.protocol import BoundedProtocol
 from shared.settings import Settings
 from tests.waiting import until
@@ -17,7 +18,18 @@ from tests.waiting import until
 
 def settings(**fields: Any) -> Settings:
     """Settings of nobody's environment; a test that says nothing of a token needs none."""
-    return Settings(**{"no_token": True} | fields)
+    fields.setdefault("no_token", True)
+    return Settings(**fields)
+
+
+def opening(service: Any) -> OpenService:
+    """What an application is given to open its service with, where there is one already."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Any]:
+        yield service
+
+    return opened
 
 
 @asynccontextmanager
@@ -28,12 +40,8 @@ async def served(
     protocol: type[asyncio.Protocol] = BoundedProtocol,
 ) -> AsyncIterator[str]:
     """The URL of an application over ``service``: an object with the verbs, or a function that opens one."""
-
-    @asynccontextmanager
-    async def as_it_is() -> AsyncIterator[Any]:
-        yield service
-
-    app = create_app(service if callable(service) else as_it_is, using or settings())
+    open_service: OpenService = service if isfunction(service) else opening(service)
+    app = create_app(open_service, using or settings())
     config = uvicorn.Config(
         app, host="127.0.0.1", port=port, log_config=None, timeout_graceful_shutdown=0, http=protocol
     )

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.app import create_app
 from shared.errors import Misconfigured
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.serving import served, settings
+from tests.orchestrator.serving import opening, served, settings
 
 GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools", "/v1/workers"]
 
@@ -19,7 +19,7 @@ GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools"
 )
 async def test_without_the_token_nobody_is_let_in(path: str, sent: str | None) -> None:
     async with served(FakeService(), settings(token="secret")) as url, httpx2.AsyncClient(base_url=url) as http:
-        answer = await http.get(path, headers={"Authorization": sent.encode()} if sent else {})
+        answer = await http.get(path, headers={b"Authorization": sent.encode()} if sent else {})
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
         assert answer.headers["content-type"] == "application/problem+json"
@@ -27,7 +27,7 @@ async def test_without_the_token_nobody_is_let_in(path: str, sent: str | None) -
 
 async def test_with_the_token_everybody_is() -> None:
     async with served(FakeService(), settings(token="sécret")) as url, httpx2.AsyncClient(base_url=url) as http:
-        answer = await http.get("/v1/workers", headers={"Authorization": "Bearer sécret".encode()})
+        answer = await http.get("/v1/workers", headers={b"Authorization": "Bearer sécret".encode()})
         assert answer.status_code == 200
 
 
@@ -40,14 +40,14 @@ async def test_probes_and_the_document_are_open(path: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
 def test_without_a_token_it_does_not_start_where_others_can_reach_it(host: str) -> None:
     with pytest.raises(Misconfigured, match="DEPUTIZE_TOKEN"):
-        create_app(FakeService, settings(host=host))
+        create_app(opening(FakeService()), settings(host=host))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
 def test_without_a_token_it_starts_on_loopback_where_that_was_asked_for(host: str) -> None:
-    create_app(FakeService, settings(host=host))
+    create_app(opening(FakeService()), settings(host=host))
     with pytest.raises(Misconfigured, match=r"DEPUTIZE_TOKEN.*--no-token"):
-        create_app(FakeService, settings(host=host, no_token=False))
+        create_app(opening(FakeService()), settings(host=host, no_token=False))
 
 
 async def test_without_a_token_a_name_that_points_here_is_refused(http: httpx2.AsyncClient) -> None:

@@ -11,6 +11,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -58,7 +59,8 @@ async def executed(block: str, cwd: Path, env: dict[str, str], *program: str) ->
 @pytest.mark.system
 @pytest.mark.timeout(240)
 async def test_the_doors_it_shows_open_as_they_stand(tmp_path: Path) -> None:
-    here = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": script(tmp_path, [say("All of it is done.")])}
+    model = script(tmp_path, [say("All of it is done.")])
+    here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": model}
     project = tmp_path / "project"
     project.mkdir()
     (project / "README.md").write_text("A project.\n")

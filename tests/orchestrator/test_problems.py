@@ -266,7 +266,7 @@ async def test_a_mistake_of_ours_is_logged_and_not_told(
     assert "secret" not in answer.text
     assert "mine-1" in answer.json()["detail"]
     (record,) = [record for record in caplog.records if record.name == "deputize"]
-    assert record.request_id == "mine-1"
+    assert vars(record)["request_id"] == "mine-1"
     assert record.exc_info
     assert "the secret plan" in str(record.exc_info[1])
 

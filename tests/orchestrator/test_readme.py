@@ -10,7 +10,7 @@ from orchestrator.cli import COMMANDS
 from orchestrator.delegations import Delegations
 from tests.architecture.sources import ROOT
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.serving import settings
+from tests.orchestrator.serving import opening, settings
 
 _TABLE = (ROOT / "orchestrator" / "README.md").read_text("utf-8").split("|---|---|---|\n")[1].split("\n\n")[0]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _TABLE.splitlines()]
@@ -22,7 +22,7 @@ def test_its_verbs_are_those_of_the_service() -> None:
 
 
 def test_its_routes_are_those_of_the_application() -> None:
-    paths = create_app(FakeService, settings()).openapi()["paths"]
+    paths = create_app(opening(FakeService()), settings()).openapi()["paths"]
     named = [route.split(" ") for row in ROWS for route in re.findall(r"`([A-Z]+ [^`]+)`", row[1])]
     assert len(named) > 10
     assert [route for route in named if route[0].lower() not in paths.get(route[1], {})] == []

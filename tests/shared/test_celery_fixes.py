@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis.exceptions
@@ -43,7 +44,7 @@ def test_kombu_raises_what_an_entry_that_is_no_ticket_raises() -> None:
 
 
 def clients(kind: type[kombu_redis.Channel]) -> tuple[object, object]:
-    channel = opened(kind)
+    channel: Any = opened(kind)
     channel._pool = SimpleNamespace(connection_kwargs={})
     channel.Client = lambda connection_pool: SimpleNamespace(connection_pool=connection_pool)
     return channel._create_client(), channel._create_client()

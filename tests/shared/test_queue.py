@@ -50,7 +50,7 @@ def served(app: Celery) -> list[str]:
 def test_a_ticket_carries_the_id_and_nothing_of_the_work(app: Celery, redis_url: str) -> None:
     send_tickets(app, [Ticket("dlg_1", title="Say hello")])
     with redis.Redis.from_url(redis_url) as client:
-        message: dict[str, Any] = json.loads(client.lindex(queue_keys()[4], 0))
+        message: dict[str, Any] = json.loads(client.lindex(queue_keys()[4], 0) or "")
     headers = message["headers"]
     assert (headers["id"], headers["task"]) == ("dlg_1", TASK)
     assert (headers["argsrepr"], headers["kwargsrepr"]) == ("'Say hello'", "{}")

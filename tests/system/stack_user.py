@@ -10,6 +10,8 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from orchestrator.stack import StackOptions, stack_in_use
 from shared.errors import DeputizeError
@@ -36,10 +38,11 @@ def _key() -> dict[str, str]:
 
 def main() -> None:
     home, *said = sys.argv[1:]
-    given = dict(pair.split("=", 1) for pair in said)
+    given: dict[str, Any] = dict(pair.split("=", 1) for pair in said)
     workers, foreground = int(given.pop("workers", "1")), given.pop("foreground", "")
+    given.setdefault("model", "scripted")
     try:
-        settings = Settings.load(environ=_key(), home=home, **({"model": "scripted"} | given))
+        settings = Settings.load(environ=_key(), home=Path(home), **given)
         if foreground:
             keep(settings, workers)
         else:

@@ -65,7 +65,7 @@ def guarded_redis(redis_process: RedisProcess) -> str:
     return redis_process.url.replace("unix://", "unix://:pw@", 1)
 
 
-def worker(environment: dict[str, str], log: Path, **options: Any) -> subprocess.Popen[bytes]:
+def worker(environment: dict[str, str], log: Path, **options: Any) -> subprocess.Popen[Any]:
     command = [sys.executable, "-P", "-m", "worker", "--name", "1"]
     with log.open("ab") as output:
         return subprocess.Popen(command, env=environment | LIBRARIES, stdout=output, stderr=output, **options)
@@ -238,7 +238,8 @@ def test_a_worker_is_well_as_long_as_its_loop_gives_a_sign_of_life(tmp_path: Pat
     assert _shell(command, tmp_path, home="/tmp/deputize").returncode != 0
     (tmp_path / "alive-worker-1@host").touch()
     assert _shell(command, tmp_path, home="/tmp/deputize").returncode == 0
-    os.utime(tmp_path / "alive-worker-1@host", (time.time() - 300,) * 2)
+    past = time.time() - 300
+    os.utime(tmp_path / "alive-worker-1@host", (past, past))
     assert _shell(command, tmp_path, home="/tmp/deputize").returncode != 0
 
 

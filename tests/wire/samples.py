@@ -160,9 +160,9 @@ _EVENTS: list[dict[str, Any]] = [
 TRANSIENT = {"text_delta", "thinking_delta", "step_updated", "heartbeat"}
 
 
-def _envelope(number: int, event: dict[str, Any]) -> Envelope:
+def _envelope(number: int, event: Any) -> Envelope:
     seq = None if event["type"] in TRANSIENT else number
-    return Envelope(delegation_id=ID, seq=seq, at=AT, attempt=1, event=event)  # type: ignore[arg-type]
+    return Envelope(delegation_id=ID, seq=seq, at=AT, attempt=1, event=event)
 
 
 EVENTS = {event["type"]: _envelope(number, event) for number, event in enumerate(_EVENTS, 1)}

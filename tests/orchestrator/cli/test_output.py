@@ -139,7 +139,7 @@ def test_every_command_is_tried() -> None:
 
 def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
     for name, tried in (READING | FOLLOWING).items():
-        command = cli.get_command(click.Context(cli), name)  # type: ignore[attr-defined]
+        command = cli.get_command(click.Context(cli), name)
         assert command is not None
         switches = {each.opts[0] for each in command.params if isinstance(each, click.Option) and each.is_flag}
         unprinted = {"--all", "--resume", "--patch", "--help"}  # --patch has tests of its own below

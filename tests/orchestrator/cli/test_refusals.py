@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def test_without_a_model_nothing_is_started(tmp_path: Path) -> None:
 async def test_a_wrong_redis_is_told_and_nothing_waits_for_it(tmp_path: Path, command: list[str], kind: str) -> None:
     with password_redis(tmp_path) if kind == "password" else nullcontext(free_port()) as port:
         url = "http://x" if kind == "scheme" else f"redis://127.0.0.1:{port}"
-        here = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": "scripted"}
+        here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": "scripted"}
         done = await deputize(*command, DEPUTIZE_REDIS_URL=url, **here)
     assert (done.code, done.out) == (3, "")
     assert "DEPUTIZE_REDIS_URL" in done.err

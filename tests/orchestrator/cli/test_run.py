@@ -8,6 +8,7 @@ import os
 import pty
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,7 +212,7 @@ async def test_a_script_is_never_passed_off_as_a_model(url: str, service: FakeSe
     assert "not a language model" in done.err
 
 
-async def in_a_terminal(url: str, service: FakeService, **variables: str) -> str:
+async def in_a_terminal(url: str, service: FakeService, **variables: Any) -> str:
     """What a command draws on a terminal while something happens."""
     ours, theirs = pty.openpty()
     drawn = bytearray()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from asyncio.subprocess import PIPE
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> None:
-    here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
+    here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
     async with started("up", "--port", "0", "--workers", "2", "--flower", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
         await _only_its_user_is_let_in(tmp_path, **here)
@@ -49,7 +50,7 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     assert "Ctrl-C" in said["Stop"]
 
 
-async def _only_its_user_is_let_in(home: Path, **here: str) -> None:
+async def _only_its_user_is_let_in(home: Path, **here: Any) -> None:
     url = json.loads((home / "stack.json").read_text())["url"]
     token = (await deputize("token", **here)).out.strip()
     assert len(token) > 30
@@ -66,7 +67,7 @@ async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
     with redis.Redis.from_url(redis_process.url) as client:
         client.config_set("requirepass", "nobody-reads-this")
     url = redis_process.url.replace("unix://", "unix://:nobody-reads-this@", 1)
-    here = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_REDIS_URL": url}
+    here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_REDIS_URL": url}
     async with started("up", "--port", "0", "--no-token", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
         assert b"every user and every program of this machine" in stack.out
@@ -124,7 +125,7 @@ async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(t
     script = tmp_path / "slow.json"
     turns = [{"delay": 6, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
     script.write_text(json.dumps({"rules": [{"turns": turns}]}))
-    here = {
+    here: dict[str, Any] = {
         "DEPUTIZE_HOME": str(tmp_path / "home"),
         "DEPUTIZE_MODEL": f"scripted:{script}",
         "DEPUTIZE_SHUTDOWN_SECONDS": "0",

@@ -19,7 +19,7 @@ from shared.delegation import Status, TerminationReason, ToolAgentResult
 
 
 def command(name: str) -> click.Command:
-    found = cli.get_command(click.Context(cli), name)  # type: ignore[attr-defined]
+    found = cli.get_command(click.Context(cli), name)
     assert found is not None
     return found
 

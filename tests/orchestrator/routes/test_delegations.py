@@ -118,7 +118,7 @@ async def test_the_list_is_filtered_by_status_session_and_every_label(real: http
     wanted = await create(real, sessionId="s1", labels={"team": "a", "kind": "x:y"})
     await create(real, sessionId="s1", labels={"team": "a"})
     await create(real, sessionId="s2", labels={"team": "a", "kind": "x:y"})
-    query = [("status", "queued"), ("session", "s1"), ("label", "team:a"), ("label", "kind:x:y")]
+    query = (("status", "queued"), ("session", "s1"), ("label", "team:a"), ("label", "kind:x:y"))
     assert [item["id"] for item in (await real.get("/v1/delegations", params=query)).json()["items"]] == [wanted]
     assert (await real.get("/v1/delegations?status=running")).json()["items"] == []
 
@@ -232,9 +232,7 @@ async def test_an_unknown_id_is_not_found(real: httpx2.AsyncClient, path: str) -
 
 async def test_a_request_of_the_largest_size_is_accepted(real: httpx2.AsyncClient) -> None:
     context = "x" * (1024 * 1024 - len("t"))
-    answer = await real.post("/v1/delegations", content=DelegationRequest(task="t", context=context).to_json(), **JSON)
+    body = DelegationRequest(task="t", context=context).to_json()
+    answer = await real.post("/v1/delegations", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 202, answer.text[:500]
     assert answer.json()["request"]["context"] == context
-
-
-JSON = {"headers": {"Content-Type": "application/json"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -185,8 +185,8 @@ async def test_an_unknown_id_is_not_found_before_the_stream_begins(http: httpx2.
 
 @pytest.mark.parametrize("given", ["-1", "x", "1.5", "9" * 40])
 async def test_a_position_that_is_none_is_refused(http: httpx2.AsyncClient, id: str, given: str) -> None:
-    for request in ({"params": {"after": given}}, {"headers": {"Last-Event-ID": given}}):
-        answer = await http.get(f"/v1/delegations/{id}/events", **request)
+    for params, headers in (({"after": given}, {}), ({}, {"Last-Event-ID": given})):
+        answer = await http.get(f"/v1/delegations/{id}/events", params=params, headers=headers)
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["pointer"] in ("/query/after", "/header/Last-Event-ID")
 
@@ -223,7 +223,7 @@ async def test_silence_is_filled_with_comments(service: FakeService, id: str) ->
 
 
 async def test_a_stream_that_redis_left_ends_early_so_that_callers_resume(service: FakeService, id: str) -> None:
-    async def broken() -> AsyncIterator[Envelope]:
+    async def broken() -> AsyncGenerator[Envelope]:
         yield service.kept[id][0]
         raise Unavailable("Redis is away")
 

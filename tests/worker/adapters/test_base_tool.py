@@ -106,4 +106,4 @@ def test_a_result_is_a_mapping_too() -> None:
 @pytest.mark.requirement("S003-009")
 def test_a_tool_without_parameters_or_work_is_none() -> None:
     with pytest.raises(TypeError, match=r"execute.*get_parameters"):
-        BaseTool("x", "y")  # type: ignore[abstract]
+        BaseTool("x", "y")  # pyright: ignore[reportAbstractUsage]

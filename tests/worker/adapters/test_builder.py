@@ -105,11 +105,11 @@ async def test_a_builder_declares_and_an_invocation_holds_one_calls_arguments() 
     assert one.tool_locations() == ()
     assert await one.should_confirm_execute(AbortSignal()) is False
     with pytest.raises(ValueError, match="'input' is a required property"):
-        tool.build({})  # type: ignore[typeddict-item]
+        tool.build({})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"^input must not be empty$"):
         AskingTool().build({"input": ""})
     with pytest.raises(TypeError, match="build"):
-        DeclarativeTool("x", "X", "", Kind.OTHER, {})  # type: ignore[abstract]
+        DeclarativeTool("x", "X", "", Kind.OTHER, {})  # pyright: ignore[reportAbstractUsage]
 
 
 @pytest.mark.requirement("S004-006", "S004-037")
@@ -126,7 +126,7 @@ async def test_what_an_invocation_says_of_itself_is_known_before_it_runs(theatre
 
 def test_a_kind_that_is_none_of_ours_is_named() -> None:
     with pytest.raises(Misconfigured, match="the tool my_tool is of kind 'magic'; there are read, edit, delete"):
-        adapt(MyTool("magic"))  # type: ignore[arg-type]
+        adapt(MyTool("magic"))  # pyright: ignore[reportArgumentType]
 
 
 async def test_an_error_keeps_its_type_where_we_know_it(desk: Toolbench) -> None:
@@ -193,7 +193,7 @@ async def test_a_cancelled_call_hears_of_it_by_its_signal_and_ends(theatre: Thea
 
 async def test_a_call_that_cancels_itself_is_an_answer_and_no_cancelled_run(theatre: Theatre) -> None:
     class Quitting(MyToolInvocation):
-        async def execute(self, signal: AbortSignal, *_: Any) -> ToolResult:  # type: ignore[override]
+        async def execute(self, *_: Any, **__: Any) -> ToolResult:
             raise asyncio.CancelledError
 
     class QuittingTool(MyTool):

@@ -33,7 +33,7 @@ class WordCountTool(Tool):
             "required": ["text"],
         }
 
-    async def execute(self, text: str, least: int = 1) -> ToolResult:  # type: ignore[override]
+    async def execute(self, text: str, least: int = 1) -> ToolResult:
         try:
             words = len(text.split())
             if words < least:
@@ -84,7 +84,7 @@ def test_tools_and_plain_mappings_become_declarations() -> None:
     assert WordCountTool().to_schema() == SCHEMA
     ready: dict[str, Any] = {"name": "x", "anything": [1]}
     first, second, ours = convert_tools([WordCountTool(), ready, BUILTIN[0]])
-    assert first == {**SCHEMA, "input_schema": {"additionalProperties": False, **SCHEMA["input_schema"]}}  # type: ignore[dict-item]
+    assert first == {**SCHEMA, "input_schema": {"additionalProperties": False, **SCHEMA["input_schema"]}}
     assert second is ready
     assert ours == {
         "name": "read_file",
@@ -118,7 +118,7 @@ async def test_what_counts_is_the_four_members_and_not_the_class(desk: Toolbench
 
 async def test_a_tool_that_fails_inside_costs_only_its_call(theatre: Theatre) -> None:
     class Broken(WordCountTool):
-        async def execute(self, **_: Any) -> ToolResult:  # type: ignore[override]
+        async def execute(self, *_: Any, **__: Any) -> ToolResult:
             raise RuntimeError("no idea")
 
     play = await theatre.play([adapt(Broken())], {"text": "one"})

@@ -105,6 +105,7 @@ async def test_one_registry_holds_tools_of_every_form_and_calls_them_alike(
     context = desk.context()
     good = await execute_tool(registry, "old", {"what": "it"}, context)
     assert good.success
+    assert good.data
     assert good.data == {"title": "Told of it", "output": good.data["output"], "metadata": {"what": "it"}}
     assert (await execute_tool(registry, "tell_place", {"what": "it"}, context)).success
     loaded = await execute_tool(registry, "late", {"skill": "pdf"}, context, {"pdf": ""})

@@ -92,16 +92,14 @@ async def test_what_that_designs_settings_say_is_said_by_a_request_and_the_worke
     write = call("write_file", path="a.txt", content="x")
     model = script(tmp_path, [write], [say("Done.")])
     async with open_bench(redis_url, tmp_path / "home", tools={"enable_bash": False}) as bench:
-        runs = [
-            await bench.run(model=model, **said)
-            for said in (
-                {},
-                {"tools": []},
-                {"tools": ["glob"]},
-                {"approval_mode": "ask"},
-                {"limits": {"max_tool_calls": 0}},
-            )
+        asked: list[dict[str, Any]] = [
+            {},
+            {"tools": []},
+            {"tools": ["glob"]},
+            {"approval_mode": "ask"},
+            {"limits": {"max_tool_calls": 0}},
         ]
+        runs = [await bench.run(model=model, **said) for said in asked]
         offers = [started(await bench.events(run.delegation_id)).tools for run in runs[:3]]
     assert "bash" not in offers[0]
     assert offers[1:] == [[], ["glob"]]

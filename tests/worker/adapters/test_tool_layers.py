@@ -88,7 +88,7 @@ async def test_the_workspace_layer_is_added_in_place_and_its_directory_made(tmp_
         assert workspace.is_dir()
         assert added[: len(base)] == base
         assert {"read_file", "write_file", "edit_file"} < {tool.name for tool in added[len(base) :]}
-    assert {tool.name for tool in added} <= {tool.name for tool in BUILTIN}
+        assert {tool.name for tool in added} <= {tool.name for tool in BUILTIN}
 
 
 @pytest.mark.requirement("S000-003", "S000-011", "S000-023")

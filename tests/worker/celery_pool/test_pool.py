@@ -52,7 +52,7 @@ class Worker:
 
     @property
     def seen(self) -> list[str]:
-        return self.redis.lrange(SEEN, 0, -1)
+        return [str(line) for line in self.redis.lrange(SEEN, 0, -1)]
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, ToolAgentResult
+from shared.delegation import ApprovalMode, DelegationRequest, ToolAgentResult
 from shared.events import ErrorSeen, RunStarted, StepCompleted
 from shared.runs.keys import channel, history_key
 from tests.running import Bench, call, say, script
@@ -50,7 +50,7 @@ async def watch(bench: Bench, model: str) -> Watched:
     watched = Watched(await bench.services.model(model))
 
     async def opened() -> Model:
-        return watched  # type: ignore[return-value]
+        return watched
 
     bench.services.models["watched"] = asyncio.create_task(opened())
     return watched
@@ -129,7 +129,7 @@ async def test_progress_of_a_call_is_live_news_of_its_step(redis_url: str, tmp_p
     configure(tmp_path, raw=raw(trust=True))
     async with worker(redis_url, tmp_path) as bench:
         model = script(tmp_path, [call("mcp__raw__wait")], [say("never")])
-        id = await bench.accept(DelegationRequest(task="do it", model=model, approval_mode="auto"))
+        id = await bench.accept(DelegationRequest(task="do it", model=model, approval_mode=ApprovalMode.AUTO))
         async with bench.bus.listen(channel(id)) as inbox:
             running = asyncio.create_task(carry_out(bench.services, id))
             event: dict[str, Any] = {}
@@ -171,7 +171,7 @@ async def test_after_a_crash_the_model_is_told_of_the_very_same_tools(redis_url:
     ]
     async with worker(redis_url, tmp_path) as bench:
         watched = await watch(bench, script(tmp_path, *turns))
-        id = await bench.accept(DelegationRequest(task="do it", model="watched", approval_mode="auto"))
+        id = await bench.accept(DelegationRequest(task="do it", model="watched", approval_mode=ApprovalMode.AUTO))
         await interrupted(bench, id)
         told = watched.told[-1]
         configure(tmp_path, gone=raw("die"), stays=raw(), new=raw())

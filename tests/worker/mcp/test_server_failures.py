@@ -14,6 +14,7 @@ from tests.waiting import until
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.server_processes import command_of, started
+from worker.mcp.tools import McpTool
 
 # misbehaviour
 
@@ -67,7 +68,9 @@ async def test_a_server_that_was_killed_between_two_calls_is_started_again(serve
     await server.call("mcp__raw__echo", text="first")
     (victim,) = [pid for pid in started() if command_of(pid).partition(b"\0")[0].endswith(b"/python3")]
     os.kill(victim, signal.SIGKILL)
-    await until(lambda: not server.tools["mcp__raw__babble"]._link.alive)  # type: ignore[attr-defined]
+    tool = server.tools["mcp__raw__babble"]
+    assert isinstance(tool, McpTool)
+    await until(lambda: not tool._link.alive)
     assert (await server.call("mcp__raw__babble")).content == "done babbling"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -149,7 +150,7 @@ async def test_what_a_failed_try_cost_is_said(fake: FakeModel, fault: Fault) -> 
     ],
 )
 async def test_the_endpoint_says_when_to_come_back(
-    fake: FakeModel, headers: dict[str, str], shortest: float, longest: float
+    fake: FakeModel, headers: dict[str, Any], shortest: float, longest: float
 ) -> None:
     fake.script("", [Turn([text("x")], faults=[refuse(429, **headers)])])
     (retry,) = retries(await parts_of(model_of(fake, RetryPolicy(first_delay=0.001, longest_wait=0.05)), "hello"))

@@ -16,7 +16,7 @@ from shared.settings import Settings
 from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
 from worker.conversation import Conversation
 from worker.models import open_model
-from worker.models.base import Call, Price, Prompt, Retrying, TextPart
+from worker.models.base import Call, Price, Prompt, Reply, Retrying, TextPart
 from worker.models.script import LABEL, Script, TemplateContext, render
 from worker.models.scripted import ScriptedModel
 from worker.tools.base import ToolResult
@@ -140,6 +140,7 @@ async def test_every_final_text_says_that_it_is_scripted() -> None:
 async def test_words_come_in_pieces() -> None:
     *deltas, reply = await parts_of(playing([{"text": "word " * 30}]), "do it")
     assert len(deltas) > 2
+    assert isinstance(reply, Reply)
     assert "".join(part.text for part in deltas if isinstance(part, TextPart)) == "word " * 30 == reply.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Literal
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_what_mutates_and_what_looks() -> None:
 
 def opinion(decision: Decision | None, name: str) -> Rule:
     def rule(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:
-        return decision and Verdict(decision, f"because of {name}", name)
+        return Verdict(decision, f"because of {name}", name) if decision else None
 
     return rule
 
@@ -243,8 +244,10 @@ def test_a_tool_that_the_operator_trusts_needs_nobodys_approval() -> None:
         ),
     ],
 )
-def test_a_question_says_what_it_is_about_and_which_rule_asks(call: PolicyCall, source: str, why: str) -> None:
-    call.tool.source = source
+def test_a_question_says_what_it_is_about_and_which_rule_asks(
+    call: PolicyCall, source: Literal["builtin", "mcp", "discovered"], why: str
+) -> None:
+    type(call.tool).source = source
     verdict = decide(call, PolicyContext(ApprovalMode.ASK))
     assert (verdict.decision, verdict.reason, verdict.rule) == (Decision.ASK, why, "ask_before_changes")
 

@@ -37,6 +37,10 @@ async def said(sandbox: Bubblewrap, script: str, **more: Any) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace").strip()
 
 
+def unheard(data: bytes) -> None:
+    """Where output goes that no test looks at."""
+
+
 def outcome(done: Completed) -> tuple[int, bytes, bytes]:
     return done.exit_code, done.stdout, done.stderr
 

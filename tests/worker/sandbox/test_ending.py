@@ -13,7 +13,16 @@ import uvloop
 from tests.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import in_child
-from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, outcome, processes_named, said, sandbox_over
+from tests.worker.sandbox.sandboxes import (
+    DAEMON,
+    anyone_alive,
+    bash,
+    outcome,
+    processes_named,
+    said,
+    sandbox_over,
+    unheard,
+)
 from worker.linux.tree import children, command_line
 from worker.sandbox.bubblewrap import Bubblewrap
 
@@ -73,7 +82,7 @@ def test_a_worker_killed_at_any_moment_leaves_no_process(milliseconds: int, plac
     async def start_and_die() -> None:
         with sandbox_over(place) as sandbox:
             await Bubblewrap.selftest()
-            await sandbox.start(bash(f": {word}; {DAEMON}; sleep 1000"), bytes, bytes)
+            await sandbox.start(bash(f": {word}; {DAEMON}; sleep 1000"), unheard, unheard)
             asyncio.get_running_loop().call_later(milliseconds / 1000, os.kill, os.getpid(), 9)
             await asyncio.Event().wait()
 
@@ -94,7 +103,7 @@ def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(pl
     async def start_and_die() -> None:
         with sandbox_over(place, marks=tmp_path) as sandbox:
             await Bubblewrap.selftest()
-            process = await sandbox.start(bash("sleep 1000", mark="mark"), bytes, bytes)
+            process = await sandbox.start(bash("sleep 1000", mark="mark"), unheard, unheard)
             await until(lambda: any(map(children, children(process.pid))))
             os.kill(os.getpid(), 9)
 
@@ -105,14 +114,14 @@ def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(pl
 
 
 async def test_what_cannot_be_ended_gently_is_ended_hard(sandbox: Bubblewrap) -> None:
-    process = await sandbox.start(bash("sleep 1000"), bytes, bytes)
+    process = await sandbox.start(bash("sleep 1000"), unheard, unheard)
     process.kill_hard()
     assert await process.ended == -9
 
 
 async def test_the_workers_own_timer_is_not_all_that_bounds_a_command(sandbox: Bubblewrap) -> None:
     """If we were stopped for ever, ``timeout`` would still end it."""
-    process = await sandbox.start(bash("sleep 1000", timeout=20), bytes, bytes)
+    process = await sandbox.start(bash("sleep 1000", timeout=20), unheard, unheard)
     await until(lambda: "timeout --signal=KILL 30 " in command_line(process.pid))
     await process.end()
 

@@ -7,6 +7,7 @@ import time
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import pytest
@@ -23,11 +24,12 @@ from worker.workspace.file_entries import is_private
 
 HEAD = OutputLimit(max_chars=8000)
 ENDS = OutputLimit(max_chars=8000, keep="head_tail")
+Keep = Literal["head", "head_tail"]
 GAP = re.compile(r"\n\[… (\d+) characters left out …\]\n")
 anything = st.text(alphabet="ab\r\n e\u0301\u200d👍🏽🇩🇪漢\u0300", max_size=80)
 
 
-async def bash_result(desk: Toolbench, content: str, **more: str) -> ToolResult:
+async def bash_result(desk: Toolbench, content: str, **more: Any) -> ToolResult:
     return await bounded(ToolResult(content, **more), EVERYTHING["bash"], desk.context(), estimate)
 
 
@@ -74,6 +76,7 @@ async def test_errors_titles_and_displays_are_bounded_too(tmp_path: Path) -> Non
         assert len(result.error) == MAX_ERROR_CHARS
         assert len(result.title) <= 120
         assert "\n" not in result.title
+        assert isinstance(result.display, str)
         assert len(result.display) == 32_000
 
 
@@ -84,8 +87,8 @@ async def test_what_is_no_valid_text_never_leaves_a_tool(tmp_path: Path) -> None
 
 
 @given(anything, st.integers(0, 60), st.sampled_from(["head", "head_tail"]))
-def test_a_cut_keeps_two_ends_of_the_text_and_no_more_than_allowed(text: str, room: int, keep: str) -> None:
-    limit = OutputLimit(max_chars=room, keep=keep)  # type: ignore[arg-type]
+def test_a_cut_keeps_two_ends_of_the_text_and_no_more_than_allowed(text: str, room: int, keep: Keep) -> None:
+    limit = OutputLimit(max_chars=room, keep=keep)
     kept = shorten(text, limit)
     if len(text) <= room:
         assert kept == text
@@ -137,8 +140,8 @@ def test_a_clipped_text_begins_as_it_did_and_parts_no_character(text: str, most:
 
 @settings(deadline=None)
 @given(anything, st.integers(1, 9), st.integers(0, 60), st.sampled_from(["head", "head_tail"]))
-def test_a_token_bound_holds_for_any_text(text: str, times: int, most: int, keep: str) -> None:
-    limit = OutputLimit(max_chars=400, max_tokens=most, keep=keep)  # type: ignore[arg-type]
+def test_a_token_bound_holds_for_any_text(text: str, times: int, most: int, keep: Keep) -> None:
+    limit = OutputLimit(max_chars=400, max_tokens=most, keep=keep)
     kept = shorten(text * times, limit, estimate)
     assert estimate(kept) <= most or not GAP.sub("", kept)
 
@@ -151,8 +154,8 @@ def test_a_clipped_text_says_what_was_cut() -> None:
 
 @pytest.mark.parametrize("unit", ["word ", "漢字", "\U0001f680", "a", "\n", "0f3c"])
 @pytest.mark.parametrize("keep", ["head", "head_tail"])
-def test_a_token_bound_holds_exactly(unit: str, keep: str) -> None:
-    limit = OutputLimit(max_chars=20_000, max_tokens=1000, keep=keep)  # type: ignore[arg-type]
+def test_a_token_bound_holds_exactly(unit: str, keep: Keep) -> None:
+    limit = OutputLimit(max_chars=20_000, max_tokens=1000, keep=keep)
     kept = shorten(unit * (20_000 // len(unit)), limit, estimate)
     assert estimate(kept) <= 1000
     assert unit in ("a", "\n") or estimate(kept) > 500  # and not much is given away

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ async def empty(tmp_path: Path) -> AsyncIterator[Workspace]:
     await workspace.remove()
 
 
-async def copy_of(source: Path, root: Path, **more: int) -> Workspace:
+async def copy_of(source: Path, root: Path, **more: Any) -> Workspace:
     spec = DirectoryWorkspace(kind="directory", path=str(source))
     return await Workspace.create(spec, "dlg_copied", root, **more)
 
@@ -265,6 +266,7 @@ async def test_who_is_told_to_stop_hurries_with_the_ending(tmp_path: Path, reaso
 
     workspace = await Endless.create(EmptyWorkspace(), "dlg_endless", tmp_path)
     ending = asyncio.create_task(collect_outputs(workspace, stop, 1000, hurried=0.1))
+    assert isinstance(workspace, Endless)
     await until(lambda: workspace.asked)
     stop.set(reason)
     async with asyncio.timeout(20):

@@ -154,7 +154,7 @@ def test_a_write_that_fails_leaves_no_temporary_file(plain: Files) -> None:
     plain.mkdir("taken")
     assert error_of(plain, "write", "taken", b"x").type is ErrorType.NOT_A_FILE
     with pytest.raises(TypeError):
-        plain.write("typed", "not bytes")  # type: ignore[arg-type]
+        plain.write("typed", "not bytes")  # pyright: ignore[reportArgumentType]
     assert [entry.path for entry in plain.walk()] == ["taken"]
 
 
