@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -103,13 +103,14 @@ class Client:
         *,
         status: Status | None = None,
         session: str | None = None,
-        labels: Sequence[str] = (),
+        labels: Mapping[str, str] | Sequence[str] = (),
         limit: int = 50,
         cursor: str | None = None,
     ) -> DelegationPage:
-        """Returns a page, newest first; ``labels`` are ``key:value``."""
+        """Returns a page, newest first; ``labels`` are a mapping, or texts ``key:value`` as the route reads them."""
+        label = [f"{key}:{value}" for key, value in labels.items()] if isinstance(labels, Mapping) else [*labels]
         filters = {"status": status, "session": session, "cursor": cursor}
-        params = {"limit": limit, "label": [*labels], **{name: value for name, value in filters.items() if value}}
+        params = {"limit": limit, "label": label, **{name: value for name, value in filters.items() if value}}
         answer = await self._send("GET", "/v1/delegations", params=params)
         return self._read(
             answer,

@@ -46,6 +46,13 @@ def json_of(values: Sequence[Wire]) -> list[str]:
     return [value.to_json() for value in values]
 
 
+@pytest.mark.parametrize("labels", [{"team": "a"}, ["team:a"]], ids=["as the service takes them", "as the route does"])
+async def test_the_list_is_filtered_by_labels_in_either_form(client: Client, labels: Any) -> None:
+    wanted = await client.create(DelegationRequest(task="t", labels={"team": "a"}))
+    await client.create(DelegationRequest(task="t", labels={"team": "b"}))
+    assert [item.id for item in (await client.list(labels=labels)).items] == [wanted.id]
+
+
 async def collected(client: Client, id: str, into: list[Envelope], after: int = 0) -> None:
     async for envelope in client.follow(id, after):
         into.append(envelope)

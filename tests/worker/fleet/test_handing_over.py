@@ -95,7 +95,7 @@ async def test_a_run_that_is_under_way_says_so_again_and_again_and_none_of_it_is
     assert claim is not None
     beats: list[Heartbeat] = []
     async with bench.services.leases.held(claim) as stop, bench.bus.listen(channel(id)) as inbox:
-        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).carry_out())
+        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).execute())
         while len(beats) < 2 or beats[-1].turn < 2:
             if (message := await asyncio.wait_for(inbox.get(), 30)) is not None:
                 envelope = Envelope.from_json(message)
@@ -112,7 +112,7 @@ async def test_who_asks_in_the_middle_of_a_long_call_sees_how_far_it_is(bench: B
     claim = await bench.services.claim(id)
     assert claim is not None
     async with bench.services.leases.held(claim) as stop:
-        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).carry_out())
+        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).execute())
         seen = await until(partial(_elapsed, bench, id))
         await until(partial(_elapsed, bench, id, seen + 1))
         running.cancel()
