@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
-from shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect  # pyright: ignore[reportPrivateUsage]
+from shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect
 from shared.runs.keys import LEASES
 from shared.runs.store import RENEW
 from tests.waiting import until

@@ -16,8 +16,8 @@ from shared.runs.store import RunStore
 class Forgetful(FakeAsyncRedis):
     """Loses a record as soon as somebody has looked at it, as a record does whose time is over."""
 
-    async def hmget(self, name: Any, *fields: Any) -> Any:
-        found = await super().hmget(name, *fields)
+    async def hmget(self, name: Any, keys: Any, *args: Any) -> Any:
+        found = await super().hmget(name, keys, *args)
         await self.delete(name)
         return found
 
