@@ -6,12 +6,12 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from shared.errors import ErrorType, ToolError
 from worker.linux.program import Program, Sink, piped
-from worker.linux.tree import asked_to_end, children, command_line, opened, tell
+from worker.linux.tree import asked_to_end, children, close_all, command_line, descendants, open_descendants, tell
 from worker.sandbox.priority import FIRST, LATER, LATER_SECONDS, lower
 
 READY = b"ready\n"
@@ -89,20 +89,23 @@ class Process(Program):
         The guard is stopped meanwhile: it would end the sandbox with the command, before the other processes have
         finished. Raises as ``end`` does.
         """
-        guard = next(iter(children(self._init_pid)), 0) if self._init is not None else 0
-        held = opened(guard, self._init_pid) if guard else None
-        if held is not None:
-            opening = [opened(pid, parent) for pid, parent in self._living() if pid != guard]
-            others = [fd for fd in opening if fd is not None]
-            try:
+        if self._init is not None:
+            await self._ask_to_end(grace)
+        await self.end()
+
+    async def _ask_to_end(self, grace: float) -> None:
+        fds = dict[int, int]()
+        opening = asyncio.ensure_future(asyncio.to_thread(open_descendants, self._init_pid, fds))
+        try:
+            await asyncio.shield(opening)
+            held, others = next(iter(fds.values()), None), list(fds.values())[1:]
+            if held is not None and others:
                 tell(held, signal.SIGSTOP)
-                if others and await asked_to_end(others, grace):
+                if await asked_to_end(others, grace):
                     tell(held, signal.SIGCONT)
                     await asyncio.wait([self.ended], timeout=grace)
-            finally:
-                for fd in (held, *others):
-                    os.close(fd)
-        await self.end()
+        finally:
+            opening.add_done_callback(lambda _: close_all(fds))
 
     async def end(self) -> None:
         """Kills the remaining processes and waits for them, even if cancelled, with a time limit.
@@ -151,7 +154,7 @@ class Process(Program):
 
     def _go_after_others(self) -> None:
         if not self.ended.done():  # in a thread, because there may be many processes
-            self._loop.run_in_executor(None, lower, self._init_pid, (pid for pid, _ in self._living()), LATER)
+            self._loop.run_in_executor(None, lower, self._init_pid, descendants(self._init_pid), LATER)
 
     def _outer_ended(self) -> None:
         """Bubblewrap reports its first command's end while daemons may still run: their pid 1 is killed, too."""
@@ -167,19 +170,12 @@ class Process(Program):
 
     def _note_living(self) -> None:
         """Records the processes in the sandbox, except the guard."""
-        for pid, _ in self._living():
+        for pid in descendants(self._init_pid):
             line = command_line(pid)
             if line and not line.startswith(OURS):
                 self.reaped.append(line)
             if len(self.reaped) >= MAX_REAPED:
                 break
-
-    def _living(self) -> Iterator[tuple[int, int]]:
-        """Yields (pid, parent's pid) of all processes but the sandbox's first, parents before children."""
-        waiting = [(pid, self._init_pid) for pid in children(self._init_pid)]
-        while waiting:
-            yield (found := waiting.pop(0))
-            waiting += [(pid, found[0]) for pid in children(found[0])]
 
     def _finish(self) -> None:
         if self._init is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.worker.sandbox.sandboxes import (
 )
 from worker.linux.tree import children, command_line
 from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.command import Command
 
 
 @pytest.mark.requirement("S001-038", "S000-073")
@@ -139,3 +141,24 @@ def test_it_works_the_same_on_uvloop(place: Path) -> None:
 
     assert uvloop.run(work()) == ("hello", True)
     assert not anyone_alive(place)
+
+
+CROWD = """
+import pathlib, subprocess, threading, time
+for _ in range(60):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    subprocess.Popen(["sleep", "1000"])
+pathlib.Path("up").touch()
+time.sleep(1000)
+"""
+
+
+async def test_ending_many_processes_and_threads_takes_little_of_the_event_loop(
+    sandbox: Bubblewrap, place: Path
+) -> None:
+    process = await sandbox.start(Command(["python3", "-c", CROWD], 100), bytes, bytes)
+    await until((place / "up").exists)
+    before = time.thread_time()
+    await process.terminate(5)
+    spent = time.thread_time() - before
+    assert spent < 0.02
