@@ -16,7 +16,7 @@ from shared.errors import ErrorType, ToolError
 from worker.emit import Emitter
 from worker.models.base import Call
 from worker.steps import in_doubt
-from worker.tools.base import AnyTool, Effect, ToolResult
+from worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
 from worker.tools.context import ToolContext
 
 
@@ -67,7 +67,7 @@ class Ledger:
         """Records that the call begins; if it may have an effect, waits until that is stored."""
         if tool.effect is Effect.PURE:
             return
-        facts = await tool.facts(context, params)
+        facts = await tool.facts(context, params) if isinstance(tool, Recoverable) else {}
         self._emit.set_call_state(call, json.dumps({"state": "started", "facts": facts, **self._again}))
         await self._emit.settled()
 
@@ -103,7 +103,9 @@ class Ledger:
         """
         if self._kept.get(call, {}).get("state") != "started" or tool.effect is Effect.PURE:
             return None
-        found = await tool.probe(context, params, self._kept[call]["facts"])
+        found = None if tool.effect is Effect.EFFECTFUL else False
+        if isinstance(tool, Recoverable):
+            found = await tool.probe(context, params, self._kept[call]["facts"])
         if found is None:
             return in_doubt(f"{self._interruption} while this call was under way")
         return found or self._suspicion(call)

@@ -79,7 +79,7 @@ async def initialize_base_tools(
     fails, a warning is logged and the other tools are returned.
     """
     tools = await run_in_thread(
-        available_tools, settings, [tool for tool in BUILTIN if tool.switch not in WORKSPACE_SWITCHES]
+        available_tools, settings, [tool for tool in BUILTIN if tool.availability.switch not in WORKSPACE_SWITCHES]
     )
     loader = next((tool.loader for tool in tools if isinstance(tool, GetSkill)), None)
     if load_mcp is not None and settings.tools.enable_mcp is not False:
@@ -94,7 +94,7 @@ async def initialize_base_tools(
 def add_workspace_tools(tools: list[AnyTool], settings: Settings, workspace_dir: Path) -> None:
     """Appends the tools for workspace files to the list, and creates the directory if it does not exist."""
     workspace_dir.mkdir(parents=True, exist_ok=True)
-    tools += available_tools(settings, [tool for tool in BUILTIN if tool.switch in WORKSPACE_SWITCHES])
+    tools += available_tools(settings, [tool for tool in BUILTIN if tool.availability.switch in WORKSPACE_SWITCHES])
 
 
 def _unsupported(tool: object) -> TypeError:

@@ -28,6 +28,7 @@ from worker.tools import base
 from worker.tools.base import AnyTool, Effect, Kind
 from worker.tools.bounded_result import bounded
 from worker.tools.context import InitContext
+from worker.tools.traits import Origin
 
 Category = Literal["builtin", "custom", "mcp"]
 
@@ -162,7 +163,7 @@ class ToolInfoAdapter(ToolAdapter):
         super().__init__(info.id, info.description, info.parameters, kind, effect)
         self.info = info
         self.trusted = info.auto_execute
-        self.source = "mcp" if info.category == "mcp" else "builtin"
+        self.origin = Origin("mcp" if info.category == "mcp" else "builtin")
 
     def configured(self, settings: Settings) -> AnyTool | None:
         return self if self.info.enabled else None

@@ -142,7 +142,7 @@ def prefix(server: str) -> str:
 def exposed(server: str, tool: str, taken: Container[str]) -> str:
     """Returns the name that models see; a long or ``taken`` one ends with a digest.
 
-    The name is not parsed: a tool's server is ``Tool.server``.
+    The name is not parsed: a tool's server is ``Tool.origin.server``.
     """
     whole = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
     if len(whole) <= MAX_NAME and whole not in taken:

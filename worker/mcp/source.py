@@ -87,7 +87,7 @@ class McpServers:
         tools = await self._served(wanted, context, opened) if wanted else ()
         if not tools:
             context.warn("No available MCP tools found")
-        servers = list(dict.fromkeys(str(tool.server) for tool in tools))
+        servers = list(dict.fromkeys(str(tool.origin.server) for tool in tools))
         log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found.path)
         return tools
 

@@ -25,6 +25,7 @@ from worker.threads import run_in_thread
 from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
+from worker.tools.traits import Origin
 from worker.workspace.file_entries import PRIVATE_DIR
 from worker.workspace.files import Files
 
@@ -102,8 +103,6 @@ class _ResultWriter:
 class McpTool(SchemaTool):
     """One tool of one server. Raises ``Misconfigured`` for an invalid declaration."""
 
-    source = "mcp"
-
     def __init__(self, link: Connection, told: types.Tool, name: str, declared: ArgumentSchema) -> None:
         hints = told.annotations or types.ToolAnnotations()
         effect = (
@@ -112,11 +111,11 @@ class McpTool(SchemaTool):
         kind = Kind.READ if hints.read_only_hint else Kind.OTHER
         words = clip(told.description or told.title or told.name, MAX_DESCRIPTION)
         super().__init__(name, words, declared, kind=kind, effect=effect)
-        self.server = link.server.name
-        self.remote = self._called = told.name
+        self.origin = Origin("mcp", link.server.name, told.name)
+        self._called = told.name
         self.trusted = link.server.trusts(told.name)
         self._link = link
-        self._title = clip(f"{self.server}: {told.title or hints.title or told.name}", 120)
+        self._title = clip(f"{link.server.name}: {told.title or hints.title or told.name}", 120)
 
     def title(self, params: Any) -> str:
         return self._title

@@ -15,7 +15,7 @@ def allow_trusted(call: PolicyCall, policy_context: PolicyContext) -> Verdict | 
         return None
     if call.tool.trusted:
         return Verdict(
-            Decision.ALLOW, f"{call.tool.server or call.tool.name} is trusted by configuration", "allow_trusted"
+            Decision.ALLOW, f"{call.tool.origin.server or call.tool.name} is trusted by configuration", "allow_trusted"
         )
     hosts = call.touches.hosts
     if call.tool.kind is Kind.FETCH and hosts and all(_allowed(host, policy_context.allowed_hosts) for host in hosts):

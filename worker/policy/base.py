@@ -41,7 +41,7 @@ class PolicyCall:
     @property
     def contained(self) -> bool:
         """Whether its effects stay inside the workspace and the sandbox."""
-        stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.source in ("builtin", "discovered")
+        stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.origin.source in ("builtin", "discovered")
         leaves = self.touches.hosts or self.tool.kind is Kind.FETCH or self.tool.needs_approval
         return stays and not leaves
 

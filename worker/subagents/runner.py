@@ -157,7 +157,7 @@ class SubagentRunner:
     def _tools(self, requested: Sequence[str] | None) -> list[str]:
         """Returns the names of the child's tools; without an explicit request, a child cannot have children."""
         if requested is None:
-            return [name for name, tool in self._kit.items() if not tool.by_name_only]
+            return [name for name, tool in self._kit.items() if not tool.availability.by_name_only]
         return list(dict.fromkeys(self._tool(name).name for name in requested))
 
     def _tool(self, name: str) -> AnyTool:

@@ -28,9 +28,10 @@ from worker.text.output import OutputLimit
 from worker.threads import run_in_thread
 from worker.toolkit.schema_tool import SchemaTool
 from worker.toolkit.sources import ToolSourceContext
-from worker.tools.base import AnyTool, Effect, ToolResult
+from worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
 from worker.tools.bash import live, outcome_of, shell
 from worker.tools.context import ToolContext
+from worker.tools.traits import Origin
 
 DISCOVERY_SECONDS = 15
 CALL_SECONDS = 120
@@ -51,10 +52,9 @@ class ToolDeclaration(BaseModel):
     parameters: dict[str, Any] | None = Field(default=None, validation_alias=AliasChoices(*_SCHEMAS))
 
 
-class DiscoveredTool(SchemaTool):
+class DiscoveredTool(SchemaTool, Recoverable[Any]):
     """Executed by the call command: the last argument is the tool's name, stdin holds the arguments as JSON."""
 
-    source = "discovered"
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
 
@@ -63,7 +63,7 @@ class DiscoveredTool(SchemaTool):
     ) -> None:
         description = declaration.description or f"The tool {declaration.name}."
         super().__init__(name, description, schema or declaration.parameters or {}, effect=Effect.EFFECTFUL)
-        self.remote = declaration.name
+        self.origin = Origin("discovered", remote=declaration.name)
         self._argv = (f'{command} "$@"', "call", declaration.name)
 
     async def probe(
@@ -165,7 +165,7 @@ async def _create_tools(
         try:
             if isinstance(declaration, str):
                 raise Misconfigured(declaration)
-            if any(tool.remote == declaration.name for tool in tools.values()):
+            if any(tool.origin.remote == declaration.name for tool in tools.values()):
                 raise Misconfigured(f"{declaration.name!r} is declared twice")
             name = _unique_name(declaration.name, reserved | tools.keys())
             schema = await ArgumentSchema.untrusted(name, declaration.parameters or {}, validators)

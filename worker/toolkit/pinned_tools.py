@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 from shared.errors import ErrorType, ToolError
 from worker.models.base import ToolSpec
@@ -19,6 +19,7 @@ from worker.toolkit.registry import Registry
 from worker.toolkit.schema_tool import SchemaTool
 from worker.tools.base import AnyTool, Effect, Kind, ToolResult
 from worker.tools.context import ToolContext
+from worker.tools.traits import Origin, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,15 @@ class PinnedTool:
 
     @classmethod
     def from_tool(cls, tool: AnyTool) -> Self:
-        return cls(tool.name, tool.description, tool.schema, tool.effect.value, tool.source, tool.server, tool.remote)
+        return cls(tool.name, tool.description, tool.schema, tool.effect.value, **asdict(tool.origin))
 
     def matches(self, tool: AnyTool | None) -> bool:
         """Returns whether it is the same tool: same source, server and name on the server."""
-        identity = (self.source, self.server, self.remote)
-        return tool is not None and identity == (tool.source, tool.server, tool.remote)
+        return tool is not None and tool.origin == self.origin
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(cast(Source, self.source), self.server, self.remote)
 
 
 class UnavailableTool(SchemaTool):
@@ -51,12 +55,10 @@ class UnavailableTool(SchemaTool):
         # because it decides about calls that were running when an earlier attempt ended.
         schema = ArgumentSchema(pinned.name, pinned.schema, None)  # checked by an earlier attempt
         super().__init__(pinned.name, pinned.description, schema, kind=Kind.READ, effect=Effect(pinned.effect))
-        self.source = cast(Literal["discovered", "mcp"], pinned.source)
-        self.server = pinned.server
-        self.remote = pinned.remote
+        self.origin = pinned.origin
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
-        source = f"the MCP server {self.server!r}" if self.server else "its source"
+        source = f"the MCP server {self.origin.server!r}" if self.origin.server else "its source"
         raise ToolError(
             ErrorType.EXECUTION_FAILED,
             f"{self.name} is no longer available: {source} is not reachable on this worker. Do without it, and say so.",
@@ -65,7 +67,7 @@ class UnavailableTool(SchemaTool):
 
 def dumps(kit: Mapping[str, AnyTool]) -> str:
     """Serializes the MCP and discovered tools of a kit, in order."""
-    return json.dumps([asdict(PinnedTool.from_tool(tool)) for tool in kit.values() if tool.source != "builtin"])
+    return json.dumps([asdict(PinnedTool.from_tool(tool)) for tool in kit.values() if tool.origin.source != "builtin"])
 
 
 def loads(text: str) -> list[PinnedTool]:
@@ -75,7 +77,7 @@ def loads(text: str) -> list[PinnedTool]:
 
 def restore(registry: Registry, pinned: Sequence[PinnedTool]) -> None:
     """Replaces the registry's MCP and discovered tools by the pinned ones, as UnavailableTool where one is missing."""
-    available = {tool.name: tool for tool in registry if tool.source != "builtin"}
+    available = {tool.name: tool for tool in registry if tool.origin.source != "builtin"}
     for name in available:
         registry.unregister(name)
     for each in pinned:

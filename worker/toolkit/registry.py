@@ -15,6 +15,7 @@ from worker.schemas.arguments import unknown_tool
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import AnyTool
 from worker.tools.context import InitContext
+from worker.tools.traits import Availability
 
 _ORDER = ("builtin", "discovered", "mcp")
 
@@ -30,7 +31,9 @@ class Registry:
     def register(self, tool: AnyTool) -> None:
         """Adds a tool; one of the same name is replaced, with a warning."""
         if tool.name in self._tools:
-            log.warning("tool %s of %s replaces one of the same name", tool.name, tool.server or tool.source)
+            log.warning(
+                "tool %s of %s replaces one of the same name", tool.name, tool.origin.server or tool.origin.source
+            )
         self._tools[tool.name] = tool
 
     def unregister(self, name: str) -> None:
@@ -43,11 +46,13 @@ class Registry:
 
     def of_server(self, server: str) -> list[AnyTool]:
         """Returns the tools of one MCP server."""
-        return [tool for tool in self if tool.server == server]
+        return [tool for tool in self if tool.origin.server == server]
 
     def __iter__(self) -> Iterator[AnyTool]:
         """Yields built-in, discovered, then MCP tools by server name; each group in order of registration."""
-        return iter(sorted(self._tools.values(), key=lambda tool: (_ORDER.index(tool.source), tool.server or "")))
+        origins = ((tool, tool.origin) for tool in self._tools.values())
+        ordered = sorted(origins, key=lambda pair: (_ORDER.index(pair[1].source), pair[1].server or ""))
+        return (tool for tool, _ in ordered)
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -64,7 +69,7 @@ class Registry:
         """
         tools = tuple(self)
         if patterns is None:
-            return {tool.name: tool for tool in tools if tool.name in default or tool.source != "builtin"}
+            return {tool.name: tool for tool in tools if tool.name in default or tool.origin.source != "builtin"}
         chosen = {pattern: {tool.name for tool in tools if _matches(tool, pattern)} for pattern in patterns}
         if unknown := [
             (at, pattern) for at, pattern in enumerate(patterns) if not (chosen[pattern] or is_excused(pattern))
@@ -83,7 +88,8 @@ class Registry:
 
 def available_tools(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:
     """Returns the tools that a worker with these settings offers: enabled and fully configured. Logs them."""
-    on = (tool.configured(settings) for tool in tools if getattr(settings.tools, tool.switch, None) is not False)
+    switches = settings.tools
+    on = (tool.configured(settings) for tool in tools if getattr(switches, tool.availability.switch, None) is not False)
     tools = [tool for tool in on if tool is not None]
     log.info("runs are offered %d tools: %s", len(tools), ", ".join(tool.name for tool in tools))
     return tools
@@ -91,8 +97,12 @@ def available_tools(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> l
 
 def default_kit(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> tuple[str, ...]:
     """Returns the tool names for requests without ``tools``: DEFAULT_KIT, and tools switched on or set up."""
-    on = [tool.name for tool in tools if tool.by_default or (tool.switch and getattr(settings.tools, tool.switch))]
+    on = [tool.name for tool in tools if _switched_on(tool.availability, settings)]
     return (*DEFAULT_KIT, *(name for name in on if name not in DEFAULT_KIT))
+
+
+def _switched_on(availability: Availability, settings: Settings) -> bool:
+    return availability.by_default or bool(availability.switch and getattr(settings.tools, availability.switch))
 
 
 async def prepare_kit(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callable[[str], None]) -> dict[str, AnyTool]:
@@ -128,7 +138,7 @@ def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
             kind=tool.kind,
             effect=tool.effect,
             parameters=tool.schema,
-            source=f"mcp:{tool.server}" if tool.server else tool.source,
+            source=str(tool.origin),
             aliases=list(tool.aliases),
         )
         for tool in tools
@@ -138,7 +148,7 @@ def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
 def _matches(tool: AnyTool, pattern: str) -> bool:
     if pattern == tool.name or pattern in tool.aliases:
         return True
-    return not tool.by_name_only and fnmatchcase(tool.name, pattern)
+    return not tool.availability.by_name_only and fnmatchcase(tool.name, pattern)
 
 
 def _unknown_pattern(pattern: str, tools: Sequence[AnyTool]) -> str:

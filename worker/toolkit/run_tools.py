@@ -105,9 +105,9 @@ def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, validato
 
 def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[pinned_tools.PinnedTool]) -> tuple[ToolSpec, ...]:
     """Returns the definitions for the model; those of tools that are not built in as the first attempt pinned them."""
-    builtin = _specs(tuple(tool for tool in kit.values() if tool.source == "builtin"))
+    builtin = _specs(tuple(tool for tool in kit.values() if tool.origin.source == "builtin"))
     before = pinned_tools.specs(pinned)
-    further = [tool for tool in kit.values() if tool.source != "builtin"]
+    further = [tool for tool in kit.values() if tool.origin.source != "builtin"]
     return builtin + tuple(before.get(tool.name) or _spec(tool) for tool in further) if further else builtin
 
 

@@ -17,7 +17,7 @@ from worker.text.display import FileDiff
 from worker.text.output import OutputLimit
 from worker.text.textfile import fingerprint
 from worker.threads import run_in_thread
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Recoverable, Tool, ToolResult
 from worker.tools.context import ToolContext
 from worker.workspace.artifacts import Artifacts
 from worker.workspace.files import Files
@@ -37,7 +37,7 @@ A = TypeVar("A", bound=ArtifactParams)
 class ArtifactTool(Tool[A]):
     """Base class. ``open_artifacts`` returns the artifacts of a run; without it the tool is unavailable."""
 
-    switch = "enable_artifacts"
+    availability = Availability("enable_artifacts")
     kind = Kind.THINK
     effect = Effect.PURE
     verb = ""
@@ -66,7 +66,7 @@ class Draft:
     before: str = ""
 
 
-class ArtifactWriter(ArtifactTool[A]):
+class ArtifactWriter(ArtifactTool[A], Recoverable[A]):
     """A tool that writes the next version. After a crash the version's file shows whether it was written."""
 
     effect = Effect.EFFECTFUL

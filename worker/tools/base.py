@@ -18,9 +18,9 @@ from shared.wire import explain
 from worker.schemas.arguments import invalid_arguments, plain_schema
 from worker.text.output import OutputLimit
 from worker.tools.context import InitContext, ToolContext, Touches
-from worker.tools.kind import Effect, Kind
 from worker.tools.params import Params
 from worker.tools.result import ToolResult
+from worker.tools.traits import Availability, Effect, Kind, Origin
 
 P = TypeVar("P", bound=Params)
 
@@ -36,21 +36,12 @@ class Tool(ABC, Generic[P]):
     needs_sandbox: bool = False
     """Whether it is left out where no sandbox works."""
     output: OutputLimit = OutputLimit()
-    source: Literal["builtin", "discovered", "mcp"] = "builtin"
-    server: str | None = None
-    """The MCP server it comes from; never derived from ``name``."""
-    remote: str | None = None
-    """Its name at that server."""
+    origin: Origin = Origin()
+    availability: Availability = Availability()
     trusted: bool = False
     """Whether the operator's configuration exempts it from approval."""
     needs_approval: bool = False
     """Whether its calls need approval even where their effects stay in the workspace."""
-    switch: str = ""
-    """The field of ``ToolSettings`` that switches it on and off."""
-    by_default: bool = False
-    """Whether every run gets it where it is available, because the operator has configured it explicitly."""
-    by_name_only: bool = False
-    """Whether a request gets it only by naming it, and not by a pattern such as ``*``."""
     polls: ClassVar[bool] = False
     """Whether repeated identical calls are its normal use, so that the loop detection ignores them."""
     params: type[P]
@@ -100,20 +91,21 @@ class Tool(ABC, Generic[P]):
         """Returns the paths, command and hosts that the call will use."""
         return Touches()
 
-    async def facts(self, ctx: ToolContext, params: P) -> dict[str, Any]:
-        """Returns JSON recorded before the call, from which ``probe`` can determine afterwards whether it happened."""
-        return {}
-
-    async def probe(self, ctx: ToolContext, params: P, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
-        """Determines what became of a call that was running when its attempt ended. Not called for pure tools.
-
-        Returns its result if it happened, False if it can be run again, None if that is unknown.
-        """
-        return False if self.effect is Effect.IDEMPOTENT else None
-
     @abstractmethod
     async def run(self, ctx: ToolContext, params: P) -> ToolResult:
         """Runs the call. Raises ``ToolError`` for what the model can correct; cancellation propagates."""
+
+
+class Recoverable(Tool[P]):
+    """A tool that can determine whether a call happened that was running when its attempt ended."""
+
+    async def facts(self, ctx: ToolContext, params: P) -> dict[str, Any]:
+        """Returns JSON recorded before the call, for ``probe``."""
+        return {}
+
+    @abstractmethod
+    async def probe(self, ctx: ToolContext, params: P, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
+        """Returns the call's result if it happened, False if it can be run again, None if that is unknown."""
 
 
 AnyTool = Tool[Any]

@@ -14,7 +14,7 @@ from shared.text import clip
 from worker.sandbox import command_output
 from worker.sandbox.command import Command
 from worker.text.display import plain
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
 from worker.tools.context import ToolContext, Touches
 
 DEFAULT_TIMEOUT = 120
@@ -36,7 +36,7 @@ class BashParams(Params):
     )
 
 
-class Bash(Tool[BashParams]):
+class Bash(Recoverable[BashParams]):
     """Runs a command line with bash in the workspace and returns its output and exit code.
 
     Every command starts anew in the workspace: a cd or an exported variable does not last. There is no network and
@@ -49,7 +49,7 @@ class Bash(Tool[BashParams]):
     """
 
     name = "bash"
-    switch = "enable_bash"
+    availability = Availability("enable_bash")
     kind = Kind.EXECUTE
     effect = Effect.EFFECTFUL
     step_type = "bash"

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.sandbox import command_output
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 
 
@@ -22,7 +22,7 @@ class BashKill(Tool[BashKillParams]):
     """
 
     name = "bash_kill"
-    switch = "enable_bash"
+    availability = Availability("enable_bash")
     kind = Kind.EXECUTE
     effect = Effect.IDEMPOTENT
     aliases = ("kill_shell",)

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.sandbox import command_output
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 
 WAIT_SECONDS = 5.0
@@ -33,7 +33,7 @@ class BashOutput(Tool[BashOutputParams]):
     """
 
     name = "bash_output"
-    switch = "enable_bash"
+    availability = Availability("enable_bash")
     kind = Kind.READ
     effect = Effect.PURE
     """It consumes the output, but after a crash there is none left that a second call could miss."""

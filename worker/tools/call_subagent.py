@@ -12,7 +12,7 @@ from shared.errors import ErrorType, ToolError
 from shared.settings import Settings
 from shared.text import clip
 from worker.threads import run_in_thread
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import InitContext, Outcome, ToolContext
 from worker.workspace.file_entries import PRIVATE_DIR
 
@@ -75,12 +75,11 @@ class CallSubagent(Tool[CallSubagentParams]):
     """
 
     name = "call_subagent"
-    switch = "enable_subagent"
+    availability = Availability("enable_subagent", by_name_only=True)
     kind = Kind.THINK
     effect = Effect.IDEMPOTENT
     step_type = "delegate"
     aliases = ("delegate", "task")
-    by_name_only = True
     params = CallSubagentParams
 
     def configured(self, settings: Settings) -> AnyTool | None:

@@ -16,7 +16,7 @@ from worker.text.edit import apply_edit, refuse_empty
 from worker.text.replacement import Replacement
 from worker.text.textfile import TextFile, decode, fingerprint
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Recoverable, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.locks import edit_lock
@@ -37,7 +37,7 @@ class EditFileParams(Params):
     replace_all: bool = Field(default=False, description="True replaces every place instead of exactly one.")
 
 
-class EditFile(Tool[EditFileParams]):
+class EditFile(Recoverable[EditFileParams]):
     """Replaces a text in a file by another one.
 
     old_string must stand in the file exactly once, otherwise nothing is changed and the error says where it stands;
@@ -47,7 +47,7 @@ class EditFile(Tool[EditFileParams]):
     """
 
     name = "edit_file"
-    switch = "enable_file_tools"
+    availability = Availability("enable_file_tools")
     kind = Kind.EDIT
     effect = Effect.EFFECTFUL
     step_type = "edit"

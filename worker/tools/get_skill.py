@@ -14,7 +14,7 @@ from shared.settings import Settings
 from shared.text import clip
 from worker.skills.skill import Skill, SkillLoader, find_skills_dir
 from worker.threads import run_in_thread
-from worker.tools.base import AnyTool, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import AnyTool, Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import InitContext, ToolContext, Touches
 
 DEFAULT_DIR = Path("skills")
@@ -36,8 +36,7 @@ class GetSkill(Tool[GetSkillParams]):
     """
 
     name = "get_skill"
-    switch = "enable_skills"
-    by_default = True
+    availability = Availability("enable_skills", by_default=True)
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "skill"

@@ -12,7 +12,7 @@ from shared.text import clip
 from worker.search.walk import SkippedPaths, WalkEntry, find_files
 from worker.text.output import one_line
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
@@ -46,7 +46,7 @@ class Glob(Tool[GlobParams]):
     """
 
     name = "glob"
-    switch = "enable_search"
+    availability = Availability("enable_search")
     kind = Kind.SEARCH
     effect = Effect.PURE
     step_type = "glob"

@@ -12,7 +12,7 @@ from worker.search.plain_grep import GrepQuery
 from worker.search.walk import SkippedPaths
 from worker.text.output import one_line
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.file_entries import is_private
@@ -58,7 +58,7 @@ class Grep(Tool[GrepParams]):
     """
 
     name = "grep"
-    switch = "enable_search"
+    availability = Availability("enable_search")
     kind = Kind.SEARCH
     effect = Effect.PURE
     step_type = "grep"

@@ -10,7 +10,7 @@ from pydantic import Field
 from shared.text import clip
 from worker.text.output import one_line
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.file_entries import PRIVATE_DIR, is_being_written
@@ -32,7 +32,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
     """
 
     name = "list_directory"
-    switch = "enable_file_tools"
+    availability = Availability("enable_file_tools")
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"

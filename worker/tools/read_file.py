@@ -21,7 +21,7 @@ from worker.pages.page import (
 )
 from worker.text.output import lines_hint_of
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 
@@ -47,7 +47,7 @@ class ReadFile(Tool[ReadFileParams]):
     """
 
     name = "read_file"
-    switch = "enable_file_tools"
+    availability = Availability("enable_file_tools")
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"

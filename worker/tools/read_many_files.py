@@ -11,7 +11,7 @@ from shared.text import clip
 from worker.pages.many_files import ManyFiles
 from worker.text.output import one_line
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.files import Files
@@ -37,7 +37,7 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
     """
 
     name = "read_many_files"
-    switch = "enable_file_tools"
+    availability = Availability("enable_file_tools")
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"

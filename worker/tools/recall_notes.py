@@ -6,7 +6,7 @@ from pydantic import Field
 
 from shared.text import clip
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.workspace.notes import MEMORY_FILE, Notes, format_notes
 
@@ -22,7 +22,7 @@ class RecallNotes(Tool[RecallNotesParams]):
     """
 
     name = "recall_notes"
-    switch = "enable_note"
+    availability = Availability("enable_note")
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"

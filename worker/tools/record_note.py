@@ -13,7 +13,7 @@ from shared.errors import ErrorType, ToolError
 from shared.text import clip
 from worker.text.textfile import fingerprint
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Recoverable, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, StoredNote
 
@@ -37,7 +37,7 @@ class RecordNoteParams(Params):
         return content
 
 
-class RecordNote(Tool[RecordNoteParams]):
+class RecordNote(Recoverable[RecordNoteParams]):
     """Records a note that later turns, and later work in the same files, can recall with recall_notes.
 
     For what would otherwise be lost and is needed again: decisions and their reasons, facts that took effort to
@@ -46,7 +46,7 @@ class RecordNote(Tool[RecordNoteParams]):
     """
 
     name = "record_note"
-    switch = "enable_note"
+    availability = Availability("enable_note")
     kind = Kind.OTHER
     effect = Effect.EFFECTFUL
     aliases = ("save_memory", "session_note")

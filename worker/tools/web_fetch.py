@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings, ToolSettings
 from shared.text import clip
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.web.dial import GuardedTransport, Network
 from worker.web.fetch import WebPage, fetch
@@ -49,7 +49,7 @@ class WebFetch(Tool[WebFetchParams]):
     name = "web_fetch"
     kind = Kind.FETCH
     effect = Effect.PURE
-    switch = "enable_web"
+    availability = Availability("enable_web")
     aliases = ("fetch", "fetch_url", "read_url")
     params = WebFetchParams
 

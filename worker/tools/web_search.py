@@ -11,7 +11,7 @@ from pydantic import Field
 from shared.errors import ErrorType, ToolError
 from shared.settings import Settings, ToolSettings
 from shared.text import clip
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.web.dial import Network
 from worker.web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
@@ -38,7 +38,7 @@ class WebSearch(Tool[WebSearchParams]):
     name = "web_search"
     kind = Kind.SEARCH
     effect = Effect.PURE
-    switch = "enable_web"
+    availability = Availability("enable_web")
     aliases = ("google_web_search", "search_web")
     trusted = True  # configuring a provider implies approval
     params = WebSearchParams

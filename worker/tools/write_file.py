@@ -15,7 +15,7 @@ from worker.text.display import FileDiff
 from worker.text.edit import refuse_placeholder
 from worker.text.textfile import TextFile, decode, strip_line_numbers
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
 from worker.tools.params import WorkspacePath
 from worker.workspace.locks import edit_lock
@@ -39,7 +39,7 @@ class WriteFile(Tool[WriteFileParams]):
     """
 
     name = "write_file"
-    switch = "enable_file_tools"
+    availability = Availability("enable_file_tools")
     kind = Kind.EDIT
     effect = Effect.IDEMPOTENT
     step_type = "write"

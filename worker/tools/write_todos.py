@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 
 from worker.text.display import TodoItem, TodoList, TodoStatus
 from worker.threads import run_in_thread
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
 from worker.workspace.files import write_private
 
@@ -58,7 +58,7 @@ class WriteTodos(Tool[WriteTodosParams]):
     """
 
     name = "write_todos"
-    switch = "enable_todos"
+    availability = Availability("enable_todos")
     kind = Kind.THINK
     effect = Effect.IDEMPOTENT
     aliases = ("todo_write", "update_todos")

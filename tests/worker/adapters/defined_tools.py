@@ -66,8 +66,7 @@ class ServersTool(base.Tool[base.Params]):
     name = "mcp__git__log"
     kind = Kind.OTHER
     effect = Effect.EFFECTFUL
-    source = "mcp"
-    server = "git"
+    origin = base.Origin("mcp", "git")
     params = base.Params
 
     async def run(self, ctx: base.ToolContext, params: base.Params) -> base.ToolResult:

@@ -182,7 +182,7 @@ def test_a_definition_with_listed_parameters_becomes_a_tool() -> None:
         server_name="books",
     )
     tool = adapt(definition.executed_by(tell_place))
-    assert (tool.name, tool.description, tool.trusted, tool.source) == ("tell", "Tells.", True, "mcp")
+    assert (tool.name, tool.description, tool.trusted, tool.origin.source) == ("tell", "Tells.", True, "mcp")
     assert tool.schema["required"] == ["what"]
     assert tool.schema["properties"] == {
         "what": {"type": "string", "description": "What to tell of", "enum": ["a", "b"]},

@@ -57,8 +57,7 @@ async def test_what_that_design_sends_with_a_call_has_its_place_here(redis_url: 
 
     class Watching(ServersTool):
         name = "watching"
-        source = "builtin"
-        server = None
+        origin = base.Origin()
 
         async def run(self, ctx: base.ToolContext, params: base.Params) -> base.ToolResult:
             seen.append(ctx)

@@ -14,6 +14,7 @@ from worker.adapters import add_workspace_tools, initialize_base_tools
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext
+from worker.tools.traits import Origin
 
 
 class ServersTool(Tool[Params]):
@@ -22,8 +23,7 @@ class ServersTool(Tool[Params]):
     name = "mcp__git__log"
     kind = Kind.OTHER
     effect = Effect.EFFECTFUL
-    source = "mcp"
-    server = "git"
+    origin = Origin("mcp", "git")
     params = Params
 
     async def run(self, ctx: ToolContext, params: Params) -> ToolResult:

@@ -28,7 +28,7 @@ async def hold(folder: Path) -> None:
         source = McpServers(file, 60, os.environ, folder)
         async with source.open(ToolSourceContext("", None, files, sandbox, print)) as tools:
             for tool in tools:
-                if tool.remote == "leave a child":
+                if tool.origin.remote == "leave a child":
                     await tool.run(ToolContext("", "", files, sandbox), {})
             print("ready", flush=True)
             await asyncio.Event().wait()

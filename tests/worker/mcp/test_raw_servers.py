@@ -18,6 +18,7 @@ from worker.policy.base import Decision
 from worker.toolkit.registry import Registry
 from worker.tools.base import Effect, Kind
 from worker.tools.context import Touches
+from worker.tools.traits import Origin
 
 pytestmark = pytest.mark.usefixtures("look_around")  # which processes are ours
 
@@ -28,8 +29,8 @@ async def test_a_call_goes_to_the_server_whose_tool_it_is(desk: Toolbench) -> No
     async with opened(desk, servers) as found:
         assert found.warnings == []
         one, other = found.tools["mcp__one__echo"], found.tools["mcp__the_other__echo"]
-        assert (one.source, one.server, one.remote) == ("mcp", "one", "echo")
-        assert (other.server, other.remote) == ("the other", "echo")
+        assert one.origin == Origin("mcp", "one", "echo")
+        assert other.origin == Origin("mcp", "the other", "echo")
         of_server = Registry(found.tools.values()).of_server("the other")
         assert [tool.name for tool in of_server] == [
             name for name in found.tools if name.startswith("mcp__the_other__")
@@ -94,7 +95,7 @@ async def test_of_two_hundred_tools_each_has_a_name_of_its_own(desk: Toolbench) 
         assert found.warnings == []
         assert len(found.tools) == 192
         assert all(len(name) <= 64 for name in found.tools)
-        by_remote = {tool.remote: name for name, tool in found.tools.items()}
+        by_remote = {tool.origin.remote: name for name, tool in found.tools.items()}
         assert by_remote["tool 7"] == "mcp__raw__tool_7"
         assert by_remote["tool.7"].startswith("mcp__raw__tool_7_")
         assert "tool 11" not in by_remote
@@ -103,7 +104,7 @@ async def test_of_two_hundred_tools_each_has_a_name_of_its_own(desk: Toolbench) 
 async def test_only_wanted_tools_are_there_and_only_wanted_servers_are_started(desk: Toolbench) -> None:
     servers = {"one": raw(tools={"allow": ["echo", "die*"]}), "two": raw()}
     async with opened(desk, servers, patterns=["mcp__one__*"]) as found:
-        assert [tool.remote for tool in found.tools.values()] == ["echo", "die", "die once"]
+        assert [tool.origin.remote for tool in found.tools.values()] == ["echo", "die", "die once"]
         assert found.warnings == []
     assert found.notes() == ["ended by itself"]
     async with opened(desk, {"deaf": raw("deaf")}, patterns=["read_file", "g*"]) as found:

@@ -15,6 +15,7 @@ from worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdic
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import ToolContext, Touches
+from worker.tools.traits import Origin
 
 MODES = list(ApprovalMode)
 INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]
@@ -39,7 +40,7 @@ def tool_of(kind: Kind, *, needs_sandbox: bool = False) -> AnyTool:
 
     Sample.kind = kind
     Sample.needs_sandbox = needs_sandbox
-    Sample.source = "mcp" if kind is Kind.OTHER else "builtin"
+    Sample.origin = Origin("mcp" if kind is Kind.OTHER else "builtin")
     return Sample()
 
 
@@ -77,7 +78,7 @@ def test_what_leaves_the_workspace_is_asked_about_unless_all_is_allowed(call: Po
 
 def test_a_discovered_tool_runs_in_the_sandbox_and_is_judged_like_a_command() -> None:
     call = call_of(Kind.OTHER)
-    call.tool.source = "discovered"
+    call.tool.origin = Origin("discovered")
     assert {mode: decide(call, PolicyContext(mode)).decision for mode in MODES} == {
         ApprovalMode.READ_ONLY: Decision.DENY,
         ApprovalMode.ASK: Decision.ASK,
@@ -247,7 +248,7 @@ def test_a_tool_that_the_operator_trusts_needs_nobodys_approval() -> None:
 def test_a_question_says_what_it_is_about_and_which_rule_asks(
     call: PolicyCall, source: Literal["builtin", "mcp", "discovered"], why: str
 ) -> None:
-    type(call.tool).source = source
+    call.tool.origin = Origin(source)
     verdict = decide(call, PolicyContext(ApprovalMode.ASK))
     assert (verdict.decision, verdict.reason, verdict.rule) == (Decision.ASK, why, "ask_before_changes")
 

@@ -29,7 +29,7 @@ def test_the_default_kit_is_small() -> None:
         (["*_file"], ["read_file", "write_file", "edit_file"]),
         (["ls", "run_shell_command"], ["bash", "list_directory"]),
         (["g[lr]*"], ["glob", "grep"]),
-        (["*"], [name for name, tool in EVERYTHING.items() if not tool.by_name_only]),
+        (["*"], [name for name, tool in EVERYTHING.items() if not tool.availability.by_name_only]),
         ([], []),
     ],
 )

@@ -12,6 +12,7 @@ from worker.toolkit.registry import Registry, available_tools, default_kit, prep
 from worker.tools import BUILTIN, DEFAULT_KIT
 from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from worker.tools.context import InitContext, ToolContext
+from worker.tools.traits import Availability, Origin
 
 
 class NoParams(Params):
@@ -25,11 +26,18 @@ class Sample(Tool[NoParams]):
     effect = Effect.EFFECTFUL
     params = NoParams
 
-    def __init__(self, name: str, source: Any = "builtin", server: str | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Any = "builtin",
+        server: str | None = None,
+        aliases: tuple[str, ...] = (),
+        **availability: Any,
+    ) -> None:
         self.name = name
-        self.source = source
-        self.server = server
-        vars(self).update(more)
+        self.origin = Origin(source, server)
+        self.aliases = aliases
+        self.availability = Availability(**availability)
 
     async def run(self, ctx: ToolContext, params: NoParams) -> ToolResult:
         return ToolResult(self.name)
@@ -39,7 +47,7 @@ class Needy(Sample):
     """A sample that can be had only where there is a provider."""
 
     def configured(self, settings: Settings) -> AnyTool | None:
-        return Sample(self.name, switch=self.switch) if settings.tools.search_provider else None
+        return Sample(self.name, switch=self.availability.switch) if settings.tools.search_provider else None
 
 
 def names(tools: Any) -> list[str]:

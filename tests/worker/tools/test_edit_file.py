@@ -171,7 +171,7 @@ async def test_old_names_of_the_parameters_are_accepted(desk: Toolbench) -> None
     clash = await desk.call("edit_file", path="a.py", old_string="def g", old_str="def h", new_string="x")
     assert clash.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert clash.error is not None
-    assert "old_string and old_str are the same parameter but differ; give only old_string" in clash.error
+    assert "old_string and old_str are the same parameter but differ; send only old_string" in clash.error
 
 
 async def test_a_new_text_in_which_nothing_really_changes_is_no_change(desk: Toolbench) -> None:

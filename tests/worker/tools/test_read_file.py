@@ -173,7 +173,7 @@ async def test_file_path_is_another_word_for_path(desk: Toolbench) -> None:
     both = await desk.call("read_file", file_path="a.txt", path="b.txt")
     assert both.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert both.error is not None
-    assert "path and file_path are the same parameter but differ; give only path" in both.error
+    assert "path and file_path are the same parameter but differ; send only path" in both.error
 
 
 @pytest.mark.requirement("S001-004")
