@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.batch import accepted
+from orchestrator.cli.batch import submit_in_chunks
 from orchestrator.client import Client
 from shared.delegation import DelegationRequest, TerminationReason
 from tests.orchestrator.command_line import deputize, started
@@ -95,5 +95,5 @@ async def test_resume_without_out_is_wrong_use(tasks: Path) -> None:
 async def test_more_than_the_service_takes_at_once_is_sent_in_pieces(url: str, service: FakeService) -> None:
     requests = [DelegationRequest(task=f"t{number}") for number in range(1001)]
     async with Client(url) as client:
-        delegations = await accepted(client, requests)
+        delegations = await submit_in_chunks(client, requests)
     assert [delegation.request for delegation in delegations] == requests

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.batch import accepted
+from orchestrator.cli.batch import submit_in_chunks
 from orchestrator.client import Client
 from orchestrator.delegations import open_service
 from shared.catalog import Catalog
@@ -60,7 +60,7 @@ async def test_of_a_batch_in_pieces_none_goes_on_when_one_is_refused(redis_url: 
     requests[1001] = DelegationRequest.model_validate({"task": "t", "verify": [{"kind": "command", "run": "x"}]})
     async with served(lambda: open_service(using, redis_url), using) as url, Client(url) as client:
         with pytest.raises(Invalid) as refused:
-            await accepted(client, requests)
+            await submit_in_chunks(client, requests)
         assert refused.value.errors[0]["pointer"] == "/requests/1001/verify"
         assert {each.status for each in (await client.list(limit=500)).items} == {"cancelled"}
 
