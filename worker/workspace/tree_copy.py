@@ -197,7 +197,7 @@ class TreeCopy:
             found = entry.stat(follow_symlinks=False)
             if modes.S_ISLNK(found.st_mode):
                 os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-                self._set_owner_and_times(name, found, target)
+                self._set_link_attributes(name, found, target)
             elif modes.S_ISREG(found.st_mode):
                 self._copy_file(name, source, target, path)
             elif not modes.S_ISDIR(found.st_mode):
@@ -210,19 +210,22 @@ class TreeCopy:
         except PermissionError as error:
             raise SourceUnreadable(path, error.strerror or "") from None
 
-    def _set_owner_and_times(self, name: str, found: os.stat_result, folder: int) -> None:
+    def _set_attributes(self, fd: int, found: os.stat_result) -> None:
+        """Sets owner, mode and times of a file or directory whose contents are complete."""
+        if self.owner:
+            os.fchown(fd, *self.owner)
+        os.fchmod(fd, modes.S_IMODE(found.st_mode) & 0o777)  # set-uid bits were for the old owner
+        os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    def _set_link_attributes(self, name: str, found: os.stat_result, folder: int) -> None:
         if self.owner:
             os.chown(name, *self.owner, dir_fd=folder, follow_symlinks=False)
         os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=folder, follow_symlinks=False)
 
     def _finish(self, path: str, found: os.stat_result) -> None:
-        """Sets owner, mode and times of a directory whose contents are complete."""
         folder = beneath(self.target, path, _FOLDER, links=False)
         try:
-            if self.owner:
-                os.fchown(folder, *self.owner)
-            os.fchmod(folder, modes.S_IMODE(found.st_mode) & 0o777)
-            os.utime(folder, ns=(found.st_atime_ns, found.st_mtime_ns))
+            self._set_attributes(folder, found)
         finally:
             os.close(folder)
 
@@ -236,10 +239,7 @@ class TreeCopy:
             copy = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=target)
             try:
                 self._copy_content(inner, copy, path)
-                if self.owner:
-                    os.fchown(copy, *self.owner)
-                os.fchmod(copy, modes.S_IMODE(found.st_mode) & 0o777)  # set-uid bits were for the old owner
-                os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+                self._set_attributes(copy, found)
             finally:
                 os.close(copy)
         finally:
