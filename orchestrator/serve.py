@@ -14,10 +14,10 @@ from orchestrator.app import create_app
 from orchestrator.delegations import open_service
 from orchestrator.protocol import BoundedProtocol, most_connections
 from orchestrator.sockets import TRUSTED, bound_url, check_binding, listen
-from shared.access import reach
 from shared.errors import DeputizeError, Misconfigured
 from shared.libc import keep_memory_private
 from shared.log import log, set_up
+from shared.redis_access import reach
 from shared.settings import Settings
 from shared.text import visible
 

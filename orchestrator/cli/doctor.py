@@ -171,7 +171,7 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
 def _permissions(url: str) -> Finding:
     import redis
 
-    from shared.access import NEEDED, check_access
+    from shared.redis_access import NEEDED, check_access
 
     try:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:

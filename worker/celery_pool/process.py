@@ -26,8 +26,8 @@ from celery.worker import state
 from kombu.common import ignore_errors
 from redis.exceptions import RedisError
 
-from shared.access import explained
 from shared.errors import DeputizeError
+from shared.redis_access import explained
 from worker.celery_pool.job import CLEANUP_SECONDS
 from worker.celery_pool.pool import AsyncPool
 
