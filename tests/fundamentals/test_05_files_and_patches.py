@@ -112,7 +112,7 @@ async def test_no_path_leads_out_of_the_workspace(deputies: Orchestrator, projec
                 "path relative to the workspace, or one below /workspace."
             ),
             (
-                "read /etc/hostname: Path not allowed: '/etc/hostname': it lies outside the workspace. Use a "
+                "read /etc/hostname: Path not allowed: '/etc/hostname': it is outside the workspace. Use a "
                 "path relative to the workspace, or one below /workspace."
             ),
             (

@@ -104,7 +104,7 @@ async def test_even_auto_does_not_reach_the_machine_it_runs_on(deputies: Orchest
         "summary": "Done.",
         "errors": [
             (
-                "fetch http://127.0.0.1/: http://127.0.0.1/ is not fetched: 127.0.0.1 must not be dialled: it "
+                "fetch http://127.0.0.1/: http://127.0.0.1/ cannot be fetched: 127.0.0.1 is not an allowed target: it "
                 "is a loopback address. Only public pages can be fetched, and private hosts that the operator "
                 "has listed in private_hosts."
             ),

@@ -92,7 +92,7 @@ def test_the_password_of_redis_is_a_secret_and_its_address_is_not() -> None:
 
 async def test_no_secret_is_in_what_flower_shows(redis_url: str, tmp_path: Path) -> None:
     class Heard(ProgressEvents):
-        def say(self, id: str, text: str) -> None:
+        def update(self, id: str, text: str) -> None:
             titles.append(text)
 
     titles: list[str] = []
