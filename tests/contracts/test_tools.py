@@ -1,4 +1,4 @@
-"""The same questions to every tool. A new tool gets a line in SAMPLES, and is then asked all of them."""
+"""The same questions to every tool: a new one gets lines in ``tool_samples.py`` and is then asked all of them."""
 
 from __future__ import annotations
 

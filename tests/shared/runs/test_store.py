@@ -1,4 +1,4 @@
-"""The store beside its contract (``tests/contracts/test_store.py``): what happens between two of its round trips."""
+"""The store beside its contract (``tests/contracts/store/``): what happens between two of its round trips."""
 
 from __future__ import annotations
 
