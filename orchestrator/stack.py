@@ -202,6 +202,10 @@ class _StartMonitor:
                 os.kill(info.pid, signal.SIGUSR1)
 
 
+_started: list[subprocess.Popen[bytes]] = []
+"""Kept because a supervisor may outlive its first user: Python warns of a running process that is dropped."""
+
+
 class _SupervisorProcess:
     """A supervisor that this process has started."""
 
@@ -249,6 +253,7 @@ def _start(
             pass_fds=[lock.fileno(), error_fd],
             start_new_session=True,  # it outlives its first user, and that one's terminal
         )
+    _started[:] = [process, *(each for each in _started if each.poll() is None)]
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin as endpoint:
         endpoint.write(json.dumps(settings.endpoint_variables()).encode())
