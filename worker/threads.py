@@ -30,9 +30,10 @@ T = TypeVar("T")
 EXIT_EXCEPTIONS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """Raised to end a task or a process on purpose. Any other ``BaseException`` is a failure of an extension module, which
 ``except Exception`` does not catch."""
-SWITCH_SECONDS = 0.0001
+SWITCH_SECONDS = 0.0005
 """Interpreter switch interval. With Python's 5 ms, a thread would wait that long at every Redis reply and every file
-read while the loop is busy: a full worker would take a fifth longer.
+read while the loop is busy: a full worker would take a fifth longer. With 0.1 ms, threads that compute would interrupt
+each other and the loop so often that it costs a twentieth of the CPU time.
 """
 THREADS = 256
 """For files and diffs. Most threads wait for I/O; few compute at a time."""
@@ -40,8 +41,8 @@ LONG = 32
 """How many of them, at most, serve runs that have used up their computing allowance."""
 NICENESS = 5
 """Added niceness of these threads: the event loop's short work for all runs takes precedence."""
-SHORT = 4
-"""How many of them start work at a time: more would only take the interpreter from each other, ten times as often."""
+SHORT = 2
+"""How many of them start work at a time: more would only take the interpreter from each other."""
 SHORT_SECONDS = 0.01
 """Time after which work is not short, and the next one starts beside it."""
 A_RUN = 2
