@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for
 
 
 class ImmediateSubagents:
-    """Subagents that need no other run: each reports its own task, and has changed one file."""
+    """Subagents that need no other run: each reports its own task, and has written it into one file."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[DelegationRequest, bool]] = []
@@ -56,8 +57,12 @@ class ImmediateSubagents:
             termination_reason=TerminationReason.COMPLETED,
             summary=request.task,
             files_modified=["made.txt"],
+            turn_count=2,
+            tool_call_count=1,
         )
-        return Outcome(result, f"+++ b/made.txt\n+{request.task}\n")
+        blob = sha1(f"blob {len(request.task) + 1}\0{request.task}\n".encode(), usedforsecurity=False).hexdigest()
+        head = f"diff --git a/made.txt b/made.txt\nnew file mode 100644\nindex {'0' * 40}..{blob}\n"
+        return Outcome(result, f"{head}--- /dev/null\n+++ b/made.txt\n@@ -0,0 +1 @@\n+{request.task}\n")
 
 
 @dataclass

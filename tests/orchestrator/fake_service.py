@@ -1,4 +1,8 @@
-"""The service's verbs over a dictionary: what tests of the front need to say what happens, and when."""
+"""The service's verbs over a dictionary: what tests of the front need to say what happens, and when.
+
+``tests/contracts/test_service.py`` holds it to what the service does. It checks no request: what is refused is the
+service's own business.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from orchestrator.delegations import AcceptedDelegation, Readiness
+from orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
 from shared.catalog import ToolCard, WorkerCard
 from shared.delegation import (
     Delegation,
@@ -20,10 +24,11 @@ from shared.delegation import (
     ToolAgentResult,
     ToolAgentStep,
 )
-from shared.errors import KeyReused, NotFound
+from shared.errors import KeyReused, NotFound, TooLarge
 from shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from shared.ids import new_id
-from shared.runs.store import Page
+from shared.runs.record import brief, matches, not_found
+from shared.runs.store import REUSED, Page
 from shared.wire import now
 
 
@@ -41,6 +46,8 @@ class FakeService:
         """How many followers are open now."""
         self.waiting = 0
         self.fleet: list[WorkerCard] = []
+        self.announced: list[ToolCard] = [READ_FILE]
+        """The tools of the fleet, once there is one."""
         self.away: Exception | None = None
         """What the next verbs raise."""
         self._inboxes: set[asyncio.Queue[Envelope]] = set()
@@ -48,9 +55,19 @@ class FakeService:
     # What a test says
 
     def happen(self, id: str, event: AnyEvent) -> Envelope:
+        """Lets a worker have the delegation, if none has it yet, and say this of it."""
+        self.begin(id)
+        return self._say(id, event)
+
+    def begin(self, id: str) -> None:
+        if self.runs[id].status is Status.QUEUED:
+            begun = {"status": Status.RUNNING, "attempt": 1, "worker": "worker-1", "started_at": now()}
+            self.runs[id] = self.runs[id].model_copy(update=begun)
+
+    def _say(self, id: str, event: AnyEvent) -> Envelope:
         kept = self.kept[id]
         seq = len(kept) + 1 if isinstance(event, Event) and event.durable else None
-        envelope = Envelope(delegation_id=id, seq=seq, at=now(), attempt=1, event=event)
+        envelope = Envelope(delegation_id=id, seq=seq, at=now(), attempt=self.runs[id].attempt, event=event)
         if seq:
             kept.append(envelope)
         for inbox in self._inboxes:
@@ -64,18 +81,16 @@ class FakeService:
         }
         status = endings.get(reason, Status.FAILED)
         result = ToolAgentResult(delegation_id=id, status=status, termination_reason=reason, **fields)
-        self.runs[id] = self.runs[id].model_copy(update={"status": status, "finished_at": now(), "result": result})
-        return self.happen(id, RunFinished(result=result))
+        ended = {"status": status, "finished_at": now(), "result": result}
+        self.runs[id] = self.runs[id].model_copy(update=ended)
+        return self._say(id, RunFinished(result=result))
 
     # The verbs
 
     async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
         self._check()
-        for run in self.runs.values():
-            if request.idempotency_key and run.request.idempotency_key == request.idempotency_key:
-                if run.request != request:
-                    raise KeyReused("the key stands for another body")
-                return AcceptedDelegation(run, True)
+        if (held := self._held(request)) is not None:
+            return AcceptedDelegation(held, True)
         run = Delegation(
             id=new_id(),
             status=Status.QUEUED,
@@ -85,10 +100,25 @@ class FakeService:
         )
         self.runs[run.id] = run
         self.kept[run.id] = []
-        self.happen(run.id, RunQueued(request=request))
+        self._say(run.id, RunQueued(request=request))
         return AcceptedDelegation(run, False)
 
+    def _held(self, request: DelegationRequest) -> Delegation | None:
+        for run in self.runs.values():
+            if request.idempotency_key and run.request.idempotency_key == request.idempotency_key:
+                if run.request != request:
+                    detail = REUSED["key_reused"]
+                    error = {"pointer": "/idempotencyKey", "detail": detail}
+                    raise KeyReused(f"this idempotency key was {detail}; send a new key", [error])
+                return run
+        return None
+
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+        self._check()
+        if len(requests) > MAX_BATCH:
+            raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
+        for request in requests:
+            self._held(request)
         return [(await self.accept(request)).delegation for request in requests]
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
@@ -109,16 +139,9 @@ class FakeService:
         self, *, status: Status | None, session: str | None, labels: dict[str, str], limit: int, cursor: str | None
     ) -> Page:
         self._check()
-        runs = [
-            run
-            for run in reversed(self.runs.values())
-            if (status is None or run.status == status)
-            and (session is None or run.request.session_id == session)
-            and labels.items() <= run.request.labels.items()
-        ]
-        start = [run.id for run in runs].index(cursor) + 1 if cursor else 0
-        page = runs[start : start + limit]
-        return Page(page, page[-1].id if start + limit < len(runs) else None)
+        rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
+        runs = [brief(run) for run in rest if matches(run, status, session, labels)]
+        return Page(runs[:limit], runs[limit - 1].id if len(runs) > limit else None)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         self._known(id)
@@ -137,7 +160,9 @@ class FakeService:
     async def follow_all(self) -> AsyncGenerator[Envelope]:
         async with self._inbox() as inbox:
             while True:
-                yield await inbox.get()
+                envelope = await inbox.get()
+                if envelope.seq is not None:
+                    yield envelope
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         self._known(id)
@@ -153,13 +178,27 @@ class FakeService:
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         self._known(id)
         if (versions := self.made.get((id, name))) is None:
-            raise NotFound(f"delegation {id} has no artifact {name!r}")
+            names = ", ".join(sorted(name for of, name in self.made if of == id))
+            there = f"there are {names}" if names else "it has none; they are kept when a delegation ends"
+            raise NotFound(f"delegation {id} has no artifact {name!r}; {there}")
+        if (version or 1) > len(versions):
+            raise NotFound(
+                f"version {version} of artifact {name!r} of delegation {id} is not kept; the latest is {len(versions)}"
+            )
         return versions[(version or len(versions)) - 1]
 
     async def cancel(self, id: str) -> Delegation:
-        if not self._known(id).status.finished:
-            self.finish(id, TerminationReason.CANCELLED)
+        """One that runs ends right after it, as if its worker had heard."""
+        before = self._known(id)
+        if before.status is Status.QUEUED:
+            self.finish(id, TerminationReason.CANCELLED, summary="Cancelled before it was started.", attempts=0)
+        elif not before.status.finished:
+            asyncio.get_running_loop().call_soon(self._cancelled, id)
         return self.runs[id]
+
+    def _cancelled(self, id: str) -> None:
+        if not self.runs[id].status.finished:
+            self.finish(id, TerminationReason.CANCELLED)
 
     async def prune(self, older_than: float | None = None) -> int:
         self._check()
@@ -171,11 +210,11 @@ class FakeService:
 
     async def workers(self) -> list[WorkerCard]:
         self._check()
-        return self.fleet
+        return sorted(self.fleet, key=lambda card: card.name)
 
     async def tools(self) -> list[ToolCard]:
         self._check()
-        return [READ_FILE] if self.fleet else []
+        return sorted(self.announced, key=lambda card: card.name) if self.fleet else []
 
     async def ready(self) -> Readiness:
         return Readiness(str(self.away) if self.away else None, len(self.fleet))
@@ -187,7 +226,7 @@ class FakeService:
     def _known(self, id: str) -> Delegation:
         self._check()
         if id not in self.runs:
-            raise NotFound(f"there is no delegation {id}")
+            raise not_found(id)
         return self.runs[id]
 
     @asynccontextmanager

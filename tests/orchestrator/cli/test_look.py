@@ -185,6 +185,7 @@ async def test_watching_ids_ends_with_their_results_and_codes(url: str, service:
 
 async def test_watching_everything_shows_what_happens_to_anybody(url: str, service: FakeService) -> None:
     old = await accepted(service, task="old")
+    service.begin(old)
     async with started("watch", DEPUTIZE_URL=url) as command:
         await until(lambda: service.following, 60)
         new = await accepted(service, task="new")

@@ -1,0 +1,299 @@
+"""The same questions to the service and to the fake one that tests of its doors stand on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.delegations import MAX_BATCH, Delegations, Readiness
+from shared.catalog import ToolCard
+from shared.delegation import DelegationRequest, Limits, Status, Step, StepStatus
+from shared.errors import KeyReused, NotFound, TooLarge, Unavailable
+from shared.events import Heartbeat, StepCompleted
+from shared.ids import new_id
+from shared.runs.record import LISTED_CHARACTERS
+from shared.wire import now
+from tests.contracts.services import EVERYTHING, Desk, FakeDesk, accepted, all_of, listed, progress, real_desk
+from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.waiting import until
+
+BEAT = Heartbeat(turn=1, tool_calls=0, elapsed_ms=5)
+
+
+@pytest.fixture(params=["fake", "real"])
+async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
+    if request.param == "fake":
+        yield FakeDesk(FakeService())
+        return
+    async with real_desk(request.getfixturevalue("redis_url"), tmp_path) as desk:
+        yield desk
+
+
+@pytest.fixture
+def service(desk: Desk) -> Delegations:
+    return desk.service
+
+
+async def test_what_is_accepted_is_queued_with_its_first_event(service: Delegations) -> None:
+    accepted = await service.accept(DelegationRequest(task="do it", limits=Limits(max_turns=5000)))
+    delegation = accepted.delegation
+    assert (accepted.replayed, delegation.status, delegation.attempt, delegation.worker) == (False, "queued", 0, None)
+    assert (delegation.effective_limits.max_turns, delegation.request.limits.max_turns) == (200, 5000)
+    assert await service.get(delegation.id) == delegation
+    (first,) = await service.events(delegation.id)
+    assert (first.seq, first.attempt, first.event.type) == (1, 0, "run_queued")
+
+
+async def test_the_same_key_and_body_give_the_first_delegation_and_another_body_is_refused(
+    service: Delegations,
+) -> None:
+    first = await service.accept(DelegationRequest(task="do it", idempotency_key="k"))
+    again = await service.accept(DelegationRequest(task="do it", idempotency_key="k"))
+    assert (again.replayed, again.delegation) == (True, first.delegation)
+    with pytest.raises(KeyReused) as refused:
+        await service.accept(DelegationRequest(task="another", idempotency_key="k"))
+    assert refused.value.detail == "this idempotency key was used before with another body; send a new key"
+    assert refused.value.errors == [{"pointer": "/idempotencyKey", "detail": "used before with another body"}]
+
+
+async def test_of_a_batch_all_are_accepted_in_order_or_none(service: Delegations) -> None:
+    one, two = DelegationRequest(task="one", idempotency_key="k"), DelegationRequest(task="two")
+    assert [each.request for each in await service.accept_batch([one, two, one])] == [one, two, one]
+    assert await listed(service) == ["two", "one"]
+    with pytest.raises(KeyReused):
+        await service.accept_batch([DelegationRequest(task="three"), two.model_copy(update={"idempotency_key": "k"})])
+    with pytest.raises(TooLarge, match=f"at most {MAX_BATCH} requests, this one has {MAX_BATCH + 1}"):
+        await service.accept_batch([two] * (MAX_BATCH + 1))
+    assert await service.accept_batch([]) == []
+    assert await listed(service) == ["two", "one"]
+
+
+async def test_an_unknown_id_is_not_found_whatever_is_asked_of_it(service: Delegations) -> None:
+    id = new_id()
+    asked: list[Callable[[], Any]] = [
+        lambda: service.get(id, wait=5),
+        lambda: service.events(id),
+        lambda: service.steps(id),
+        lambda: service.patch(id),
+        lambda: service.artifact(id, "report.md"),
+        lambda: service.cancel(id),
+        lambda: anext(service.follow(id)),
+    ]
+    for ask in asked:
+        with pytest.raises(NotFound) as refused:
+            await ask()
+        assert refused.value.detail == (
+            f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them."
+        )
+
+
+async def test_who_waits_has_the_answer_when_the_delegation_ends_or_the_wait_is_over(
+    desk: Desk, service: Delegations
+) -> None:
+    id = await accepted(service)
+    assert (await service.get(id, wait=0.05)).status == "queued"
+    waiting = asyncio.create_task(service.get(id, wait=60))
+    await desk.finish(id, summary="Done.")
+    finished = await waiting
+    assert finished == await service.get(id, wait=60)
+    assert finished.result is not None
+    assert (finished.status, finished.result.summary, finished.finished_at is None) == ("succeeded", "Done.", False)
+
+
+async def test_a_delegation_runs_as_soon_as_a_worker_has_it(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    await desk.happen(id, *progress("half"))
+    found = await service.get(id)
+    assert (found.status, found.attempt, found.worker, found.started_at is None) == ("running", 1, "worker-1", False)
+    assert [(envelope.seq, envelope.attempt) for envelope in await service.events(id)] == [(1, 0), (2, 1)]
+
+
+async def test_the_list_is_newest_first_filtered_and_paged(desk: Desk, service: Delegations) -> None:
+    for task in ("one", "two", "three"):
+        id = await accepted(service, task, session_id="s", labels={"n": task, "kind": "number"})
+    await accepted(service, "other", session_id="t", labels={"kind": "number"})
+    await desk.finish(id)
+    assert await listed(service) == ["other", "three", "two", "one"]
+    assert await listed(service, session="s", labels={"kind": "number"}) == ["three", "two", "one"]
+    assert await listed(service, labels={"n": "two", "kind": "number"}) == ["two"]
+    assert await listed(service, status=Status.SUCCEEDED) == ["three"]
+    page = await service.list(**EVERYTHING | {"session": "s", "limit": 2})
+    rest = await service.list(**EVERYTHING | {"session": "s", "limit": 2, "cursor": page.next_cursor})
+    assert ([item.request.task for item in rest.items], rest.next_cursor) == (["one"], None)
+    assert page.next_cursor == page.items[-1].id
+
+
+async def test_a_page_goes_on_behind_a_delegation_that_was_removed(desk: Desk, service: Delegations) -> None:
+    ids = [await accepted(service, task) for task in ("one", "two", "three")]
+    await desk.finish(ids[1])
+    assert await service.prune(0) == 1
+    assert await listed(service, cursor=ids[1]) == ["one"]
+
+
+async def test_a_list_shows_the_beginnings_of_long_texts(service: Delegations) -> None:
+    id = await accepted(service, "x" * (LISTED_CHARACTERS + 1))
+    assert await listed(service) == ["x" * (LISTED_CHARACTERS - 1) + "…"]
+    assert len((await service.get(id)).request.task) == LISTED_CHARACTERS + 1
+
+
+async def test_a_follower_gets_what_is_kept_then_what_happens_and_ends_with_the_run(
+    desk: Desk, service: Delegations
+) -> None:
+    id, seen = await accepted(service), list[tuple[int | None, str]]()
+    await desk.happen(id, *progress("one", "two"))
+    following = asyncio.create_task(all_of(service.follow(id, after=1), seen))
+    await until(lambda: len(seen) == 2)
+    await desk.happen(await accepted(service), *progress("of another"))
+    await desk.happen(id, BEAT, *progress("three"))
+    await desk.finish(id)
+    await asyncio.wait_for(following, 30)
+    assert seen == [(2, "progress"), (3, "progress"), (None, "heartbeat"), (4, "progress"), (5, "run_finished")]
+
+
+async def test_who_follows_all_gets_what_is_kept_of_everyone_from_then_on(desk: Desk, service: Delegations) -> None:
+    await accepted(service, "before")
+    seen: list[tuple[int | None, str]] = []
+    following = asyncio.create_task(all_of(service.follow_all(), seen))
+
+    async def heard() -> bool:
+        await accepted(service, "after")
+        return bool(seen)
+
+    await until(heard)
+    seen.clear()
+    id = await accepted(service)
+    await desk.happen(id, BEAT, *progress("one"))
+    await desk.finish(id)
+    await until(lambda: len(seen) >= 3 and seen[-1][1] == "run_finished")
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert seen[-3:] == [(1, "run_queued"), (2, "progress"), (3, "run_finished")]
+
+
+async def test_events_are_read_behind_any_number(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    await desk.happen(id, BEAT, *progress("one", "two"))
+    assert [envelope.seq for envelope in await service.events(id)] == [1, 2, 3]
+    assert [envelope.seq for envelope in await service.events(id, 2)] == [3]
+    assert await service.events(id, 99) == []
+
+
+async def test_steps_are_the_finished_ones_in_the_order_of_their_ends(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    for status in (StepStatus.FAILED, StepStatus.COMPLETED):
+        step = Step(id="s", type="read", title="t", status=status, tool_name="read_file", turn_index=1, timestamp=now())
+        await desk.happen(id, StepCompleted(step=step))
+    assert [(step.tool_name, step.status) for step in await service.steps(id)] == [
+        ("read_file", "failed"),
+        ("read_file", "success"),
+    ]
+
+
+async def test_the_patch_is_empty_until_there_is_one(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    assert await service.patch(id) == ""
+    await desk.finish(id, patch="+one\n")
+    assert await service.patch(id) == "+one\n"
+
+
+async def test_an_artifact_has_a_name_and_versions(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    with pytest.raises(NotFound, match=f"delegation {id} has no artifact 'a.md'; it has none; they are kept when a"):
+        await service.artifact(id, "a.md")
+    await desk.finish(id, artifacts={("a.md", 1): "first", ("a.md", 2): "second", ("b.md", 1): "other"})
+    assert [await service.artifact(id, "a.md", version) for version in (None, 1, 2)] == ["second", "first", "second"]
+    with pytest.raises(NotFound, match=f"delegation {id} has no artifact 'c.md'; there are a.md, b.md"):
+        await service.artifact(id, "c.md")
+    with pytest.raises(NotFound, match=f"version 3 of artifact 'a.md' of delegation {id} is not kept; the latest is 2"):
+        await service.artifact(id, "a.md", 3)
+
+
+async def test_cancelling_before_the_start_ends_it_and_twice_is_once(service: Delegations) -> None:
+    id = await accepted(service)
+    cancelled = await service.cancel(id)
+    assert cancelled == await service.cancel(id) == await service.get(id)
+    assert cancelled.result is not None
+    assert cancelled.result.model_dump(include={"status", "termination_reason", "summary", "attempts"}) == {
+        "status": "cancelled",
+        "termination_reason": "cancelled",
+        "summary": "Cancelled before it was started.",
+        "attempts": 0,
+    }
+    assert [envelope.event.type for envelope in await service.events(id)] == ["run_queued", "run_finished"]
+
+
+async def test_cancelling_what_runs_asks_its_worker_and_returns_at_once(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    await desk.happen(id, *progress("half"))
+    assert (await service.cancel(id)).status == "running"
+
+
+async def test_cancelling_leaves_what_has_ended_as_it_is(desk: Desk, service: Delegations) -> None:
+    id = await accepted(service)
+    await desk.finish(id, summary="Done.")
+    before = await service.get(id)
+    assert await service.cancel(id) == before
+
+
+async def test_pruning_removes_what_ended_long_enough_ago(desk: Desk, service: Delegations) -> None:
+    ended, _ = await accepted(service, "ended"), await accepted(service, "queued")
+    await desk.finish(ended)
+    assert [await service.prune(), await service.prune(3600)] == [0, 0]
+    assert [await service.prune(0), await service.prune(0)] == [1, 0]
+    assert await listed(service) == ["queued"]
+
+
+async def test_workers_and_tools_are_those_that_were_announced_by_name(desk: Desk, service: Delegations) -> None:
+    assert (await service.workers(), await service.tools()) == ([], [])
+    assert await service.ready() == Readiness(None, 0)
+    cards = [worker_card(name="worker-2"), worker_card(name="worker-1")]
+    tools = [ToolCard(name=name, description="", kind="read", effect="pure", parameters={}) for name in ("b", "a")]
+    await desk.announce(cards[0], *tools)
+    await desk.announce(cards[1])
+    assert [card.to_json() for card in await service.workers()] == [card.to_json() for card in cards[::-1]]
+    assert await service.tools() == tools[::-1]
+    assert await service.ready() == Readiness(None, 2)
+
+
+@pytest.fixture(params=["fake", "real"])
+async def cut_off(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Delegations]:
+    """A service whose Redis does not answer."""
+    if request.param == "real":
+        async with real_desk(f"unix://{tmp_path}/none.sock", tmp_path) as desk:
+            yield desk.service
+        return
+    fake = FakeService()
+    fake.away = Unavailable("Redis does not answer")
+    yield FakeDesk(fake).service
+
+
+async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cut_off: Delegations) -> None:
+    id, request = new_id(), DelegationRequest(task="do it")
+    asked: list[Callable[[], Any]] = [
+        lambda: cut_off.accept(request),
+        lambda: cut_off.accept_batch([request]),
+        lambda: cut_off.get(id),
+        lambda: cut_off.list(**EVERYTHING),
+        lambda: cut_off.events(id),
+        lambda: cut_off.steps(id),
+        lambda: cut_off.patch(id),
+        lambda: cut_off.artifact(id, "a.md"),
+        lambda: cut_off.cancel(id),
+        cut_off.prune,
+        cut_off.workers,
+        cut_off.tools,
+    ]
+    for ask in asked:
+        with pytest.raises(Unavailable, match="Redis does not answer"):
+            await ask()
+    ready = await cut_off.ready()
+    assert ((ready.redis or "").startswith("Redis does not answer"), ready.workers) == (True, 0)
+
+
+def test_the_fake_has_every_verb_of_the_service() -> None:
+    verbs = {name for name, value in vars(Delegations).items() if callable(value) and not name.startswith("_")}
+    assert verbs - set(vars(FakeService)) == set()
