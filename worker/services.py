@@ -135,7 +135,7 @@ class Services:
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
-        with Bubblewrap(workspace.path, marks=workspace.marks, read_only=read_only) as sandbox:
+        with Bubblewrap(workspace.path, status_folder=workspace.status_folder, read_only=read_only) as sandbox:
             yield sandbox
 
     def card(self) -> WorkerCard:

@@ -61,7 +61,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     id = (await store.accept([(new_id(), request, request.limits)], 30))[0].id
     claim = await store.claim(id, "token", "worker-1", 10)
     workspace = await Workspace.create(EmptyWorkspace(), id, tmp_path)
-    with Bubblewrap(workspace.path, marks=workspace.marks) as sandbox:
+    with Bubblewrap(workspace.path, status_folder=workspace.status_folder) as sandbox:
         async with Pipe(writing, WRITING) as pipe:
             context = ToolContext(delegation_id=id, call_id="c1", files=workspace.files, sandbox=sandbox)
             yield Desk(store, pipe, context, claim)

@@ -23,7 +23,7 @@ from worker.sandbox.base import Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.buffers import BoundedBuffer
 from worker.sandbox.command import Command
-from worker.sandbox.environment import MOUNT, BindMount, search_path, shown
+from worker.sandbox.environment import MOUNT, BindMount, program_mounts, search_path
 from worker.schemas.pool import ValidatorPool
 from worker.threads import run_in_thread
 from worker.workspace.files import Files
@@ -43,7 +43,7 @@ def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
     """Returns the path of the command's program: the sandbox's own, else the one the worker finds on ``path``."""
     if "/" in command:
         return command
-    ours = environment.program(command, environment.shown()) if sandbox else None
+    ours = environment.program(command, environment.program_mounts()) if sandbox else None
     return ours or shutil.which(command, path=path) or command
 
 
@@ -58,7 +58,7 @@ def needed(program: str, asked: Sequence[Path]) -> list[BindMount]:
         if _below(path, _SANDBOXS_OWN):
             raise Misconfigured(f"show names {path}, but the sandbox has its own /{path.parts[1]}")
     wanted = [*_installation(program), *asked]
-    own = [shown.place for shown in environment.shown()]
+    own = [mount.target for mount in environment.program_mounts()]
     hidden = sorted({path for path in wanted if not _below(path, (*_SYSTEM, *own)) and path.exists()})
     roots = [path for path in hidden if not any(path != other and path.is_relative_to(other) for other in hidden)]
     return [BindMount(f"mcp-{number}", path, str(path)) for number, path in enumerate(roots)]
@@ -161,7 +161,7 @@ async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> Asy
     if caller.sandbox.broken:
         raise Misconfigured(f"it would run in the sandbox, and {caller.sandbox.broken}")
     program = program_of(server.command, _path(server, caller))
-    visible = [*shown(), *await run_in_thread(needed, program, server.show)]
+    visible = [*program_mounts(), *await run_in_thread(needed, program, server.show)]
     beside = [str(Path(program).parent)] if program.startswith("/") else []
     command = Command(
         [program, *server.args],
@@ -170,7 +170,7 @@ async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> Asy
         env={"PATH": ":".join([*beside, search_path(visible)]), **server.env},
     )
     incoming = Incoming(words.add)
-    with Bubblewrap(caller.files.root, shown=visible, read_only=caller.read_only) as sandbox:
+    with Bubblewrap(caller.files.root, mounts=visible, read_only=caller.read_only) as sandbox:
         process = await sandbox.start(command, incoming.feed, words.add, interactive=True)
         async with _talking(process, incoming, caller) as line:
             yield line

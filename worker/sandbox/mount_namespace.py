@@ -23,14 +23,14 @@ _NOSUID, _NODEV = 0x2, 0x4
 
 
 class MountNamespace:
-    """A namespace with each of ``sources`` mounted at ``place(name)``. Raises Misconfigured if root may not mount."""
+    """A namespace with each of ``sources`` mounted at ``path(name)``. Raises Misconfigured if root may not mount."""
 
     def __init__(self, sources: Mapping[str, Path]) -> None:
         self._sources = sources
         self._error: OSError | None = None
         self.fd = -1
         # Mount namespaces belong to threads: a thread creates it and only the descriptor remains.
-        thread = threading.Thread(target=self._build, name="stage")
+        thread = threading.Thread(target=self._build, name="mount-namespace")
         thread.start()
         thread.join()
         if self._error:
@@ -40,7 +40,7 @@ class MountNamespace:
             )
 
     @staticmethod
-    def place(name: str) -> str:
+    def path(name: str) -> str:
         return f"/tmp/{name}"  # noqa: S108 - of the namespace, not of the host
 
     def close(self) -> None:
@@ -55,12 +55,12 @@ class MountNamespace:
             _mount(None, "/", None, _RECURSIVE | _SLAVE)
             for name, source in self._sources.items():
                 opened[name] = os.open(source, os.O_PATH | os.O_CLOEXEC)
-            _mount("tmpfs", self.place(""), "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
+            _mount("tmpfs", self.path(""), "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
             for name, fd in opened.items():
-                place = Path(self.place(name))
-                place.parent.mkdir(exist_ok=True)
-                place.mkdir() if Path(f"/proc/self/fd/{fd}").is_dir() else place.touch()
-                _mount(f"/proc/thread-self/fd/{fd}", str(place), None, _BIND | _RECURSIVE)
+                target = Path(self.path(name))
+                target.parent.mkdir(exist_ok=True)
+                target.mkdir() if Path(f"/proc/self/fd/{fd}").is_dir() else target.touch()
+                _mount(f"/proc/thread-self/fd/{fd}", str(target), None, _BIND | _RECURSIVE)
             self.fd = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             self._error = error
@@ -69,12 +69,12 @@ class MountNamespace:
                 os.close(fd)
 
 
-def _mount(source: str | None, place: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    encoded = [None if text is None else os.fsencode(text) for text in (source, place, kind, data)]
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     _check(LIBC.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]))
 
 
-def _check(answer: int) -> None:
-    if answer != 0:
+def _check(result: int) -> None:
+    if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -6,27 +6,27 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from shared.errors import ErrorType, ToolError
 from worker.linux.program import Program, Sink, piped
 from worker.linux.tree import asked_to_end, children, close_all, command_line, descendants, open_descendants, tell
-from worker.sandbox.priority import FIRST, LATER, LATER_SECONDS, lower
 
 READY = b"ready\n"
 GUARD = (
     "echo ready >&2; unset word; read -r word || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
     '"$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
 )
-"""The first shell in the sandbox: reports that the isolation is set up, then waits for a word before it runs anything.
+"""The first shell in the sandbox: reports that the isolation is set up, then waits for a nonce before it runs anything.
 
-By then everything in the sandbox dies with the worker. If the worker is killed earlier, no word arrives and nothing
-runs: that is exit code 125. A command that signals its own process group reaches the guard, which ignores it.
-After the command has ended it lists the processes left behind, after the word. The word is neither an argument nor a
-variable, where commands could read it.
+By then everything in the sandbox dies with the worker. If the worker is killed earlier, no nonce arrives and the guard
+exits with 125 without running the command. The guard ignores signals that a command sends to its own process group.
+After the command has ended it lists the processes left behind, after the nonce. The nonce is neither an argument nor
+an exported variable, where commands could read it.
 """
-_LEFT = (
+_LIST_LEFTOVERS = (
     'if [ $# -gt 2 ]; then echo "$word" >&2; '
     'for p; do read -r name <$p/comm && echo "${p#/proc/} $name" >&2; done; fi; '
 )
@@ -34,25 +34,30 @@ NO_INPUT = " </dev/null"
 """For commands without input: some programs read a pipe instead of searching files."""
 MERGED = " 2>&1"
 """For commands whose stderr is merged into stdout."""
-_PATIENCE = 5.0
+_KILL_SECONDS = 5.0
 MAX_REAPED = 20
 GUARD_SHELL = "/.guard/sh"
 """Path of the guard's own copy of the shell in the sandbox."""
-OURS = f"{GUARD_SHELL} -c echo ready"
+GUARD_COMMAND_LINE = f"{GUARD_SHELL} -c echo ready"
+NICENESS = 5
+"""Niceness at the start, relative to the worker."""
+LONG_RUNNING_NICENESS = 15
+"""Niceness after ``LONG_RUNNING_SECONDS``: a tenth of the CPU share of a new command."""
+LONG_RUNNING_SECONDS = 1.0
 
 
 def guard(*, quiet: bool, merged: bool = False) -> str:
     """Returns the guard's script; ``quiet`` commands get no input, ``merged`` ones write one stream."""
-    return GUARD.format(streams=NO_INPUT * quiet + MERGED * merged, left=_LEFT)
+    return GUARD.format(streams=NO_INPUT * quiet + MERGED * merged, left=_LIST_LEFTOVERS)
 
 
-def left_behind(stderr: bytes, word: str) -> tuple[bytes, list[str]]:
+def split_leftovers(stderr: bytes, nonce: str) -> tuple[bytes, list[str]]:
     """Splits stderr into the command's own output and the names of the processes left behind, listed by the guard."""
-    said, found, names = stderr.rpartition(f"{word}\n".encode())
+    output, found, names = stderr.rpartition(f"{nonce}\n".encode())
     if not found:
         return stderr, []
-    listed = (line.partition(" ") for line in names.decode("utf-8", "replace").splitlines())
-    return said, [name for pid, _, name in listed if pid not in ("1", "2") and name != "sh"]
+    entries = (line.partition(" ") for line in names.decode("utf-8", "replace").splitlines())
+    return output, [name for pid, _, name in entries if pid not in ("1", "2") and name != "sh"]
 
 
 class Process(Program):
@@ -69,17 +74,17 @@ class Process(Program):
         stdin: bytes | None,
         on_stdout: Sink,
         on_stderr: Sink,
-        word: str = "go",
+        nonce: str = "go",
     ) -> None:
         self.failure: str | None = None
         """Why the isolation could not be set up and nothing was run; set before ``ended``."""
-        self._said = b""
+        self._setup_stderr = b""
         self._started = False
         self._init: int | None = None
         self._init_pid = 0
         self._on_stderr = on_stderr
-        queued = f"{word}\n".encode() + (stdin or b"")
-        super().__init__(_begun(argv, fds), on_stdout, self._setup_output, queued, open_end=stdin is None, held=True)
+        queued = f"{nonce}\n".encode() + (stdin or b"")
+        super().__init__(_spawn(argv, fds), on_stdout, self._setup_output, queued, open_end=stdin is None, held=True)
         self._outer = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._outer, self._outer_ended)
 
@@ -116,7 +121,7 @@ class Process(Program):
             if self.ended.done():
                 return
             kill()
-            await asyncio.wait([self.ended], timeout=_PATIENCE)
+            await asyncio.wait([self.ended], timeout=_KILL_SECONDS)
         if not self.ended.done():
             raise ToolError(ErrorType.EXECUTION_FAILED, "the command cannot be ended; the kernel holds it")
 
@@ -125,9 +130,9 @@ class Process(Program):
         if self.ended.done():
             return
         if not self._started:
-            self._stdin.drop()  # without the word the guard exits
+            self._stdin.drop()  # without the nonce the guard exits
         elif self._init is not None:
-            self._note_living()
+            self._record_reaped()
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
 
     def kill_hard(self) -> None:
@@ -137,24 +142,25 @@ class Process(Program):
 
     def _setup_output(self, data: bytes) -> None:
         """Handles stderr before the command runs: the guard's ready line, or why the setup failed."""
-        self._said += data
-        before, word, after = self._said.partition(READY)
-        if not word or (before and not before.endswith(b"\n")):
+        self._setup_stderr += data
+        before, nonce, after = self._setup_stderr.partition(READY)
+        if not nonce or (before and not before.endswith(b"\n")):
             return
         self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
         self._init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
-            lower(self._init_pid, (), FIRST)  # includes the guard and its children
-            self._loop.call_later(LATER_SECONDS, self._go_after_others)
+            set_niceness(self._init_pid, (), NICENESS)  # includes the guard and its children
+            self._loop.call_later(LONG_RUNNING_SECONDS, self._lower_priority)
         self._started = True
         self._stdin.begin()
         if after:
             self._on_stderr(after)
 
-    def _go_after_others(self) -> None:
+    def _lower_priority(self) -> None:
         if not self.ended.done():  # in a thread, because there may be many processes
-            self._loop.run_in_executor(None, lower, self._init_pid, descendants(self._init_pid), LATER)
+            processes = descendants(self._init_pid)
+            self._loop.run_in_executor(None, set_niceness, self._init_pid, processes, LONG_RUNNING_NICENESS)
 
     def _outer_ended(self) -> None:
         """Bubblewrap reports its first command's end while daemons may still run: their pid 1 is killed, too."""
@@ -168,11 +174,11 @@ class Process(Program):
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         self._loop.add_reader(self._init, self._finish)
 
-    def _note_living(self) -> None:
+    def _record_reaped(self) -> None:
         """Records the processes in the sandbox, except the guard."""
         for pid in descendants(self._init_pid):
             line = command_line(pid)
-            if line and not line.startswith(OURS):
+            if line and not line.startswith(GUARD_COMMAND_LINE):
                 self.reaped.append(line)
             if len(self.reaped) >= MAX_REAPED:
                 break
@@ -186,11 +192,30 @@ class Process(Program):
             self._init = None
         self._close_pipes()
         if not self._started:
-            self.failure = self._said.decode("utf-8", "replace").strip() or "it ended without a message"
+            self.failure = self._setup_stderr.decode("utf-8", "replace").strip() or "it ended without a message"
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
 
 
-def _begun(argv: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
+def _spawn(argv: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
     # Only the worker handles the terminal's Ctrl-C.
     return piped(argv, fds, process_group=0, umask=0o022)
+
+
+def set_niceness(session: int, processes: Iterable[int], niceness: int) -> None:
+    """Sets the niceness of these processes and their future children, relative to the worker. ``session`` is the
+    leader of their session.
+
+    It is set for process groups, because for a process it applies to the first thread only, and for the session if
+    the kernel schedules by session (autogroup), which ignores the niceness of processes of other sessions.
+    """
+    niceness = min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness, 19)
+    groups: set[int] = set()
+    for process in (session, *processes):
+        with suppress(OSError):  # the process has ended
+            group = os.getpgid(process)
+            if group not in groups:
+                os.setpriority(os.PRIO_PGRP, group, niceness)
+                groups.add(group)
+    with suppress(OSError):  # the kernel has no autogroups, or permits it only for root
+        Path(f"/proc/{session}/autogroup").write_text(str(niceness), "ascii")

@@ -18,7 +18,7 @@ from worker.sandbox import environment
 from worker.sandbox.base import Sandbox
 from worker.sandbox.command import Command
 
-_MEND = (
+_REMEDY = (
     "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "
     "with the seccomp profile worker/sandbox/seccomp-worker.json and unmasked /proc (systempaths=unconfined). "
     "Ubuntu 23.10 and newer: sysctl kernel.apparmor_restrict_unprivileged_userns=0."
@@ -26,9 +26,9 @@ _MEND = (
 _KNOWN_VARIABLES = {"PATH", "HOME", "USER", "LANG", "TERM", "PWD", "OLDPWD", "_", "SHLVL"}
 _SECONDS = 20
 _EXIT_CODE = 42
-_FEW = 16
+_MAX_PROCESSES = 16
 _STANDARD_DESCRIPTORS = 4  # three streams and the one that lists them
-# Every line is `name answer`, with the shell's builtins where possible, so that only missing isolation fails a check.
+# Every line is `name value`, with the shell's builtins where possible, so that only missing isolation fails a check.
 _PROBE = r"""
 yes() { "$@" 2>/dev/null && echo yes || echo no; }
 echo env $(tr '\0' '\n' </proc/self/environ | cut -d= -f1)
@@ -53,7 +53,7 @@ _DAEMON = "setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive; echo up; sleep 
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class SelfTestResult:
     """The bubblewrap that passed the self-test, or why none did."""
 
     bwrap: environment.Bwrap | None
@@ -64,75 +64,77 @@ class ClosableSandbox(Sandbox, Protocol):
     def close(self) -> None: ...
 
 
-async def prove(
+async def run_selftest(
     make: Callable[[Path, environment.Bwrap], ClosableSandbox], home: Path | None, bwraps: Iterable[environment.Bwrap]
-) -> Proof:
+) -> SelfTestResult:
     """Tests each bubblewrap in a temporary workspace below ``home``. Returns the first that passes every check."""
     reasons: list[str] = []
     for bwrap in bwraps:
         if (reason := await _test(make, bwrap, home)) is None:
-            return Proof(bwrap, None)
+            return SelfTestResult(bwrap, None)
         reasons.append(f"{bwrap.program}: {reason}")
-    return Proof(None, f"{'; '.join(reasons) or 'there is no bubblewrap'}. {_MEND}")
+    return SelfTestResult(None, f"{'; '.join(reasons) or 'there is no bubblewrap'}. {_REMEDY}")
 
 
 async def _test(
     make: Callable[[Path, environment.Bwrap], ClosableSandbox], bwrap: environment.Bwrap, home: Path | None
 ) -> str | None:
-    folder, place = _throw_away(home)
+    folder, workspace = _create_workspace(home)
     try:
-        with closing(make(place, bwrap)) as sandbox:
-            return await _check_isolation(sandbox, place) or await _death(sandbox, place)
+        with closing(make(workspace, bwrap)) as sandbox:
+            return await _check_isolation(sandbox, workspace) or await _check_termination(sandbox, workspace)
     except (ToolError, Misconfigured, OSError) as error:
         return str(error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _throw_away(home: Path | None) -> tuple[Path, Path]:
+def _create_workspace(home: Path | None) -> tuple[Path, Path]:
     if home:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="selftest-", dir=home))
-    place = folder / "files"
-    place.mkdir()
+    workspace = folder / "files"
+    workspace.mkdir()
     if owner := environment.owner():
-        os.chown(place, *owner)
-    return folder, place
+        os.chown(workspace, *owner)
+    return folder, workspace
 
 
-async def _check_isolation(sandbox: Sandbox, place: Path) -> str | None:
+async def _check_isolation(sandbox: Sandbox, workspace: Path) -> str | None:
     done = await sandbox.run(Command(["/bin/sh", "-c", _PROBE], timeout=_SECONDS))
     if done.exit_code != _EXIT_CODE:
-        said = done.stderr.decode("utf-8", "replace").strip()[-500:]
-        return f"a command that exits with {_EXIT_CODE} came out with {done.exit_code}: {said}"
+        stderr = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        return f"a command that exits with {_EXIT_CODE} ended with exit code {done.exit_code}: {stderr}"
     lines = done.stdout.decode("utf-8", "replace").splitlines()
-    return _judge({name: answer.split() for name, _, answer in (line.partition(" ") for line in lines)}, place)
+    values = {name: value.split() for name, _, value in (line.partition(" ") for line in lines)}
+    return _failed_checks(values, workspace)
 
 
-def _judge(said: dict[str, list[str]], place: Path) -> str | None:
-    ours = str(Path("/proc/self/ns/net").readlink())
-    probe = place / "probe"
-    promises = {
-        "the worker's environment is out of sight": said["first_env"] == [],
-        "the environment holds only what was given": set(said["env"]) <= _KNOWN_VARIABLES,
-        "the machine's homes and state are out of sight": said["hidden"] == [],
-        "kernel settings cannot be written": said["core_pattern"] == ["no"],
-        "the system cannot be written": said["root"] == said["usr"] == ["no"],
-        "there is no network but a loopback of its own": said["net"] != [ours] and said["links"] in ([], ["lo"]),
-        "other processes are out of sight": int(said["processes"][0]) < _FEW,
-        "no descriptor leaks in": int(said["descriptors"][0]) <= _STANDARD_DESCRIPTORS,
-        "no privilege can be had and calls are filtered": said["privileges"] == ["0000000000000000", "1", "2"],
-        "the number of processes is bounded": said["processes_limit"] == ["256"],
-        "no namespaces can be made": said["namespaces"] == ["no"],
-        "the user is an ordinary one": said["uid"] == ["1000"],
+def _failed_checks(values: dict[str, list[str]], workspace: Path) -> str | None:
+    privileges = ["0000000000000000", "1", "2"]
+    host_net = str(Path("/proc/self/ns/net").readlink())
+    probe = workspace / "probe"
+    checks = {
+        "the worker's environment is hidden": values["first_env"] == [],
+        "the environment holds only the given variables": set(values["env"]) <= _KNOWN_VARIABLES,
+        "the host's home and state directories are hidden": values["hidden"] == [],
+        "kernel settings cannot be written": values["core_pattern"] == ["no"],
+        "the system cannot be written": values["root"] == values["usr"] == ["no"],
+        "there is no network but its own loopback": values["net"] != [host_net] and values["links"] in ([], ["lo"]),
+        "other processes are hidden": int(values["processes"][0]) < _MAX_PROCESSES,
+        "no descriptor is inherited": int(values["descriptors"][0]) <= _STANDARD_DESCRIPTORS,
+        "no privileges can be gained and system calls are filtered": values["privileges"] == privileges,
+        "the number of processes is bounded": values["processes_limit"] == ["256"],
+        "no namespaces can be created": values["namespaces"] == ["no"],
+        "the user is unprivileged": values["uid"] == ["1000"],
         "the workspace can be written": probe.exists() and probe.read_bytes() == b"done\n",
-        "its user is not root outside either": probe.exists() and probe.stat().st_uid != 0,
+        "its user is not root on the host either": probe.exists() and probe.stat().st_uid != 0,
     }
-    broken = [promise for promise, kept in promises.items() if not kept]
-    return f"it does not hold that {' and that '.join(broken)}" if broken else None
+    failed = [check for check, passed in checks.items() if not passed]
+    return f"it is not true that {' and that '.join(failed)}" if failed else None
 
 
-async def _death(sandbox: Sandbox, place: Path) -> str | None:
+async def _check_termination(sandbox: Sandbox, workspace: Path) -> str | None:
     """Cancels a command with a daemon; a pipe without a reader shows that the daemon has ended."""
     up = asyncio.Event()
     command = Command(["/bin/sh", "-c", _DAEMON], timeout=_SECONDS)
@@ -143,7 +145,7 @@ async def _death(sandbox: Sandbox, place: Path) -> str | None:
     task.cancel()
     await asyncio.wait([task])
     try:
-        os.close(os.open(place / "alive", os.O_WRONLY | os.O_NONBLOCK))
+        os.close(os.open(workspace / "alive", os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
         return None if error.errno == errno.ENXIO and up.is_set() else "a command with a daemon does not run"
-    return "it does not hold that a killed command leaves no process"
+    return "it is not true that a killed command leaves no process"

@@ -20,8 +20,7 @@ from shared.errors import ErrorType, ToolError
 from shared.log import log
 from shared.text import clip
 from shared.wire import now
-from worker.sandbox.buffers import BoundedBuffer, Hidden, OutputBuffer, half_character
-from worker.sandbox.line_filter import LineFilter
+from worker.sandbox.buffers import BoundedBuffer, HiddenLines, LineFilter, OutputBuffer, incomplete_utf8_length
 from worker.sandbox.process import Process, Sink
 from worker.threads import run_in_thread
 
@@ -34,7 +33,7 @@ MAX_SECONDS = 24 * 3600
 """A shell ends with its run at the latest; no run is longer than this."""
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""
-_PAUSE = 0.02
+_PAUSE_SECONDS = 0.02
 """Pause in reading after each chunk that overflows the buffer, so that a flood does not occupy the worker."""
 _ID = re.compile(r"[0-9a-f]{8}")
 
@@ -82,9 +81,9 @@ class BackgroundShell:
     start_time: datetime = field(default_factory=now)
     unread: OutputBuffer = field(default_factory=OutputBuffer)
     """Receives the command's output."""
-    guard_said: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(64 * 1024))
+    guard_stderr: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(64 * 1024))
     """Receives the sandbox's own standard error."""
-    hidden: Hidden = field(default_factory=Hidden)
+    hidden: HiddenLines = field(default_factory=HiddenLines)
     """Lines hidden by filters."""
     killed: bool = False
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -107,11 +106,11 @@ class BackgroundShell:
             return ShellStatus.ERROR
         return ShellStatus.FAILED if self.exit_code else ShellStatus.COMPLETED
 
-    async def wait_for_news(self, seconds: float) -> None:
+    async def wait_for_output(self, seconds: float) -> None:
         """Waits until it prints something or ends, or for ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.unread.news.wait()
+                await self.unread.arrived.wait()
 
     async def read(self, pattern: str | None = None) -> ShellOutput:
         """Returns the output since the last read; with a pattern only the matching lines.
@@ -120,36 +119,36 @@ class BackgroundShell:
         kept until its end arrives. Raises ToolError for an invalid or too slow pattern; then nothing counts as read.
         """
         async with self._reading:
-            wanted = None if pattern is None else await run_in_thread(LineFilter, pattern)
+            line_filter = None if pattern is None else await run_in_thread(LineFilter, pattern)
             status, exit_code = self.status, self.exit_code
             data = self.unread.take()
             end = len(data)
             if status is ShellStatus.RUNNING:
-                end = data.rfind(b"\n") + 1 if wanted else end - half_character(data)
+                end = data.rfind(b"\n") + 1 if line_filter else end - incomplete_utf8_length(data)
             new = data[:end].decode("utf-8", "replace").removesuffix("\n").split("\n") if end else []
             earlier = self.hidden.lines if pattern is None or pattern != self.hidden.pattern else []
             lines = [*earlier, *new]
             try:
-                fits = await run_in_thread(wanted.matching, lines) if wanted else [True] * len(lines)
+                matches = await run_in_thread(line_filter.matches, lines) if line_filter else [True] * len(lines)
             except BaseException:
                 self.unread.put_back(data)
-                self.unread.news.set()
+                self.unread.arrived.set()
                 raise
             self.unread.put_back(data[end:])
             if status is not ShellStatus.RUNNING:
-                self.unread.news.set()  # no more output can come
-            return self._news(lines, fits, pattern, len(earlier), (status, exit_code))
+                self.unread.arrived.set()  # no more output can come
+            return self._output(lines, matches, pattern, len(earlier), (status, exit_code))
 
-    def _news(
+    def _output(
         self,
         lines: list[str],
-        fits: list[bool],
+        matches: list[bool],
         pattern: str | None,
         earlier: int,
         state: tuple[ShellStatus, int | None],
     ) -> ShellOutput:
-        shown = [line for line, fit in zip(lines, fits, strict=True) if fit]
-        hidden = [line for line, fit in zip(lines, fits, strict=True) if not fit]
+        shown = [line for line, match in zip(lines, matches, strict=True) if match]
+        hidden = [line for line, match in zip(lines, matches, strict=True) if not match]
         kept = [] if pattern is None or pattern != self.hidden.pattern else self.hidden.lines
         self.hidden.replace([*kept, *hidden], pattern)
         lost, self.unread.lost = self.unread.lost, 0
@@ -172,17 +171,17 @@ class BackgroundShell:
 class BackgroundShellManager:
     """The shells of one run, by id.
 
-    ``start`` starts a command. ``note_end`` is called with the process and its guard's stderr when a shell ends other
-    than by ``bash_kill``. ``marks`` is a directory where ids outlive this worker, so that a later attempt knows which
-    shells were lost.
+    ``start`` starts a command. ``on_end`` is called with the process and its guard's stderr when a shell ends other
+    than by ``bash_kill``. ``status_folder`` is a directory where ids outlive this worker, so that a later attempt knows
+    which shells were lost.
     """
 
     def __init__(
-        self, start: Start, note_end: Callable[[Process, bytes], object] | None = None, marks: Path | None = None
+        self, start: Start, on_end: Callable[[Process, bytes], object] | None = None, status_folder: Path | None = None
     ) -> None:
         self._start = start
-        self._note_end = note_end
-        self._marks = marks
+        self._on_end = on_end
+        self._status_folder = status_folder
         self._shells: dict[str, BackgroundShell] = {}
         self._removed: dict[str, ShellStatus] = {}
 
@@ -195,59 +194,59 @@ class BackgroundShellManager:
         ``command.timeout`` is ignored: it may run as long as its run. Raises ToolError: LIMIT_REACHED for too many
         shells, others if commands cannot be run.
         """
-        self._refuse_too_many()
+        self._check_limit()
         unread = OutputBuffer()
-        guard_said = BoundedBuffer(64 * 1024)
+        guard_stderr = BoundedBuffer(64 * 1024)
 
-        def hear(data: bytes) -> None:
+        def on_stdout(data: bytes) -> None:
             unread.add(data)
             if unread.full:
-                process.pause(_PAUSE)
+                process.pause(_PAUSE_SECONDS)
 
-        process = await self._start(replace(command, timeout=MAX_SECONDS, merged=True), hear, guard_said.add)
-        shell = BackgroundShell(self._new_id(), line, process, unread=unread, guard_said=guard_said)
+        process = await self._start(replace(command, timeout=MAX_SECONDS, merged=True), on_stdout, guard_stderr.add)
+        shell = BackgroundShell(self._new_id(), line, process, unread=unread, guard_stderr=guard_stderr)
         self.add(shell)
         self.start_monitor(shell.bash_id)
         return shell
 
     def add(self, shell: BackgroundShell) -> None:
         self._shells[shell.bash_id] = shell
-        if mark := self._mark(shell.bash_id):
+        if status_file := self._status_file(shell.bash_id):
             with suppress(OSError):  # a later attempt can do without it
-                mark.touch(0o600)
+                status_file.touch(0o600)
 
     def start_monitor(self, bash_id: str) -> None:
         """Registers a callback for its end. The event loop reads and watches; no task is needed."""
         shell = self._shells[bash_id]
 
-        def ended(_: object) -> None:
-            shell.unread.news.set()
-            if self._note_end and not shell.killed:
-                self._note_end(shell.process, shell.guard_said.data)
+        def on_ended(_: object) -> None:
+            shell.unread.arrived.set()
+            if self._on_end and not shell.killed:
+                self._on_end(shell.process, shell.guard_stderr.data)
 
-        shell.process.ended.add_done_callback(ended)
+        shell.process.ended.add_done_callback(on_ended)
 
     def lookup(self, bash_id: str) -> BackgroundShell:
         """Returns the shell of that id. Raises ToolError with its fate, or with the known ids."""
         if shell := self._shells.get(bash_id):
             return shell
-        if (mark := self._mark(bash_id)) and mark.exists():
-            why = (
+        if (status_file := self._status_file(bash_id)) and status_file.exists():
+            message = (
                 f"background shell {bash_id} ended when the run was interrupted, and its unread output with it. "
                 "Look at the workspace, then start it again with bash and run_in_background true."
             )
         elif status := self._removed.get(bash_id):
-            why = f"background shell {bash_id} is gone: bash_kill ended it ({status}). {self._there_are()}"
+            message = f"background shell {bash_id} is gone: bash_kill ended it ({status}). {self._list_shells()}"
         else:
-            why = f"there is no background shell {clip(bash_id, 40)!r}. {self._there_are()}"
-        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, why)
+            message = f"there is no background shell {clip(bash_id, 40)!r}. {self._list_shells()}"
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, message)
 
     def remove(self, bash_id: str) -> None:
         """Removes a shell that has ended, with its output."""
         if shell := self._shells.pop(bash_id, None):
             self._removed[bash_id] = shell.status
-            if mark := self._mark(bash_id):
-                mark.unlink(missing_ok=True)
+            if status_file := self._status_file(bash_id):
+                status_file.unlink(missing_ok=True)
 
     async def end(self) -> None:
         """Kills all running shells and waits for them, at the end of the run."""
@@ -261,19 +260,19 @@ class BackgroundShellManager:
             pass
         return bash_id
 
-    def _mark(self, bash_id: str) -> Path | None:
-        return self._marks / f"shell-{bash_id}" if self._marks and _ID.fullmatch(bash_id) else None
+    def _status_file(self, bash_id: str) -> Path | None:
+        return self._status_folder / f"shell-{bash_id}" if self._status_folder and _ID.fullmatch(bash_id) else None
 
-    def _refuse_too_many(self) -> None:
+    def _check_limit(self) -> None:
         held = [shell for shell in self if shell.running or not shell.unread.empty]
         if len(held) >= MAX_SHELLS:
             raise ToolError(
                 ErrorType.LIMIT_REACHED,
-                f"there may be {MAX_SHELLS} background shells at once. {self._there_are(held)} "
+                f"there may be {MAX_SHELLS} background shells at once. {self._list_shells(held)} "
                 "End one with bash_kill, or read one that has ended with bash_output.",
             )
 
-    def _there_are(self, shells: Iterable[BackgroundShell] | None = None) -> str:
+    def _list_shells(self, shells: Iterable[BackgroundShell] | None = None) -> str:
         listed = ", ".join(
             f"{shell.bash_id} ({shell.status}: {clip(' '.join(shell.command.split()), 60)})"
             for shell in (self if shells is None else shells)

@@ -76,7 +76,7 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
         line, *arguments = self._argv
         argv = [*_argv(line, ctx.sandbox), *arguments]
         stdin = json.dumps(params).encode()
-        done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, mark=ctx.call_id), live(ctx))
+        done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, status_file=ctx.call_id), live(ctx))
         whole, facts = command_output.whole(done), command_output.facts_of(done)
         if done.timed_out:
             error = ToolError(ErrorType.TIMEOUT, f"{self.name} was stopped after {CALL_SECONDS} seconds. Its output:")

@@ -78,11 +78,11 @@ class Bash(Recoverable[BashParams]):
         if params.run_in_background:
             return await self._start(ctx, params, argv)
         seconds, remark = _effective_timeout(params.timeout)
-        done = await ctx.sandbox.run(Command(argv, seconds, mark=ctx.call_id), live(ctx))
+        done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id), live(ctx))
         facts = command_output.facts_of(done)
         printed = "\n".join(part for part in (command_output.whole(done), remark) if part)
         content = plain(printed)
-        shown: dict[str, Any] = {"title": self.title(params), "display": command_output.in_colour(printed)}
+        shown: dict[str, Any] = {"title": self.title(params), "display": command_output.ansi_display(printed)}
         if done.timed_out:
             return ToolResult.failed(_timeout_error(seconds), content, metadata=facts, **shown)
         if done.exit_code:
@@ -91,7 +91,7 @@ class Bash(Recoverable[BashParams]):
         return ToolResult(content or "(no output)", metadata=facts, **shown)
 
     async def _start(self, ctx: ToolContext, params: BashParams, argv: list[str]) -> ToolResult:
-        started = await ctx.sandbox.shells.start(params.command, Command(argv, params.timeout, mark=ctx.call_id))
+        started = await ctx.sandbox.shells.start(params.command, Command(argv, params.timeout, status_file=ctx.call_id))
         id = started.bash_id
         said = f"Command started in background. Use bash_output to monitor (bash_id='{id}')."
         facts = command_output.facts(0, f"Background command started with ID: {id}", bash_id=id)

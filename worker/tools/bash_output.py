@@ -48,7 +48,7 @@ class BashOutput(Tool[BashOutputParams]):
     async def run(self, ctx: ToolContext, params: BashOutputParams) -> ToolResult:
         shell = ctx.sandbox.shells.lookup(params.bash_id)
         if params.filter is not None or not shell.hidden:
-            await shell.wait_for_news(WAIT_SECONDS)
+            await shell.wait_for_output(WAIT_SECONDS)
         news = await shell.read(params.filter)
         facts = command_output.facts(
             news.exit_code, news.text, bash_id=shell.bash_id, status=news.status, startedAt=shell.start_time.isoformat()

@@ -44,7 +44,7 @@ class Generation:
         return self._path("start.json")
 
     @property
-    def marks(self) -> Path:
+    def status_folder(self) -> Path:
         """The progress of each command, one file per call; out of the reach of commands."""
         return self._path("marks")
 
@@ -66,9 +66,9 @@ class Generation:
         while its effects are missing.
         """
         new = Generation(self.folder, number)
-        for leftover in (new.files, new.marks):
+        for leftover in (new.files, new.status_folder):
             shutil.rmtree(leftover, ignore_errors=True)
-        shutil.copytree(self.marks, new.marks)
+        shutil.copytree(self.status_folder, new.status_folder)
         new.files.mkdir(mode=0o755)
         if uid_gid := owner():
             os.chown(new.files, *uid_gid)

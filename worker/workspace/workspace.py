@@ -43,7 +43,7 @@ class Workspace:
 
     def __init__(self, generation: Generation) -> None:
         self.path = generation.files
-        self.marks = generation.marks
+        self.status_folder = generation.status_folder
         self.files = Files(self.path, MOUNT, owner())
         self._folder = generation.folder
         self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]

@@ -15,8 +15,8 @@ from worker.sandbox import environment
 def places(program: str, *asked: Path) -> list[str]:
     found = needed(program, asked)
     assert len({shown.name for shown in found}) == len(found)
-    assert all(str(shown.source) == shown.place for shown in found)
-    return [shown.place for shown in found]
+    assert all(str(shown.source) == shown.target for shown in found)
+    return [shown.target for shown in found]
 
 
 @pytest.fixture

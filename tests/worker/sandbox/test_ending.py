@@ -103,9 +103,9 @@ def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(pl
             os.write(full, b"x" * 4096)
 
     async def start_and_die() -> None:
-        with sandbox_over(place, marks=tmp_path) as sandbox:
+        with sandbox_over(place, status_folder=tmp_path) as sandbox:
             await Bubblewrap.selftest()
-            process = await sandbox.start(bash("sleep 1000", mark="mark"), unheard, unheard)
+            process = await sandbox.start(bash("sleep 1000", status_file="mark"), unheard, unheard)
             await until(lambda: any(map(children, children(process.pid))))
             os.kill(os.getpid(), 9)
 

@@ -13,10 +13,10 @@ from worker.sandbox import environment
 
 async def test_an_interpreter_can_be_shown_where_the_system_has_none(tmp_path: Path) -> None:
     """Also when it lies where the sandbox's user could not go: as root, below a home directory."""
-    shown = environment.interpreter(Path(sys.base_prefix))
-    if not shown:
+    mounts = environment.interpreter_mounts(Path(sys.base_prefix))
+    if not mounts:
         pytest.skip(f"SKIPPED: {sys.base_prefix} is no whole installation")
-    with sandbox_over(tmp_path / "ws", shown=shown) as sandbox:
+    with sandbox_over(tmp_path / "ws", mounts=mounts) as sandbox:
         assert await said(sandbox, "/opt/python/bin/python3 -c 'import json, sys; print(sys.prefix)'") == "/opt/python"
         assert (await said(sandbox, "ls /opt/python; touch /opt/python/bin/x")).startswith("bin\nlib\ntouch: cannot")
         assert "/opt/python/bin" in await said(sandbox, "echo $PATH")
@@ -26,7 +26,7 @@ def test_a_virtual_environment_is_not_taken_for_an_interpreter(tmp_path: Path) -
     (tmp_path / "lib").mkdir()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3").symlink_to(sys.executable)
-    assert [each.place for each in environment.interpreter(tmp_path)] == ["/opt/python/bin", "/opt/python/lib"]
+    assert [each.target for each in environment.interpreter_mounts(tmp_path)] == ["/opt/python/bin", "/opt/python/lib"]
     (tmp_path / "pyvenv.cfg").touch()
-    assert environment.interpreter(tmp_path) == ()
-    assert environment.interpreter(Path("/nowhere")) == ()
+    assert environment.interpreter_mounts(tmp_path) == ()
+    assert environment.interpreter_mounts(Path("/nowhere")) == ()

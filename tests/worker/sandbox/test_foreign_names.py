@@ -41,20 +41,20 @@ async def test_a_nul_in_a_commands_surroundings_is_refused(tmp_path: Path, words
 
 @pytest.mark.parametrize("name", ["{victim}", "../victim.txt", "down/../../victim.txt", "link", "a\0b", ""])
 async def test_a_mark_is_never_written_outside_of_its_folder(tmp_path: Path, name: str) -> None:
-    victim, marks = tmp_path / "victim.txt", tmp_path / "marks"
+    victim, status_folder = tmp_path / "victim.txt", tmp_path / "marks"
     victim.write_text("precious")
-    (marks / "down").mkdir(parents=True)
-    (marks / "link").symlink_to(victim)
+    (status_folder / "down").mkdir(parents=True)
+    (status_folder / "link").symlink_to(victim)
     mark = name.format(victim=victim)
-    with sandbox_over(tmp_path / "ws", marks=marks) as sandbox:
+    with sandbox_over(tmp_path / "ws", status_folder=status_folder) as sandbox:
         if mark:
             with pytest.raises(ToolError, match="cannot be started"):
-                await sandbox.run(bash("true", mark=mark))
+                await sandbox.run(bash("true", status_file=mark))
             assert sandbox.outcome(mark) is None
         else:
-            await sandbox.run(bash("true", mark=mark))
+            await sandbox.run(bash("true", status_file=mark))
     assert victim.read_text() == "precious"
-    assert sorted(path.name for path in marks.iterdir()) == ["down", "link"]
+    assert sorted(path.name for path in status_folder.iterdir()) == ["down", "link"]
 
 
 def bash_call(id: str, command: str, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, processes
 from worker.sandbox import environment
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.environment import Bwrap
-from worker.sandbox.selftest import prove
+from worker.sandbox.selftest import run_selftest
 
 ROOT = Path(__file__).parents[3]
 PR_SET_DUMPABLE = 4
@@ -29,8 +29,8 @@ async def test_the_selftest_proves_every_promise_on_this_machine() -> None:
 
 
 async def test_without_a_working_bubblewrap_nothing_runs_and_the_reason_says_how_to_mend_it(tmp_path: Path) -> None:
-    none = await prove(Bubblewrap, tmp_path, [])
-    broken = await prove(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false"))])
+    none = await run_selftest(Bubblewrap, tmp_path, [])
+    broken = await run_selftest(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false"))])
     assert none.bwrap is broken.bwrap is None
     assert none.reason is not None
     assert none.reason.startswith("there is no bubblewrap. Install bubblewrap")
@@ -40,8 +40,8 @@ async def test_without_a_working_bubblewrap_nothing_runs_and_the_reason_says_how
 
 
 async def test_the_first_bubblewrap_that_keeps_its_promises_is_taken(tmp_path: Path) -> None:
-    good = environment.bubblewraps()
-    assert await prove(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false")), *good]) == await prove(
+    good = environment.find_bubblewraps()
+    assert await run_selftest(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false")), *good]) == await run_selftest(
         Bubblewrap, tmp_path, good
     )
     assert list(tmp_path.iterdir()) == []
@@ -49,7 +49,7 @@ async def test_the_first_bubblewrap_that_keeps_its_promises_is_taken(tmp_path: P
 
 def test_a_sandbox_nobody_has_tested_is_broken(tmp_path: Path) -> None:
     class Untested(Bubblewrap):
-        _proof = None
+        _selftest_result = None
 
     with Untested(tmp_path) as sandbox:
         assert sandbox.broken == "the sandbox has not been tested yet"
@@ -58,13 +58,13 @@ def test_a_sandbox_nobody_has_tested_is_broken(tmp_path: Path) -> None:
 def test_an_ordinary_user_keeps_the_same_promises() -> None:
     """The test is root here; elsewhere every other test is this one."""
     need_root()
-    programs = [each.program for each in environment.bubblewraps()]
+    programs = [each.program for each in environment.find_bubblewraps()]
     if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
         pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
 
     async def work(home: Path) -> list[object]:
-        proof = await prove(Bubblewrap, home, environment.bubblewraps())
-        with sandbox_over(home / "ws", bwrap=proof.bwrap, shown=()) as sandbox:
+        proof = await run_selftest(Bubblewrap, home, environment.find_bubblewraps())
+        with sandbox_over(home / "ws", bwrap=proof.bwrap, mounts=()) as sandbox:
             done = await sandbox.run(bash(f"{DAEMON}; id -u; touch f"))
         return [proof.reason, done.stdout.decode(), (home / "ws/f").stat().st_uid, anyone_alive(home / "ws")]
 
@@ -88,7 +88,7 @@ async def test_root_runs_no_process_of_a_sandbox_as_root(sandbox: Bubblewrap) ->
 async def test_root_can_use_a_bubblewrap_where_nobody_else_can_go(tmp_path: Path) -> None:
     """As in a clone below root's home: pytest's own directories are as private."""
     need_root()
-    found = next((each for each in environment.bubblewraps() if each.parts), None)
+    found = next((each for each in environment.find_bubblewraps() if each.parts), None)
     if found is None:
         pytest.skip("SKIPPED: the wheel of bubblewrap is not installed")
     private = tmp_path / "private"
@@ -97,7 +97,7 @@ async def test_root_can_use_a_bubblewrap_where_nobody_else_can_go(tmp_path: Path
     private.chmod(0o700)
     program = private / found.program.relative_to(found.parts[0].parent)
     parts = tuple(private / part.name for part in found.parts)
-    assert (await prove(Bubblewrap, tmp_path, [Bwrap(program, parts)])).reason is None
+    assert (await run_selftest(Bubblewrap, tmp_path, [Bwrap(program, parts)])).reason is None
 
 
 def test_root_that_may_not_mount_is_told_to_be_somebody_else(tmp_path: Path) -> None:
@@ -117,6 +117,6 @@ def test_root_that_may_not_mount_is_told_to_be_somebody_else(tmp_path: Path) -> 
 def test_a_worker_that_hides_its_memory_can_still_run_commands(tmp_path: Path) -> None:
     def hide_and_prove() -> str | None:
         assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0) == 0
-        return asyncio.run(prove(Bubblewrap, tmp_path, environment.bubblewraps())).reason
+        return asyncio.run(run_selftest(Bubblewrap, tmp_path, environment.find_bubblewraps())).reason
 
     assert in_child(hide_and_prove) is None

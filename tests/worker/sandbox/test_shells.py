@@ -17,10 +17,9 @@ from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_o
 from worker.linux.tree import command_line
 from worker.sandbox import environment
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import MAX_UNREAD, OutputBuffer, half_character
+from worker.sandbox.buffers import MAX_UNREAD, LineFilter, OutputBuffer, incomplete_utf8_length
 from worker.sandbox.environment import Bwrap
-from worker.sandbox.line_filter import LineFilter
-from worker.sandbox.selftest import prove
+from worker.sandbox.selftest import run_selftest
 from worker.sandbox.shells import BackgroundShell
 
 LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
@@ -29,7 +28,7 @@ LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line 
 async def started(sandbox: Bubblewrap, script: str) -> BackgroundShell:
     """A shell that has said something."""
     shell = await sandbox.shells.start(script, bash(script))
-    await until(shell.unread.news.is_set)
+    await until(shell.unread.arrived.is_set)
     return shell
 
 
@@ -70,7 +69,7 @@ async def test_closing_the_sandbox_ends_its_shells(place: Path) -> None:
 async def test_a_shell_that_cannot_be_started_says_why(place: Path) -> None:
     with sandbox_over(place, bwrap=Bwrap(Path("/bin/false"))) as sandbox:
         shell = await sandbox.shells.start("x", bash("echo never"))
-        await shell.wait_for_news(20)
+        await shell.wait_for_output(20)
         assert ((await shell.read()).status, shell.process.failure) == ("error", "it ended without a message")
 
 
@@ -109,13 +108,13 @@ async def test_no_secret_of_the_worker_is_in_a_shells_environment(
 def test_an_ordinary_user_can_ask_a_shell_to_end() -> None:
     """The test is root here; elsewhere every other test is this one."""
     need_root()
-    programs = [each.program for each in environment.bubblewraps()]
+    programs = [each.program for each in environment.find_bubblewraps()]
     if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
         pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
 
     async def work(home: Path) -> list[Any]:
-        proof = await prove(Bubblewrap, home, environment.bubblewraps())
-        with sandbox_over(home / "ws", bwrap=proof.bwrap, shown=()) as sandbox:
+        proof = await run_selftest(Bubblewrap, home, environment.find_bubblewraps())
+        with sandbox_over(home / "ws", bwrap=proof.bwrap, mounts=()) as sandbox:
             shell = await started(sandbox, LAST_WORDS)
             await shell.stop()
             return [(await shell.read()).text, shell.exit_code]
@@ -162,10 +161,10 @@ def test_what_is_put_back_stands_before_what_came_since() -> None:
     taken = unread.take()
     unread.add(b"two")
     unread.put_back(taken)
-    assert unread.news.is_set()
+    assert unread.arrived.is_set()
     assert unread.take() == b"one two"
     unread.put_back(b"rest")
-    assert (unread.news.is_set(), unread.empty) == (False, False)
+    assert (unread.arrived.is_set(), unread.empty) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +172,11 @@ def test_what_is_put_back_stands_before_what_came_since() -> None:
     [(b"", 0), (b"abc", 0), ("é".encode(), 0), (b"\xc3", 1), (b"x\xe6\xbc", 2), (b"\xf0\x9f\x9a", 3), (b"\xff", 0)],
 )
 def test_half_a_character_at_the_end_is_counted(data: bytes, bytes_: int) -> None:
-    assert half_character(data) == bytes_
+    assert incomplete_utf8_length(data) == bytes_
 
 
 def test_a_filter_finds_anywhere_in_a_line_and_sees_no_carriage_return() -> None:
-    assert LineFilter("b$").matching(["ab\r", "ba", "b"]) == [True, False, True]
+    assert LineFilter("b$").matches(["ab\r", "ba", "b"]) == [True, False, True]
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<n>", "a{2,1}", "(?<=a*+)(", "\\"])

@@ -15,7 +15,7 @@ import regex
 
 from shared.errors import ErrorType, ModelUnavailable, ToolError
 from worker.models import script
-from worker.sandbox.line_filter import LineFilter
+from worker.sandbox.buffers import LineFilter
 from worker.text.patterns import ComputeLimit, matches, search
 
 PATTERN = regex.compile("(?:x.*){3}[yz]")
@@ -71,5 +71,5 @@ def test_a_pattern_of_a_script_that_takes_too_long_is_stopped() -> None:
 
 def test_a_filter_that_takes_too_long_is_stopped() -> None:
     with pytest.raises(ToolError, match=r"the filter took longer than 0\.1 s") as caught:
-        LineFilter(PATTERN.pattern).matching(["short", "x" * 20_000], SECONDS)
+        LineFilter(PATTERN.pattern).matches(["short", "x" * 20_000], SECONDS)
     assert caught.value.type is ErrorType.TIMEOUT

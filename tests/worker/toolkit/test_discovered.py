@@ -134,7 +134,7 @@ async def test_of_a_call_that_was_cut_off_its_mark_tells(desk: Toolbench, tmp_pa
     (tmp_path / "marks").mkdir()
     desk.write("calls.sh", CALLS)
     tool = DiscoveredTool("fail", ToolDeclaration(name="fail"), "sh calls.sh")
-    with Bubblewrap(desk.root, marks=tmp_path / "marks") as sandbox:
+    with Bubblewrap(desk.root, status_folder=tmp_path / "marks") as sandbox:
         context = replace(desk.context(), sandbox=sandbox)
         assert await tool.probe(context, {}, {}) is False
         await tool.run(context, {})

@@ -60,9 +60,9 @@ async def test_what_had_ended_before_keeps_its_status(desk: Toolbench, command: 
 async def test_a_killed_shell_leaves_nothing(tmp_path: Path) -> None:
     """No process (``nothing_left_behind`` looks), no descriptor, no record and no mark."""
     (tmp_path / "marks").mkdir()
-    marks = tmp_path / "marks"
+    status_folder = tmp_path / "marks"
     ws = tmp_path / "ws"
-    with sandbox_over(ws, marks=marks) as sandbox, open_toolbench(ws, sandbox=sandbox) as desk:
+    with sandbox_over(ws, status_folder=status_folder) as sandbox, open_toolbench(ws, sandbox=sandbox) as desk:
         await desk.call("bash", command="true")
         before = len([*Path("/proc/self/fd").iterdir()])
         ids = [await start(desk, "yes") for _ in range(3)]
@@ -71,7 +71,7 @@ async def test_a_killed_shell_leaves_nothing(tmp_path: Path) -> None:
             assert (await desk.call("bash_kill", bash_id=id)).success
         assert len([*Path("/proc/self/fd").iterdir()]) == before
         assert [*desk.sandbox.shells] == []
-        assert [path.name for path in marks.iterdir() if path.name.startswith("shell")] == []
+        assert [path.name for path in status_folder.iterdir() if path.name.startswith("shell")] == []
 
 
 def test_looking_needs_no_approval_and_killing_twice_is_killing_once() -> None:

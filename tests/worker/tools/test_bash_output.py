@@ -13,7 +13,7 @@ from tests.toolbench import Toolbench, open_toolbench
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import sandbox_over
 from tests.worker.tools.background_shells import WAIT_FOR_GO, all_output, has_ended, output, shell_of, start
-from worker.sandbox.buffers import Hidden
+from worker.sandbox.buffers import HiddenLines
 
 
 @pytest.mark.requirement("S000-065")
@@ -82,7 +82,7 @@ async def test_a_filter_shows_only_lines_that_match_and_the_others_stay_readable
 
 
 def test_of_hidden_lines_the_last_are_kept_and_the_others_counted() -> None:
-    hidden = Hidden()
+    hidden = HiddenLines()
     hidden.replace([f"{number:0999}" for number in range(2000)], "x")
     assert (len(hidden), hidden.lines[-1], hidden.lost) == (1048, f"{1999:0999}", 952)
 
@@ -99,7 +99,7 @@ async def test_where_no_line_matches_that_is_said(desk: Toolbench) -> None:
 
 async def test_with_a_filter_a_line_is_judged_when_it_is_whole(desk: Toolbench) -> None:
     id = await start(desk, f"echo first; printf 'half of '; {WAIT_FOR_GO}; echo a line; printf 'no end'")
-    await until(shell_of(desk, id).unread.news.is_set)
+    await until(shell_of(desk, id).unread.arrived.is_set)
     seen = ""
     while "first" not in seen:
         seen = (await output(desk, id, filter="line$|first|half")).content
@@ -176,16 +176,16 @@ async def test_an_unknown_id_is_answered_with_those_there_are(desk: Toolbench) -
 
 async def test_a_shell_of_a_lost_worker_is_known_as_such(tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
-    marks = tmp_path / "marks"
+    status_folder = tmp_path / "marks"
     with (
-        sandbox_over(tmp_path / "first", marks=marks) as sandbox,
+        sandbox_over(tmp_path / "first", status_folder=status_folder) as sandbox,
         open_toolbench(tmp_path / "first", sandbox=sandbox) as desk,
     ):
         ids = [await start(desk, "sleep 1000") for _ in range(2)]
         await desk.call("bash_kill", bash_id=ids[1])
         await sandbox.shells.end()
     with (
-        sandbox_over(tmp_path / "next", marks=marks) as sandbox,
+        sandbox_over(tmp_path / "next", status_folder=status_folder) as sandbox,
         open_toolbench(tmp_path / "next", sandbox=sandbox) as desk,
     ):
         for tool in ("bash_output", "bash_kill"):
