@@ -26,7 +26,7 @@ from worker.sandbox.environment import owner
 from worker.sandbox.shells import BackgroundShell
 from worker.toolkit.registry import find_tool
 from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, ToolResult
+from worker.tools.base import AnyTool, Recoverable, ToolResult
 from worker.tools.bounded_result import bounded
 from worker.tools.context import Outcome, Subagents, ToolContext
 from worker.tools.web_fetch import WebFetch
@@ -41,6 +41,12 @@ ON_THIS_WEB: dict[str, AnyTool] = {tool.name: tool for tool in (WebFetch(network
 TOOLS = [ON_THIS_WEB.get(tool.name, tool) for tool in BUILTIN]
 EVERYTHING: dict[str, AnyTool] = {tool.name: tool.configured(SET_UP) or tool for tool in TOOLS}
 """Every tool, as a worker offers it whose operator has set up what it needs."""
+
+
+def recoverable(name: str) -> Recoverable[Any]:
+    tool = EVERYTHING[name]
+    assert isinstance(tool, Recoverable)
+    return tool
 
 
 class ImmediateSubagents:

@@ -156,7 +156,7 @@ time.sleep(1000)
 async def test_ending_many_processes_and_threads_takes_little_of_the_event_loop(
     sandbox: Bubblewrap, place: Path
 ) -> None:
-    process = await sandbox.start(Command(["python3", "-c", CROWD], 100), bytes, bytes)
+    process = await sandbox.start(Command(["python3", "-c", CROWD], 100), unheard, unheard)
     await until((place / "up").exists)
     before = time.thread_time()
     await process.terminate(5)

@@ -10,7 +10,7 @@ import pytest
 
 from shared.delegation import Artifact
 from shared.errors import ErrorType
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.toolbench import Toolbench, recoverable
 from worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts
 
 REPORT = "# Report\n\nThe parser is slow.\nThe tests are fast.\n"
@@ -188,7 +188,7 @@ async def test_after_a_crash_the_version_says_whether_it_was_written(bare_desk: 
         await bare_desk.call("create_artifact", name="a", content="old text")
     if tool == "update_artifact":
         arguments = {"name": "a", "old_string": "old", "new_string": "new"}
-    found = EVERYTHING[tool]
+    found = recoverable(tool)
     params, context = found.parse(arguments), bare_desk.context()
     facts = json.loads(json.dumps(await found.facts(context, params)))
     assert await found.probe(context, params, facts) is False
@@ -203,6 +203,6 @@ async def test_after_a_crash_the_version_says_whether_it_was_written(bare_desk: 
 
 
 async def test_a_call_that_can_change_nothing_is_simply_made_again(bare_desk: Toolbench) -> None:
-    tool = EVERYTHING["update_artifact"]
+    tool = recoverable("update_artifact")
     params = tool.parse({"name": "a", "old_string": "x", "new_string": "y"})
     assert await tool.probe(bare_desk.context(), params, await tool.facts(bare_desk.context(), params)) is False

@@ -15,7 +15,7 @@ from shared.delegation import ApprovalMode
 from shared.errors import ErrorType, ToolError
 from shared.events import StepCompleted
 from tests.running import Bench, call, open_bench, say, script
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.toolbench import EVERYTHING, Toolbench, recoverable
 from worker.policy import PolicyCall, PolicyContext, decide, denial
 from worker.tools.base import Kind
 from worker.tools.context import Touches
@@ -148,7 +148,7 @@ async def test_a_call_that_waits_for_the_lock_can_be_cancelled(bare_desk: Toolbe
 
 
 async def test_after_a_crash_the_file_says_whether_the_note_was_recorded(bare_desk: Toolbench) -> None:
-    tool = EVERYTHING["record_note"]
+    tool = recoverable("record_note")
     params = tool.parse({"content": "once", "category": "c"})
     await bare_desk.call("record_note", content="once", category="c")  # the same note, from an earlier call
     context = bare_desk.context()
@@ -164,7 +164,7 @@ async def test_after_a_crash_the_file_says_whether_the_note_was_recorded(bare_de
 
 
 async def test_after_a_crash_a_broken_file_is_known_to_hold_no_note(bare_desk: Toolbench) -> None:
-    tool = EVERYTHING["record_note"]
+    tool = recoverable("record_note")
     params = tool.parse({"content": "once"})
     bare_desk.write(MEMORY_FILE, "{")
     facts = await tool.facts(bare_desk.context(), params)
