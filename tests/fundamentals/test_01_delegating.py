@@ -13,6 +13,8 @@ import pytest
 
 from orchestrator import Orchestrator
 from shared.errors import Invalid
+from shared.settings import Settings
+from tests.fundamentals.stack import make_file, until_file
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 
@@ -58,9 +60,15 @@ async def test_the_model_reads_the_task_its_context_and_the_expected_outcome(
     )
 
 
-async def test_a_started_delegation_is_waited_for_later_or_not_at_all(deputies: Orchestrator, tmp_path: Path) -> None:
-    started = await deputies.start("Say hello.", model=script(tmp_path, [say("Hello.")]))
-    assert (started.status, started.request.task, started.result) == ("queued", "Say hello.", None)
+async def test_a_started_delegation_is_waited_for_later_or_not_at_all(
+    deputies: Orchestrator, settings: Settings, tmp_path: Path
+) -> None:
+    wait = call("bash", command="touch begun; until [ -e go ]; do sleep 0.1; done")
+    started = await deputies.start("Say hello.", model=script(tmp_path, [wait], [say("Hello.")]))
+    assert (started.request.task, started.result) == ("Say hello.", None)
+    await until_file(settings, started.id, "begun")
+    assert (await deputies.service.get(started.id)).status == "running"
+    make_file(settings, started.id, "go")
     result = await deputies.result(started.id)
     found = await deputies.service.get(started.id)
     assert (found.status, found.result) == ("succeeded", result)

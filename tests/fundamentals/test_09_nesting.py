@@ -10,6 +10,7 @@ import pytest
 from orchestrator import Orchestrator
 from shared.delegation import Delegation
 from shared.settings import Settings
+from shared.wire import now
 from tests.fundamentals.stack import until_file
 from tests.fundamentals.visible import visible
 from tests.nesting import by_task, delegate
@@ -71,13 +72,12 @@ async def test_the_patch_of_a_subagent_can_be_made_the_parents_own(deputies: Orc
 
 async def test_subagents_of_one_turn_work_side_by_side(deputies: Orchestrator, tmp_path: Path) -> None:
     slow = {"blocks": [say("Done: {{task /(first|second)/}}.")], "delay": 0.5}
-    parent = [
-        [delegate("first child"), delegate("second child")],
-        [say("{{result:all /Done.*/}}{{result:2 /Done.*/}}")],
-    ]
-    model = by_task(tmp_path, parent=parent, child=[slow])
+    both = [delegate(f"{name} child", name=name) for name in ("first", "second")]
+    model = by_task(tmp_path, parent=[both, [say("{{result:all /Done.*/}}{{result:2 /Done.*/}}")]], child=[slow])
     result = await deputies.delegate("parent", model=model, tools=WITH_SUBAGENTS)
     assert result.summary == "Done: first.Done: second."
+    first, second = [await child_named(deputies, name) for name in ("first", "second")]
+    assert max(first.created_at, second.created_at) < min(first.finished_at or now(), second.finished_at or now())
 
 
 async def test_what_subagents_cost_is_their_parents_cost(deputies: Orchestrator, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Orchestrator
+from shared.delegation import ToolAgentResult
 from shared.events import RunStarted
 from shared.settings import Settings
 from tests.fundamentals.stack import keep_validators
@@ -23,6 +24,11 @@ GREET = call("mcp__greeting__greet", name="Ada")
 SIGN = call("mcp__greeting__sign", name="Ada")
 
 Configure = Callable[..., None]
+
+
+def answer_of(result: ToolAgentResult) -> dict[str, Any]:
+    """All of it but ``reaped``: a server that takes its time to end is ended, and named there."""
+    return {name: value for name, value in visible(result).items() if name != "reaped"}
 
 
 @pytest.fixture
@@ -49,7 +55,7 @@ async def test_a_run_has_the_tools_of_a_server_and_calls_them(
     assert [e.event.tools for e in events if isinstance(e.event, RunStarted)] == [
         ["read_file", "mcp__greeting__greet", "mcp__greeting__sign"]
     ]
-    assert visible(result) == {
+    assert answer_of(result) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -64,7 +70,7 @@ async def test_what_does_not_only_read_needs_approval(
 ) -> None:
     configure(greeting=GREETING)
     model = script(tmp_path, [SIGN], [say("I could not.")])
-    assert visible(await deputies.delegate("Sign for Ada.", model=model)) == {
+    assert answer_of(await deputies.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -86,7 +92,7 @@ async def test_the_operator_may_trust_a_tool_by_its_name(
 ) -> None:
     configure(greeting=GREETING | {"trust": ["sign"]})
     model = script(tmp_path, [SIGN], [say("{{result}}")])
-    assert visible(await deputies.delegate("Sign for Ada.", model=model)) == {
+    assert answer_of(await deputies.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -111,7 +117,7 @@ async def test_a_server_that_does_not_start_is_reported_and_the_run_goes_on_with
     configure: Configure, deputies: Orchestrator, tmp_path: Path
 ) -> None:
     configure(broken={"command": "sh", "args": ["-c", "echo no licence found >&2; exit 1"]})
-    assert visible(await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))) == {
+    assert answer_of(await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -133,7 +139,7 @@ async def test_wrong_arguments_do_not_reach_the_server(
 ) -> None:
     configure(greeting=GREETING)
     model = script(tmp_path, [call("mcp__greeting__greet", name=7)], [say("I could not.")])
-    assert visible(await deputies.delegate("Greet 7.", model=model)) == {
+    assert answer_of(await deputies.delegate("Greet 7.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",

@@ -38,9 +38,10 @@ async def test_without_the_token_nothing_is_answered(http: httpx2.AsyncClient) -
 async def test_a_request_is_accepted_at_once_and_its_end_is_waited_for_at_its_address(
     http: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
-    request = {"task": "Say hello.", "model": script(tmp_path, [say("Hello.")]), "limits": {"maxTurns": 3}}
+    slowly = script(tmp_path, {"blocks": [say("Hello.")], "delay": 0.5})
+    request = {"task": "Say hello.", "model": slowly, "limits": {"maxTurns": 3}}
     created = await http.post("/v1/delegations", json=request)
-    assert (created.status_code, created.json()["status"]) == (202, "queued")
+    assert (created.status_code, created.json()["result"]) == (202, None)
     found = await http.get(created.headers["location"], params={"wait": 60})
     assert found.json()["status"] == "succeeded"
     assert found.json()["result"]["summary"] == "Hello."
