@@ -77,7 +77,7 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
         argv = [*_argv(line, ctx.sandbox), *arguments]
         stdin = json.dumps(params).encode()
         done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, status_file=ctx.call_id), live(ctx))
-        whole, facts = command_output.whole(done), command_output.facts_of(done)
+        whole, facts = command_output.format_output(done), command_output.metadata_of(done)
         if done.timed_out:
             error = ToolError(ErrorType.TIMEOUT, f"{self.name} was stopped after {CALL_SECONDS} seconds. Its output:")
         elif done.exit_code:

@@ -79,8 +79,8 @@ class Bash(Recoverable[BashParams]):
             return await self._start(ctx, params, argv)
         seconds, remark = _effective_timeout(params.timeout)
         done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id), live(ctx))
-        facts = command_output.facts_of(done)
-        printed = "\n".join(part for part in (command_output.whole(done), remark) if part)
+        facts = command_output.metadata_of(done)
+        printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
         content = plain(printed)
         shown: dict[str, Any] = {"title": self.title(params), "display": command_output.ansi_display(printed)}
         if done.timed_out:
@@ -94,7 +94,7 @@ class Bash(Recoverable[BashParams]):
         started = await ctx.sandbox.shells.start(params.command, Command(argv, params.timeout, status_file=ctx.call_id))
         id = started.bash_id
         said = f"Command started in background. Use bash_output to monitor (bash_id='{id}')."
-        facts = command_output.facts(0, f"Background command started with ID: {id}", bash_id=id)
+        facts = command_output.metadata(0, f"Background command started with ID: {id}", bash_id=id)
         content = f"{said}\n\nCommand: {params.command}\nBash ID: {id}"
         return ToolResult(content, self.title(params), metadata=facts)
 

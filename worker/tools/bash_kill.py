@@ -38,5 +38,5 @@ class BashKill(Tool[BashKillParams]):
         await shell.stop()
         news = await shell.read()
         ctx.sandbox.shells.remove(shell.bash_id)
-        facts = command_output.facts(news.exit_code, news.text, bash_id=shell.bash_id, status=news.status)
-        return ToolResult(command_output.new(shell, news), self.title(params), metadata=facts)
+        facts = command_output.metadata(news.exit_code, news.text, bash_id=shell.bash_id, status=news.status)
+        return ToolResult(command_output.format_shell_output(shell, news), self.title(params), metadata=facts)

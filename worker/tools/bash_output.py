@@ -50,7 +50,7 @@ class BashOutput(Tool[BashOutputParams]):
         if params.filter is not None or not shell.hidden:
             await shell.wait_for_output(WAIT_SECONDS)
         news = await shell.read(params.filter)
-        facts = command_output.facts(
+        facts = command_output.metadata(
             news.exit_code, news.text, bash_id=shell.bash_id, status=news.status, startedAt=shell.start_time.isoformat()
         )
-        return ToolResult(command_output.new(shell, news), self.title(params), metadata=facts)
+        return ToolResult(command_output.format_shell_output(shell, news), self.title(params), metadata=facts)

@@ -68,7 +68,7 @@ async def test_a_filter_shows_only_lines_that_match_and_the_others_stay_readable
     await until(lambda: not shell_of(desk, id).unread.empty)
     result = await output(desk, id, filter="^1.$")
     assert result.content == (
-        "10\n11\n12\n[3 of 12 unread lines match the filter; without a filter you get the others]\n"
+        "10\n11\n12\n[3 of 12 unread lines match the filter; read without a filter to get the others]\n"
         f"[bash_id: {id}, status: running]"
     )
     assert (await output(desk, id, filter="^[12]$")).content.startswith("1\n2\n[2 of 9 unread lines match")
@@ -92,7 +92,8 @@ async def test_where_no_line_matches_that_is_said(desk: Toolbench) -> None:
     id = await start(desk, "seq 1 12")
     await has_ended(desk, id)
     assert (await output(desk, id, filter="x")).content == (
-        "(no line matches the filter)\n[0 of 12 unread lines match the filter; without a filter you get the others]\n"
+        "(no line matches the filter)\n"
+        "[0 of 12 unread lines match the filter; read without a filter to get the others]\n"
         f"[bash_id: {id}, status: completed, exit code: 0]"
     )
 
@@ -148,7 +149,7 @@ async def test_of_a_flood_both_ends_are_kept_and_the_rest_is_counted(desk: Toolb
     id = await start(desk, "echo first; yes | head -c 3000000; echo last")
     said = await all_output(desk, id)
     assert said.startswith("first\ny\n")
-    assert re.search(r"\nlast\n\[19\d{5} bytes of output were too much and are lost\]\n\[bash_id", said)
+    assert re.search(r"\nlast\n\[19\d{5} bytes of output exceeded the limit and were dropped\]\n\[bash_id", said)
     assert "bytes of output" not in (await output(desk, id)).content
 
 
