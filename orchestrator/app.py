@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator import problems
-from orchestrator.auth import authorized, check_origin
+from orchestrator.auth import check_origin, require_token
 from orchestrator.delegations import Delegations
 from orchestrator.problems import Problem
 from orchestrator.protocol import SAFE_HEADERS
@@ -60,7 +60,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     app.state.slots = StreamSlots(settings.max_streams)
     problems.install(app)
     for router in ROUTERS:
-        app.include_router(router, dependencies=[] if router in OPEN else [Depends(authorized)])
+        app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
     app.add_middleware(RequestMiddleware)
     return app
 
@@ -103,7 +103,7 @@ class RequestMiddleware:
             log.exception("unexpected error in %s", where, extra={"request_id": request_id})
             if started:
                 raise  # the server must break the connection: a partial response must not look complete
-            await problems.unexpected(request_id)(scope, receive, send_with_headers)
+            await problems.internal_error_response(request_id)(scope, receive, send_with_headers)
 
 
 def _as_get(scope: Scope) -> Scope:

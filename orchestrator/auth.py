@@ -66,7 +66,9 @@ def _is_own(origin: str, host: str, port: str | None) -> bool:
     return (parts.hostname or "") == host.strip("[]").lower() and str(named or default) == (port or default)
 
 
-async def authorized(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+async def require_token(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
     """Raises Unauthorized unless the request has the service's token."""
     settings: Settings = request.app.state.settings
     if settings.token is None:

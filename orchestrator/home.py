@@ -81,7 +81,7 @@ def is_full(home: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path, mode: str) -> Generator[IO[bytes]]:
+def open_private(path: Path, mode: str) -> Generator[IO[bytes]]:
     """Opens a file whose lock ends with the block. Child processes do not inherit it."""
     with open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         yield file
@@ -110,7 +110,7 @@ def holder(home: Path) -> int | None:
         return None
     asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        with opened(home / SUPERVISOR_LOCK, "rb") as lock:
+        with open_private(home / SUPERVISOR_LOCK, "rb") as lock:
             kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
     except OSError:
         return None

@@ -48,7 +48,7 @@ def name_of(error: type[Exception]) -> str:
     return "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__).lower()
 
 
-async def _refused(_: Request, error: Refused) -> Response:
+async def _handle_refused(_: Request, error: Refused) -> Response:
     return refused_response(error)
 
 
@@ -66,7 +66,7 @@ def refused_response(error: Refused) -> Response:
     )
 
 
-async def _unavailable(_: Request, error: Unavailable) -> Response:
+async def _handle_unavailable(_: Request, error: Unavailable) -> Response:
     return unavailable_response(error)
 
 
@@ -78,13 +78,13 @@ def unavailable_response(error: Unavailable) -> Response:
     )
 
 
-async def _wrong_parameters(request: Request, error: RequestValidationError) -> Response:
+async def _handle_parameters(request: Request, error: RequestValidationError) -> Response:
     """Handles errors in the query, the path or a header; ``orchestrator.dependencies`` handles bodies."""
     mistakes = [
         {"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": _detail(mistake)}
         for mistake in error.errors()[:MAX_MISTAKES]
     ]
-    return await _refused(request, Invalid(summarize(mistakes), mistakes))
+    return await _handle_refused(request, Invalid(summarize(mistakes), mistakes))
 
 
 def _detail(mistake: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def summarize(mistakes: list[dict[str, str]]) -> str:
     return first if len(mistakes) == 1 else f"{len(mistakes)} mistakes, the first is {first}"
 
 
-async def _http(request: Request, error: HTTPException) -> Response:
+async def _handle_http(request: Request, error: HTTPException) -> Response:
     """Handles the router's own errors: an unknown path, a method that is not allowed."""
     status = HTTPStatus(error.status_code)
     headers = {"Allow": ", ".join(_allowed(request))} if status is HTTPStatus.METHOD_NOT_ALLOWED else error.headers
@@ -124,7 +124,7 @@ def _next_step(status: HTTPStatus) -> str:
     return status.description
 
 
-def unexpected(request_id: str) -> Response:
+def internal_error_response(request_id: str) -> Response:
     """Returns the response to an internal error. Its cause is only in the log."""
     return answer(
         Problem(
@@ -138,10 +138,10 @@ def unexpected(request_id: str) -> Response:
 
 def install(app: FastAPI) -> None:
     handlers: dict[type[Exception], Any] = {
-        Refused: _refused,
-        Unavailable: _unavailable,
-        RequestValidationError: _wrong_parameters,
-        HTTPException: _http,
+        Refused: _handle_refused,
+        Unavailable: _handle_unavailable,
+        RequestValidationError: _handle_parameters,
+        HTTPException: _handle_http,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)

@@ -113,7 +113,7 @@ def prepare(folder: Path) -> EmbeddedRedis:
     configuration = folder / "redis.conf"
     configuration.unlink(missing_ok=True)
     with os.fdopen(os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(CONFIGURATION.format(listen=listen, folder=_quoted(str(folder))))
+        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder))))
     return EmbeddedRedis((str(program), str(configuration)), url)
 
 
@@ -137,7 +137,7 @@ def find_program() -> Path:
 def _address(folder: Path) -> tuple[str, str]:
     # Never a port: other users could connect to it, or bind it first and receive the password.
     path = str(_socket(folder))
-    return f"port 0\nunixsocket {_quoted(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
+    return f"port 0\nunixsocket {_quote(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
 
 
 def _socket(folder: Path) -> Path:
@@ -154,6 +154,6 @@ def _socket(folder: Path) -> Path:
     return path
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Returns the text quoted for the server's configuration language."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in os.fsencode(text)) + '"'

@@ -120,7 +120,7 @@ async def _close(follower: AsyncGenerator[Envelope], pending: asyncio.Future[Env
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
     """Returns the work's result. If the client disconnects first, cancels the work and raises ClientDisconnect."""
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -132,7 +132,7 @@ async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(working, gone, return_exceptions=True)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -31,7 +31,7 @@ from orchestrator.home import (
     holder,
     is_full,
     no_space,
-    opened,
+    open_private,
     prepare_home,
     read_info,
     try_lock,
@@ -74,7 +74,7 @@ class StackOptions:
 def running(settings: Settings) -> StackInfo | None:
     """Returns the running or starting stack of this home, or None. Raises Misconfigured."""
     try:
-        with suppress(FileNotFoundError), opened(settings.home / SUPERVISOR_LOCK, "rb") as lock:
+        with suppress(FileNotFoundError), open_private(settings.home / SUPERVISOR_LOCK, "rb") as lock:
             if not try_lock(lock, fcntl.LOCK_SH):
                 return read_info(settings.home)
     except OSError as error:
@@ -101,7 +101,7 @@ async def stack_in_use(
     waiting = _StartMonitor(home, wait, tell)
     async with AsyncExitStack() as held:
         try:
-            users = held.enter_context(opened(home / USERS_LOCK, "ab"))
+            users = held.enter_context(open_private(home / USERS_LOCK, "ab"))
             # A supervisor that stops holds this lock exclusively; after it, a new supervisor must be started.
             while not try_lock(users, fcntl.LOCK_SH):
                 await waiting.pause(Stage("waiting for the last stack to stop", "supervisor.log"))
@@ -148,7 +148,7 @@ async def _ready(settings: Settings, wanted: StackOptions, waiting: _StartMonito
             raise Misconfigured(f"this machine's stack did not start: {started.final_error()}")
         # The lock is free: there is no supervisor, or the last one was killed. Several users may see that;
         # one gets the lock and passes it to the supervisor it starts, and the others find it held.
-        with opened(home / SUPERVISOR_LOCK, "ab") as lock:
+        with open_private(home / SUPERVISOR_LOCK, "ab") as lock:
             if try_lock(lock, fcntl.LOCK_EX):
                 started = _SupervisorProcess(settings, wanted, lock)
         info = read_info(home)
@@ -242,7 +242,7 @@ def _start(
     # The configured port, else a free one: the default port is only used if it is set.
     port = settings.port if "port" in settings.model_fields_set else 0
     arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--error-fd", str(error_fd)]
-    with opened(log, "ab") as output:
+    with open_private(log, "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrator.supervisor", *arguments],
             stdin=subprocess.PIPE,

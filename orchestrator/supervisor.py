@@ -31,7 +31,7 @@ from orchestrator.home import (
     holder,
     is_full,
     no_space,
-    opened,
+    open_private,
     prepare_home,
     read_info,
     sign,
@@ -211,7 +211,7 @@ def run_foreground(settings: Settings, wanted: StackOptions, say: Say) -> None:
     os.umask(PRIVATE_UMASK)
     prepare_home(settings.home)
     try:
-        with opened(settings.home / SUPERVISOR_LOCK, "ab") as lock:
+        with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
             if not try_lock(lock, fcntl.LOCK_EX):
                 there = read_info(settings.home)
                 pid = holder(settings.home)
@@ -222,10 +222,10 @@ def run_foreground(settings: Settings, wanted: StackOptions, say: Say) -> None:
             sign(lock.fileno())
             asyncio.run(work())
     except (OSError, DeputizeError) as error:
-        raise _explained(settings.home, error) from None
+        raise _with_disk_error(settings.home, error) from None
 
 
-def _explained(home: Path, error: OSError | DeputizeError) -> DeputizeError:
+def _with_disk_error(home: Path, error: OSError | DeputizeError) -> DeputizeError:
     """Returns the error, attributed to the full disk if there is one."""
     if isinstance(error, DeputizeError):
         return Misconfigured(f"{no_space(home)} ({error})") if is_full(home) else error
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             _run(settings, options)
         except (OSError, DeputizeError) as error:
-            raise _explained(settings.home, error) from None
+            raise _with_disk_error(settings.home, error) from None
     except DeputizeError as error:
         with suppress(OSError):  # the starter has gone
             os.write(options.error_fd, f"{error}"[:4000].encode())
@@ -289,7 +289,7 @@ def _run(settings: Settings, options: argparse.Namespace) -> None:
         wanted = StackOptions(options.workers, options.concurrency, options.flower)
         await Supervisor(settings, wanted, options.port).run(lambda: until_unused(users))
 
-    with opened(settings.home / USERS_LOCK, "ab") as users:
+    with open_private(settings.home / USERS_LOCK, "ab") as users:
         asyncio.run(work())
 
 

@@ -142,7 +142,7 @@ def _model(settings: Settings) -> Finding:
 async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
     url = settings.redis_url or (stack and stack.redis_url)
     if url is None:
-        yield _embedded(settings)
+        yield _embedded_redis(settings)
         return
     from redis.exceptions import RedisError, ResponseError
 
@@ -181,7 +181,7 @@ def _permissions(url: str) -> Finding:
     return Finding("✓", "acl", "Redis lets us run scripts and subscribe")
 
 
-def _embedded(settings: Settings) -> Finding:
+def _embedded_redis(settings: Settings) -> Finding:
     if settings.url:
         return Finding("✓", "redis", "the service's own matter; it says so when Redis is away")
     from orchestrator.redis_server import find_program

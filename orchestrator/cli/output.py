@@ -30,7 +30,7 @@ def content(text: str) -> None:
     _write(visible_block(text) if sys.stdout.isatty() else text.encode(), err=False)
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Asks on the terminal; no is the default."""
     return click.confirm(visible(question), err=True)
 

@@ -105,10 +105,10 @@ def _check_redis(settings: Settings) -> None:
 
 def _wait_for_unused_stack(settings: Settings) -> None:
     """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
-    from orchestrator.home import SUPERVISOR_LOCK, opened, read_info, try_lock
+    from orchestrator.home import SUPERVISOR_LOCK, open_private, read_info, try_lock
 
     began = time.monotonic()
-    with opened(settings.home / SUPERVISOR_LOCK, "ab") as lock:
+    with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
         while not try_lock(lock, fcntl.LOCK_EX):
             # A stopping stack removes its description first; while that exists, the stack may be a lasting one.
             patience = UNUSED_SECONDS if read_info(settings.home) else STOPPING_SECONDS

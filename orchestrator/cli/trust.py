@@ -60,7 +60,7 @@ def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
         output.line(line, err=True)
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("confirmation needs a terminal; review the output, then use --yes")
-    if not yes and not output.confirmed(f"Trust {count(len(files), 'file')} as shown?"):
+    if not yes and not output.confirm(f"Trust {count(len(files), 'file')} as shown?"):
         return Exit.CANCELLED
     records.record(folder, files)
     output.line(f"{folder} is trusted: {count(len(files), 'file')}")

@@ -49,7 +49,7 @@ class ManyFiles:
             most: The largest number of files.
             stop: Ends the reading.
         """
-        named = self._named(paths, stop)
+        named = self._resolve(paths, stop)
         wanted = sorted(named[:most], key=self._size)
         for at, path in enumerate(wanted):
             if stop.is_set():
@@ -67,11 +67,11 @@ class ManyFiles:
             parts.append(f"(Left out, because the output is limited: {count}: {names})")
         return "\n".join(parts)
 
-    def _named(self, paths: Sequence[str], stop: Event) -> list[str]:
+    def _resolve(self, paths: Sequence[str], stop: Event) -> list[str]:
         chosen: dict[str, None] = {}
         for path in paths:
             try:
-                found = list(_named(self.files, path, stop))
+                found = list(_resolve(self.files, path, stop))
                 self.sections |= dict.fromkeys(found, "")
                 chosen |= dict.fromkeys(found)
             except ToolError as error:
@@ -110,7 +110,7 @@ class ManyFiles:
         return True
 
 
-def _named(files: Files, path: str, stop: Event) -> Iterator[str]:
+def _resolve(files: Files, path: str, stop: Event) -> Iterator[str]:
     plain = files.relative(path)
     if not _WILD.search(path) or files.stat(plain) is not None:
         yield plain

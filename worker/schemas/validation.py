@@ -60,17 +60,17 @@ def cost(schema: Mapping[str, Any], text: str) -> int | None:
     if len(text) > MAX_BYTES:
         raise InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")
     parts = _parts(schema)
-    unfolding = _Unfolding(schema)
+    analysis = _SchemaAnalysis(schema)
     try:
-        unfolding.fan_out(schema)
+        analysis.fan_out(schema)
         for part in parts:
             if isinstance(part, dict):
-                unfolding.fan_out(part)
-        steps = unfolding.steps(schema)
+                analysis.fan_out(part)
+        steps = analysis.steps(schema)
     except RecursionError:
         raise InvalidSchema("their references follow each other without end, or nearly so") from None
     slow = any(isinstance(part, dict) and (part.keys() & _SLOW or part.keys() & _REFERENCE_KEYWORDS) for part in parts)
-    return None if slow or unfolding.endless else steps
+    return None if slow or analysis.endless else steps
 
 
 def _parts(schema: Any) -> list[Any]:
@@ -88,7 +88,7 @@ def _parts(schema: Any) -> list[Any]:
     raise InvalidSchema(f"they are nested more than {MAX_DEPTH} deep")
 
 
-class _Unfolding:
+class _SchemaAnalysis:
     """A schema with its references followed. Each part is analysed once, however often it is referenced."""
 
     def __init__(self, root: Any) -> None:

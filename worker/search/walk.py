@@ -106,7 +106,7 @@ def walk(
     while waiting and left > 0 and not stop.is_set():
         folder, state = waiting.pop()
         try:
-            listing = _Listing(files, folder, state, ignoring, stop)
+            listing = _DirectoryScan(files, folder, state, ignoring, stop)
         except ToolError as error:
             if folder == start:
                 raise
@@ -128,7 +128,7 @@ def _add_limits(skipped: SkippedPaths, ignoring: GitIgnoreTree | None, most: int
         skipped.remarks.append(f"Too large to be respected completely: {clip(', '.join(ignoring.truncated), 500)}")
 
 
-class _Listing:
+class _DirectoryScan:
     """One directory, "" for the top: the files and links to include, and the subdirectories to enter."""
 
     def __init__(

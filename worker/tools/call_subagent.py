@@ -108,10 +108,10 @@ class CallSubagent(Tool[CallSubagentParams]):
             "patch": saved,
         }
         answer = ToolResult(_report(outcome, saved), display=result.summary, data=result, metadata=facts)
-        return answer if result.success else _failed(answer, result)
+        return answer if result.success else _failure_result(answer, result)
 
 
-def _failed(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
+def _failure_result(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
     reason = result.termination_reason
     kind = _ERRORS.get(reason, ErrorType.LIMIT_REACHED if reason.is_limit else ErrorType.EXECUTION_FAILED)
     error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); its work so far is below")

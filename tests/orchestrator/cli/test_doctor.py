@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from orchestrator.delegations import open_service
-from orchestrator.home import SUPERVISOR_LOCK, StackInfo, opened, try_lock, write_info
+from orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from orchestrator.sockets import free_port
 from shared.catalog import Catalog
 from shared.connection import connect
@@ -112,7 +112,7 @@ async def test_a_service_without_workers_and_a_worker_without_a_sandbox_are_told
 async def test_a_stack_that_is_only_read_needs_no_worker(redis_process: RedisProcess, tmp_path: Path) -> None:
     using = settings(redis_url=redis_process.url)
     async with served(lambda: open_service(using, redis_process.url), using) as url:
-        with opened(tmp_path / SUPERVISOR_LOCK, "ab") as lock:
+        with open_private(tmp_path / SUPERVISOR_LOCK, "ab") as lock:
             assert try_lock(lock, fcntl.LOCK_EX)
             for workers, state in ((0, "ok"), (1, "broken")):
                 write_info(tmp_path, StackInfo(os.getpid(), url, "", redis_process.url, None, workers))
