@@ -37,8 +37,9 @@ class User:
         return self._stack
 
     def leave(self) -> None:
-        if self.process.poll() is None:
-            self.process.communicate()
+        with self.process:
+            if self.process.poll() is None:
+                self.process.communicate()
 
     def kill(self) -> None:
         self.process.kill()
