@@ -6,7 +6,7 @@ export DEPUTIZE_HOME = $(CURDIR)/.deputize
 # Test processes at once: one more than there are cores, as most tests wait. `make test JOBS=0` runs all in one.
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
-.PHONY: setup demo test lint check bench chaos up lock clean
+.PHONY: setup demo test coverage lint check bench chaos up lock clean
 
 setup: .venv/.installed
 
@@ -32,7 +32,21 @@ lint: setup
 	$(BIN)/docker-compose config --quiet
 	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile
 
-check: lint test
+# Quick tests that run in this process: tracing all tests would double their time. A floor is never lowered.
+COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py) \
+	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
+	$(addprefix tests/worker/text/test_,merging.py seams.py tolerance.py) \
+	$(addprefix tests/,orchestrator/test_client.py orchestrator/test_python_client.py wire/test_help.py)
+COMPLETE := shared/*,worker/loop.py,worker/limits.py,worker/policy/*
+FLOOR := 75
+
+coverage: setup
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis" $(COVERING) \
+		--cov --cov-report= || [ $$? = 1 ]  # `make test` says whether they pass; tracing slows those that take the time
+	@$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100
+	@$(BIN)/coverage report --format=total --fail-under=$(FLOOR)
+
+check: lint coverage test
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.text import visible, visible_block, visible_json
+from shared.text import clip, safe_cut, visible, visible_block, visible_json
 from tests.hostile import ACTING, HOSTILE, assert_harmless
 
 ANY = st.text(st.characters(codec=None, categories=None))
@@ -76,3 +76,23 @@ def test_the_hostile_texts_of_the_tests_are_hostile() -> None:
         assert_harmless(visible_block(HOSTILE))
     assert_harmless(visible(HOSTILE))
     assert visible_block("a\r\nb") == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "before", "after"),
+    [
+        ("abc", 2, 2, 2),
+        ("abc", -1, 0, 0),
+        ("abc", 9, 3, 3),
+        ("ae\u0301b", 2, 1, 3),
+        ("e\u0301", 1, 0, 2),
+        ("e" + "\u0301" * 200, 100, 100, 100),
+    ],
+)
+def test_a_cut_moves_to_the_edge_of_a_character_unless_it_is_far(text: str, at: int, before: int, after: int) -> None:
+    assert (safe_cut(text, at), safe_cut(text, at, forwards=True)) == (before, after)
+
+
+def test_what_was_cut_says_so_where_there_is_room_for_it() -> None:
+    assert clip("x" * 200, 100) == "x" * 64 + "… [cut: 200 characters, 100 allowed]"
+    assert [clip("abcdef", room) for room in (6, 3, 1, 0)] == ["abcdef", "ab…", "…", ""]

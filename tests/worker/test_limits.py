@@ -90,6 +90,13 @@ def test_nothing_is_lent_when_the_time_is_over() -> None:
         counter.lend("a", Limits(), 1)
 
 
+def test_nothing_is_lent_when_the_money_is_spent() -> None:
+    counter = meter(PRICE, max_cost_usd=1)
+    counter.book("a", Usage(cost_usd=1))
+    with pytest.raises(LimitReached, match="maxCostUsd 1"):
+        counter.lend("b", Limits(max_cost_usd=1), 1)
+
+
 @pytest.mark.requirement("P-07")
 def test_the_summary_has_its_share_of_the_time_so_that_the_whole_holds() -> None:
     counter = meter(timeout_seconds=100)
