@@ -35,7 +35,7 @@ lint: setup
 # Quick tests that run in this process: tracing all tests would double their time. A floor is never lowered.
 COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py) \
 	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
-	$(addprefix tests/worker/text/test_,merging.py seams.py tolerance.py) \
+	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) \
 	$(addprefix tests/,orchestrator/test_client.py orchestrator/test_python_client.py wire/test_help.py)
 COMPLETE := shared/*,worker/loop.py,worker/limits.py,worker/policy/*
 FLOOR := 75

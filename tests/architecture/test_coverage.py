@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 
 import pytest
@@ -54,6 +55,14 @@ def test_the_floor_of_the_whole_only_rises() -> None:
     assert floor is not None
     assert int(floor[1]) >= LOWEST
     assert re.search(r"coverage report --format=total --fail-under=\$\(FLOOR\)$", makefile(), re.MULTILINE)
+
+
+def test_the_tests_that_are_measured_exist() -> None:
+    """Some of them are named by their files, and pytest runs nothing at all if one was renamed."""
+    listed = subprocess.run(["make", "--dry-run", "coverage"], cwd=ROOT, capture_output=True, text=True, check=True)
+    named = re.findall(r"\btests/[\w/.]+", listed.stdout)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert "tests/shared" in named
 
 
 def test_branches_are_measured_and_not_lines_alone() -> None:
