@@ -79,11 +79,10 @@ async def collect_outputs(
     """
     if workspace is None:
         return RunOutputs()
-    artifacts, kept = await run_in_thread(_artifacts, Artifacts(workspace.files))
     deadline = Deadline(seconds)
     hurry = asyncio.create_task(_hurry(stop, deadline, hurried))
     try:
-        return RunOutputs(await workspace.facts(deadline), artifacts, kept)
+        return await run_in_thread(_outputs, workspace, deadline)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})
@@ -94,6 +93,8 @@ async def _hurry(stop: StopSignal, deadline: Deadline, seconds: float) -> None:
     deadline.shorten(seconds)
 
 
-def _artifacts(artifacts: Artifacts) -> tuple[list[Artifact], dict[str, str]]:
+def _outputs(workspace: Workspace, deadline: Deadline) -> RunOutputs:
+    artifacts = Artifacts(workspace.files)
     latest_versions = artifacts.latest_versions()
-    return latest_versions, fields_of(latest_versions, artifacts.contents(latest_versions))
+    kept = fields_of(latest_versions, artifacts.contents(latest_versions))
+    return RunOutputs(workspace.compare(deadline), latest_versions, kept)

@@ -107,9 +107,10 @@ class Workspace:
 
     async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Returns changes and patch, and what they omit, among it everything not compared before the deadline."""
-        return await run_in_thread(self._facts, deadline, max_bytes)
+        return await run_in_thread(self.compare, deadline, max_bytes)
 
-    def _facts(self, deadline: Deadline, max_bytes: int) -> Facts:
+    def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
+        """Does the blocking work of ``facts``."""
         files, base = self._fds
         compared = Comparison(self._manifest, files, base, deadline, max_bytes).run()
         return replace(compared, not_copied=_read_not_copied(self._folder))

@@ -14,7 +14,7 @@ import pytest
 from shared.delegation import DirectoryWorkspace, EmptyWorkspace
 from shared.errors import Invalid
 from tests.running import Bench, call, say, script
-from tests.waiting import until
+from tests.waiting import until, until_sync
 from worker.fleet.lease import StopReason, StopSignal
 from worker.linux.openat2 import beneath
 from worker.outcome import collect_outputs
@@ -250,9 +250,9 @@ class Endless(Workspace):
 
     asked = False
 
-    async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0) -> Facts:
+    def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0) -> Facts:
         self.asked = True
-        await until(lambda: deadline.expired)
+        until_sync(lambda: deadline.expired)
         return Facts()
 
 
