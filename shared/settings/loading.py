@@ -13,7 +13,7 @@ from shared.delegation import Limits
 from shared.errors import Misconfigured
 from shared.settings import files, variables
 from shared.settings.fields import CAPS, SettingsFields, ToolSettings
-from shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, header_values
+from shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
 from shared.settings.variables import PREFIX
 from shared.wire import explain
 
@@ -55,15 +55,13 @@ class Settings(SettingsFields):
     @property
     def secrets(self) -> list[str]:
         """Values that must not leave the process: they are masked in events, results and logs."""
-        given = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
+        endpoint = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
         own = [secret.get_secret_value() for secret in (self.token, self.tools.search_key) if secret]
-        keys = [given[name] for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") if name in given]
-        in_urls = [*credentials_in(given.get("ANTHROPIC_BASE_URL")), *credentials_in(self.redis_url)]
-        return [*keys, *header_values(given.get("ANTHROPIC_CUSTOM_HEADERS", "")), *own, *in_urls]
+        return [*secrets_of(endpoint), *own, *credentials_in(self.redis_url)]
 
     @property
     def has_model_endpoint(self) -> bool:
-        return any(name in self.model_endpoint for name in MODEL_VARIABLES[:3])
+        return names_endpoint(self.model_endpoint)
 
     @property
     def mcp_file(self) -> Path | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from urllib.parse import unquote, urlsplit
 
-MODEL_VARIABLES = (
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-    "ANTHROPIC_CUSTOM_HEADERS",
-)
+KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+URL_VARIABLES = ("ANTHROPIC_BASE_URL",)
+HEADER_VARIABLES = ("ANTHROPIC_CUSTOM_HEADERS",)
+MODEL_VARIABLES = (*KEY_VARIABLES, *URL_VARIABLES, *HEADER_VARIABLES)
 """Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
 _SCHEME = re.compile(r"^(Bearer|Basic|Token|ApiKey)\s+", re.IGNORECASE)
 
@@ -24,6 +23,19 @@ def header_pairs(lines: str) -> list[tuple[str, str]]:
 def header_values(lines: str) -> list[str]:
     """Returns the values of headers written as ``Name: value``, one per line, without a scheme such as ``Bearer``."""
     return [_SCHEME.sub("", value) for _, value in header_pairs(lines)]
+
+
+def secrets_of(variables: Mapping[str, str]) -> list[str]:
+    """Returns the values in these variables that must not leave the process: keys, headers, credentials in URLs."""
+    keys = [variables[name] for name in KEY_VARIABLES if name in variables]
+    headers = [value for name in HEADER_VARIABLES for value in header_values(variables.get(name, ""))]
+    in_urls = [value for name in URL_VARIABLES for value in credentials_in(variables.get(name))]
+    return [*keys, *headers, *in_urls]
+
+
+def names_endpoint(variables: Collection[str]) -> bool:
+    """Returns whether these variables are enough to reach a model; further headers alone are not."""
+    return any(name in variables for name in (*KEY_VARIABLES, *URL_VARIABLES))
 
 
 def credentials_in(url: str | None) -> list[str]:

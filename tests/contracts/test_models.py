@@ -17,7 +17,7 @@ from tests.fake_model import FakeModel, Turn, overload, refuse, text, thinking
 from tests.fake_model import call as tool_use
 from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of
 from worker.conversation import Conversation
-from worker.models import close_models
+from worker.models import MODELS, close_models
 from worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from worker.models.script import Script
 from worker.models.scripted import ScriptedModel
@@ -84,7 +84,7 @@ def in_xml(fake: FakeModel, *turns: Says) -> Model:
     return XmlCalls(over_http(fake, *map(spelled, turns)))
 
 
-@pytest.fixture(params=["scripted", "anthropic", "xml"])
+@pytest.fixture(params=[*MODELS, "xml"])
 async def model_that(request: pytest.FixtureRequest) -> AsyncIterator[Maker]:
     """Makes a model that says these things, turn by turn."""
     async with FakeModel() as fake:

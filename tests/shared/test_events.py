@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 
-from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
+from shared.events import AnyEvent, Envelope, Event, Heartbeat, Transient, TurnStarted
 from shared.wire import now
 
 
@@ -20,3 +21,8 @@ def test_an_event_lies_flat_in_its_envelope_as_text_and_as_values(seq: int | Non
     assert (values["delegationId"], values.get("seq"), values["type"]) == ("dlg_1", seq, event.type)
     assert "event" not in values
     assert Envelope.from_json(envelope.to_json()).to_json() == envelope.to_json()
+
+
+def test_every_class_of_an_event_can_be_read_again() -> None:
+    classes = {*Event.__subclasses__(), *Transient.__subclasses__()} - {Transient}
+    assert set(get_args(get_args(AnyEvent)[0])) == classes

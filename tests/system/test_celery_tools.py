@@ -12,7 +12,7 @@ import redis
 
 from shared.queue import QUEUE, create_app
 from shared.runs.keys import KEY_PREFIX
-from tests.events import Events
+from tests.celery_events import Events
 from tests.fleet import Fleet
 from tests.running import call, say, script
 

@@ -14,7 +14,11 @@ from worker.workspace.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """What a call will use; input of the policy and of the approval request."""
+    """What a call will use; input of the policy and of the approval request.
+
+    ``paths`` are as the model wrote them, neither normalized nor resolved; commands and MCP tools declare none. So a
+    rule on paths informs, and only the sandbox enforces.
+    """
 
     paths: tuple[str, ...] = ()
     command: str | None = None

@@ -17,7 +17,7 @@ from celery import Celery
 
 from shared.queue import create_app
 from shared.settings import Settings
-from tests.events import Events
+from tests.celery_events import Events
 from tests.leaks import kept
 from tests.redis_server import RedisProcess
 from tests.waiting import until_sync
