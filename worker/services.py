@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets as random
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 
 from shared.bus import Bus
-from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
-from shared.connection import REDIS_ERRORS, Pipe, connect, shielded
+from shared.catalog import Catalog
+from shared.connection import Pipe, connect
 from shared.delegation import DirectoryWorkspace
-from shared.errors import DeputizeError, Misconfigured, WorkspaceLost
-from shared.log import log
+from shared.errors import Misconfigured, WorkspaceLost
 from shared.queue import Ticket
 from shared.request_checks import foreign_script
 from shared.runs.keys import LEASES, record_key
 from shared.runs.record import Claim
 from shared.runs.store import RELEASE, WRITING, RunStore
 from shared.settings import Settings
-from shared.wire import now
 from worker.celery_pool.progress import ProgressEvents
-from worker.fleet.announcement import announce
 from worker.fleet.janitor import Janitor
 from worker.fleet.lease import Leases, open_leases
 from worker.fleet.presence import Presence
+from worker.fleet.status import WorkerStatus
 from worker.mcp.source import McpServers
 from worker.models import close_models, open_model
 from worker.models.base import Model
 from worker.sandbox.base import NoSandbox, Sandbox
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.schemas.pool import ValidatorPool
-from worker.threads import run_in_thread
 from worker.toolkit.discovery import Discovery
-from worker.toolkit.registry import available_tools, default_kit, tool_cards
+from worker.toolkit.registry import available_tools, default_kit
 from worker.toolkit.sources import Source
 from worker.tools import BUILTIN
 from worker.tools.base import AnyTool
@@ -70,9 +64,6 @@ class Services:
     """Sends tickets to their queues; blocking. Raises ``Unavailable``."""
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees a run's slot for another run while it waits."""
-    announced: list[ToolCard] = field(default_factory=list[ToolCard])
-    """The tools that the sources offered at this worker's start."""
-    started: datetime = field(default_factory=now)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
     async def claim(self, id: str) -> Claim | None:
@@ -138,65 +129,6 @@ class Services:
         with Bubblewrap(workspace.path, status_folder=workspace.status_folder, read_only=read_only) as sandbox:
             yield sandbox
 
-    def card(self) -> WorkerCard:
-        return WorkerCard(
-            name=self.name,
-            pid=os.getpid(),
-            started_at=self.started,
-            running=self.leases.count,
-            concurrency=self.concurrency,
-            model=self.settings.model,
-            sandbox=self.sandbox_problem,
-            tools=[*(tool.name for tool in self.tools), *(card.name for card in self.announced)],
-        )
-
-    async def announce_forever(self) -> None:
-        """Announces this worker, its tools and its load every few seconds."""
-        while True:
-            await self.announce()
-            await asyncio.sleep(ANNOUNCE_SECONDS)
-
-    async def announce(self) -> None:
-        with suppress(*REDIS_ERRORS):
-            await shielded(self.catalog.announce(self.card(), [*_cards(tuple(self.tools)), *self.announced]))
-            await run_in_thread(_touch, self._sign_of_life)
-
-    async def announce_sources(self) -> None:
-        """Lists once what the tool sources offer, and announces that, too.
-
-        A failure is logged as a warning and does not affect runs.
-        """
-        try:
-            self.announced += await announce(self.settings, self.sources, self.sandbox_problem, self.validators)
-            await self.announce()
-        except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
-            log.warning("the further tools of this worker cannot be announced", exc_info=error)
-        log.info("workspaces lie below %s", self.settings.workspaces)
-
-    async def leave(self) -> None:
-        """Removes this worker from the catalog, and its liveness file."""
-        with suppress(OSError):
-            self._sign_of_life.unlink(missing_ok=True)
-        with suppress(*REDIS_ERRORS):
-            await asyncio.wait_for(self.catalog.leave(self.name), 1)
-
-    @property
-    def _sign_of_life(self) -> Path:
-        return self.settings.home / f"alive-{self.name}"
-
-
-@lru_cache(maxsize=8)
-def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
-    """Cached: cards never change, and their schemas block the event loop for tens of milliseconds."""
-    return tool_cards(tools)
-
-
-def _touch(path: Path) -> None:
-    """Touches the liveness file for cheap health checks: the event loop is running, and Redis responds."""
-    with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-
 
 @asynccontextmanager
 async def open_services(
@@ -234,14 +166,16 @@ async def open_services(
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = available_tools(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)
-        async with presence.shown(), _kept_up(services, Janitor(settings, store, bus, presence, send)):
+        status = WorkerStatus(services)
+        janitor = Janitor(settings, store, bus, presence, send)
+        async with presence.shown(), _background(services, status, janitor):
             yield services
         await close_models()
-        await services.leave()
+        await status.leave()
 
 
 @asynccontextmanager
-async def _kept_up(services: Services, janitor: Janitor) -> AsyncGenerator[None]:
+async def _background(services: Services, status: WorkerStatus, janitor: Janitor) -> AsyncGenerator[None]:
     """Runs the background tasks of a worker process. One that fails ends the block, and with it the worker."""
     async with asyncio.TaskGroup() as background:
         tasks = [
@@ -251,9 +185,9 @@ async def _kept_up(services: Services, janitor: Janitor) -> AsyncGenerator[None]
                 services.leases.hear_cancels(),
                 janitor.requeue_forever(),
                 janitor.sweep_forever(),
-                services.announce_forever(),
+                status.announce_forever(),
                 services.progress.send_forever(),
-                services.announce_sources(),
+                status.announce_sources(),
             )
         ]
         yield

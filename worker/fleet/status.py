@@ -1,0 +1,142 @@
+"""The status of a worker, announced every few seconds: the numbers that operators see, and the tools that it offers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
+from shared.connection import REDIS_ERRORS, shielded
+from shared.errors import DeputizeError
+from shared.log import log
+from shared.masking import SecretMask
+from shared.settings import Settings
+from shared.wire import now
+from worker.fleet.lease import Leases
+from worker.sandbox.base import NoSandbox
+from worker.sandbox.bubblewrap import Bubblewrap
+from worker.sandbox.environment import MOUNT, owner
+from worker.schemas.pool import ValidatorPool
+from worker.threads import run_in_thread
+from worker.toolkit.registry import tool_cards
+from worker.toolkit.sources import Source, ToolSourceContext
+from worker.tools.base import AnyTool
+from worker.workspace.files import Files
+
+
+class WorkerProcess(Protocol):
+    """What the status is made from."""
+
+    settings: Settings
+    name: str
+    concurrency: int
+    catalog: Catalog
+    leases: Leases
+    validators: ValidatorPool
+    sandbox_problem: str | None
+    tools: Sequence[AnyTool]
+    sources: Sequence[Source]
+
+
+class WorkerStatus:
+    """The status of one worker process in the catalog, and its liveness file."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._worker = worker
+        self._started = now()
+        self._source_tools: list[ToolCard] = []
+        """The tools that the sources offered at this worker's start."""
+        self._liveness_file = worker.settings.home / f"alive-{worker.name}"
+
+    def card(self) -> WorkerCard:
+        """Returns the worker's numbers as of now. A new one is a field of ``WorkerCard`` and a line here."""
+        worker = self._worker
+        return WorkerCard(
+            name=worker.name,
+            pid=os.getpid(),
+            started_at=self._started,
+            running=worker.leases.count,
+            concurrency=worker.concurrency,
+            model=worker.settings.model,
+            sandbox=worker.sandbox_problem,
+            tools=[*(tool.name for tool in worker.tools), *(card.name for card in self._source_tools)],
+        )
+
+    async def announce_forever(self) -> None:
+        """Announces the card and the tools every few seconds."""
+        while True:
+            await self._announce()
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def announce_sources(self) -> None:
+        """Lists once what the tool sources offer, and announces that, too.
+
+        A failure is logged as a warning and does not affect runs.
+        """
+        worker = self._worker
+        try:
+            self._source_tools += await _tools_of_sources(
+                worker.settings, worker.sources, worker.sandbox_problem, worker.validators
+            )
+            await self._announce()
+        except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
+            log.warning("the further tools of this worker cannot be announced", exc_info=error)
+        log.info("workspaces lie below %s", worker.settings.workspaces)
+
+    async def leave(self) -> None:
+        """Removes this worker from the catalog, and its liveness file."""
+        with suppress(OSError):
+            self._liveness_file.unlink(missing_ok=True)
+        with suppress(*REDIS_ERRORS):
+            await asyncio.wait_for(self._worker.catalog.leave(self._worker.name), 1)
+
+    async def _announce(self) -> None:
+        tools = [*_cards(tuple(self._worker.tools)), *self._source_tools]
+        with suppress(*REDIS_ERRORS):
+            await shielded(self._worker.catalog.announce(self.card(), tools))
+            await run_in_thread(_touch, self._liveness_file)
+
+
+@lru_cache(maxsize=8)
+def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
+    """Cached: cards never change, and their schemas block the event loop for tens of milliseconds."""
+    return tool_cards(tools)
+
+
+def _touch(path: Path) -> None:
+    """Touches the liveness file for cheap health checks: the event loop is running, and Redis responds."""
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+
+
+async def _tools_of_sources(
+    settings: Settings, sources: Sequence[Source], sandbox_problem: str | None, validators: ValidatorPool
+) -> list[ToolCard]:
+    """Opens every source over an empty workspace and closes it again; returns the tools they offered."""
+    found: list[AnyTool] = []
+    async with AsyncExitStack() as opened:
+        # Below the workspaces, where the janitor removes it if this worker is killed meanwhile.
+        workspaces = settings.workspaces
+        workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="survey-", dir=workspaces)))
+        if whose := owner():
+            os.chown(folder, *whose)
+        sandbox = NoSandbox(sandbox_problem) if sandbox_problem else opened.enter_context(Bubblewrap(folder))
+        files = opened.enter_context(Files(folder, MOUNT, owner()))
+        mask = SecretMask(settings.secrets)
+        context = ToolSourceContext("", None, files, sandbox, _warn, mask.add, validators=validators)
+        for source in sources:
+            found += await opened.enter_async_context(source.open(context))
+        cards = await asyncio.to_thread(tool_cards, found)
+        return [ToolCard.model_validate_json(mask.json(card.to_json())) for card in cards]
+
+
+def _warn(message: str) -> None:
+    log.warning("%s", message)
