@@ -52,6 +52,6 @@ def set_up(level: str = "INFO", secrets: Iterable[str] = ()) -> None:
     hide(secrets)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
-    if level.upper() == "INFO":
-        logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every call of a model
+    # At INFO it logs a line for every call of a model.
+    logging.getLogger("httpx2").setLevel(logging.WARNING if level.upper() == "INFO" else logging.NOTSET)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -117,8 +117,12 @@ async def test_the_children_of_one_turn_work_side_by_side(bench: Bench, tmp_path
     asked = [delegate(f"child {n}", tools=[]) for n in range(3)]
     model = by_task(tmp_path, parent=[asked, [say("ok")]], child=[[say("{{task}}")]])
     id, running = await begin(bench, model=model)
-    await until(lambda: len(bench.sent) == 3, 60)
-    assert (await bench.store.get(id)).status == "waiting"
+    await until(lambda: len(bench.sent) == 3)
+
+    async def waits() -> bool:
+        return (await bench.store.get(id)).status == "waiting"
+
+    await until(waits)
     for ticket in bench.sent[::-1]:
         await carry_out(bench.services, ticket.id)
     await running
