@@ -37,7 +37,7 @@ COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py
 	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
 	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) \
 	$(addprefix tests/,orchestrator/test_client.py orchestrator/test_python_client.py wire/test_help.py)
-COMPLETE := shared/*,worker/loop.py,worker/limits.py,worker/policy/*
+COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
 FLOOR := 75
 
 coverage: setup

@@ -155,14 +155,7 @@ async def open_services(
     ):
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
-        parts = (
-            store,
-            pipe,
-            leases,
-            Catalog(redis),
-            progress,
-            validators,
-        )
+        parts = store, pipe, leases, Catalog(redis), progress, validators
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = available_tools(settings, tools), sources, default_kit(settings, tools)
         services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)

@@ -63,6 +63,28 @@ async def test_a_call_whose_arguments_are_broken_never_runs_and_not_in_the_next_
         assert (await steps(bench, id))["call_1_2"].error.startswith("the arguments are not valid JSON")
 
 
+@pytest.mark.requirement("P-10")
+async def test_a_call_that_an_earlier_attempt_finished_keeps_its_result_and_its_one_step(
+    redis_url: str, tmp_path: Path
+) -> None:
+    write = asked("write_file", path="b.txt", content="once")
+    async with talking(redis_url, tmp_path / "home", Turn([write, HOLD]), Turn([text("done")])) as (bench, _):
+        id = await bench.accept(DelegationRequest(task="do it"))
+        files = bench.settings.workspaces / id / "files"
+        running = asyncio.create_task(carry_out(bench.services, id))
+        await until((files / "a.txt").exists)
+        running.cancel()
+        await asyncio.wait({running})
+        (files / "b.txt").write_text("changed since")
+        await carry_out(bench.services, id)
+        written, doubted = await answers(bench, id)
+        assert "+changed since" in await bench.store.patch(id)
+        assert written["content"].startswith("Successfully wrote to b.txt: created")
+        assert "outcome unknown" in doubted["content"]
+        ended = [each.event.step.id for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
+        assert sorted(ended) == ["call_1_1", "call_1_2"]
+
+
 @pytest.mark.requirement("P-08", "P-09")
 async def test_calls_of_the_turn_without_tools_are_neither_made_nor_left_open(redis_url: str, tmp_path: Path) -> None:
     write = asked("write_file", path="a.txt", content="x")
