@@ -1,4 +1,4 @@
-"""One run: builds its parts, supervises the loop, and always cleans up and reports a result."""
+"""One run: supervises its loop, and always cleans up and reports a result."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from tests.fleet import Fleet, open_fleet
 from tests.system.crashing import WORKER, Counting, check, effects, hand_to
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(600)]
 
 LANES = 2
 

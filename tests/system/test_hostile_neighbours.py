@@ -14,7 +14,7 @@ from tests.fleet import Fleet, open_fleet
 from tests.running import call, say, script
 from tests.system.hostile_requests import hostile, servers
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240), pytest.mark.requirement("P-03")]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240), pytest.mark.requirement("P-03")]
 HOSTILE = 30
 PACE = 0.5
 """Seconds that the model takes for each turn of the honest run."""

@@ -9,7 +9,7 @@ import pytest
 from tests.redis_server import RedisProcess
 from tests.system.storm import rage
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(420)]
 
 
 @pytest.mark.requirement("P-16", "P-14")

@@ -207,8 +207,12 @@ async def test_a_worker_says_at_its_start_what_it_has_and_announces_it(
     file = configure(tmp_path, good=raw(tools={"allow": ["echo", "die"]}), broken=raw("die"))
     caplog.set_level(logging.INFO, "deputize")
     async with worker(redis_url, tmp_path) as bench:
-        await until(lambda: len(bench.services.announced) == 2)
-        assert bench.services.card().tools[-2:] == ["mcp__good__echo", "mcp__good__die"]
+
+        async def card_names_them() -> bool:
+            cards = await bench.services.catalog.workers()
+            return [card.tools[-2:] for card in cards] == [["mcp__good__echo", "mcp__good__die"]]
+
+        await until(card_names_them)
 
         async def announced() -> list[str]:
             return [card.source for card in await bench.services.catalog.tools() if card.name == "mcp__good__echo"]
