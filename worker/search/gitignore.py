@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shared.errors import ErrorType, ToolError
-from worker.search.glob_pattern import PatternParts, compile_parts, fits, name_pattern
+from worker.search.glob_pattern import PatternParts, compile_parts, fits, fnmatch_escaped, name_pattern
 from worker.workspace.files import Files
 
 MAX_BYTES = 1024 * 1024
@@ -134,7 +134,7 @@ class GitIgnore:
         if not pattern or (pattern.endswith("\\") and not pattern.endswith("\\\\")):
             return
         parts = pattern.removeprefix("/").split("/")
-        if any(_UNCLOSED.search(_fnmatch_escaped(part)) for part in parts):
+        if any(_UNCLOSED.search(fnmatch_escaped(part, _ESCAPED)) for part in parts):
             return
         at = len(self._ignores)
         self._ignores.append(ignores)
@@ -143,7 +143,7 @@ class GitIgnore:
             last.add(at, only_directories=only_directories)
             return
         budget.compared -= 1
-        ready = [_fnmatch_escaped(part) for part in parts]
+        ready = [fnmatch_escaped(part, _ESCAPED) for part in parts]
         name, path = (None, compile_parts(ready)) if "/" in pattern else (name_pattern(ready[0]), ())
         self._compared.append(_Rule(at, only_directories, name, path))
 
@@ -169,11 +169,6 @@ def _is_wild(part: str) -> bool:
 
 def _unescape(part: str) -> str:
     return _ESCAPED.sub(lambda found: found[1], part)
-
-
-def _fnmatch_escaped(part: str) -> str:
-    """Returns the part with every escaped character as a class of one character, which is how fnmatch escapes."""
-    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
 
 
 class DirectoryRules:

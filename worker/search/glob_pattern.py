@@ -120,9 +120,9 @@ def expand(pattern: str, exists: Exists | None = None) -> list[str]:
         names = [name for name in alternative.split("/") if name not in ("", ".")]
         count = _count_existing(names, exists) if "[" in alternative else 0
         leading, rest = [*map(_literal, names[:count])], names[count:]
-        found.append("/".join([*leading, *map(_fnmatch_escaped, rest)]))
+        found.append("/".join([*leading, *map(fnmatch_escaped, rest)]))
         if any("[" in name for name in rest):
-            found.append("/".join([*leading, *(_fnmatch_escaped(_BRACKET.sub("[[]", name)) for name in rest)]))
+            found.append("/".join([*leading, *(fnmatch_escaped(_BRACKET.sub("[[]", name)) for name in rest)]))
     return list(dict.fromkeys(found))
 
 
@@ -142,9 +142,9 @@ def _literal(text: str) -> str:
     return re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", text)
 
 
-def _fnmatch_escaped(part: str) -> str:
+def fnmatch_escaped(part: str, escaped: re.Pattern[str] = _ESCAPED) -> str:
     """Returns the part with every escaped character as a class of one character, which is how fnmatch escapes."""
-    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
+    return escaped.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
 
 
 def compile_parts(parts: Sequence[str], *, ignore_case: bool = False) -> PatternParts:
