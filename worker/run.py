@@ -48,11 +48,10 @@ class Run:
         self.services = services
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
-        self.emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
-        self.steps = StepLog(self.emit, partial(services.progress.update, claim.id))
-        self.meter = Meter.restored(claim.limits, claim.checkpoint)
-        self.state = RunState(self.emit, self.meter, self.steps)
-        self.children = Children(claim, services, self.emit, self.meter)
+        emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
+        meter = Meter.restored(claim.limits, claim.checkpoint)
+        self.state = RunState(emit, meter, StepLog(emit, partial(services.progress.update, claim.id)))
+        self.children = Children(claim, services, emit, meter)
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
         self.loop: Loop | None = None
@@ -65,7 +64,7 @@ class Run:
         try:
             outcome = await self._work()
             if self.loop is None and self.claim.attempt > 1:
-                await settle_steps(self.steps, self.services.store, self.claim)
+                await settle_steps(self.state.steps, self.services.store, self.claim)
             await self._end_children()
             outputs = await self._outputs()
             result = self._result(outcome, outputs)
@@ -76,7 +75,7 @@ class Run:
             return None
         finally:
             heartbeat.cancel()
-            self.emit.close()
+            self.state.emit.close()
             if self.workspace is not None:
                 self.workspace.close()
 
@@ -87,7 +86,7 @@ class Run:
             return self._failure(TerminationReason.WORKER_LOST, given_up(self.claim))
         try:
             model = await self.services.model(self.claim.request.model)
-            self.meter.set_price(model)
+            self.state.meter.set_price(model)
             self.workspace = await self.services.workspace(self.claim)
             parts = LoopBuilder(self.claim, self.services, self.state, self.children, self.workspace)
             async with parts.open(model) as self.loop:
@@ -102,7 +101,7 @@ class Run:
         except (Fenced, *EXIT_EXCEPTIONS):
             raise
         except BaseException as error:  # the caller gets a result in every case, also after a defect of the worker
-            if self.emit.handed_over:
+            if self.state.emit.handed_over:
                 raise asyncio.CancelledError from error  # handed over: the next attempt reports the result
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, f"internal error: {error!r}")
@@ -120,20 +119,22 @@ class Run:
                 limits=claim.limits,
             )
         else:
-            self.steps.turn = self.meter.turns
-            await recall_steps(self.steps, self.services.store, claim)
-            event = RunResumed(worker=self.services.name, from_turn=self.meter.turns, reason=resumed_because(claim))
-        self.emit.emit(event)
+            self.state.steps.turn = self.state.meter.turns
+            await recall_steps(self.state.steps, self.services.store, claim)
+            event = RunResumed(
+                worker=self.services.name, from_turn=self.state.meter.turns, reason=resumed_because(claim)
+            )
+        self.state.emit.emit(event)
 
     async def _supervise(self, loop: Loop) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""
         try:
-            reason = await self._until_stopped(loop.run(), self.meter.time_left)
+            reason = await self._until_stopped(loop.run(), self.state.meter.time_left)
             return RunOutcome(reason, loop.conversation.last_words)
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:
-            return await self._summarize(loop, self.meter.out_of_time())
+            return await self._summarize(loop, self.state.meter.out_of_time())
         except _CancelledError:
             loop.close_calls("the delegation was cancelled")
             return RunOutcome(TerminationReason.CANCELLED, loop.conversation.last_words)
@@ -142,10 +143,10 @@ class Run:
         earlier, summary = loop.conversation.last_words, ""
         await self._end_children()
         try:
-            summary = await self._until_stopped(loop.summarize(limit), self.meter.time_for_summary)
+            summary = await self._until_stopped(loop.summarize(limit), self.state.meter.time_for_summary)
         except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
             log.info("no summary turn: %s", error)
-        log_of_steps = f"Stopped: {limit}. {len(self.steps.ended)} steps were made. {earlier}".strip()
+        log_of_steps = f"Stopped: {limit}. {len(self.state.steps.ended)} steps were made. {earlier}".strip()
         return RunOutcome(limit.reason, summary or log_of_steps)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
@@ -158,7 +159,7 @@ class Run:
         try:
             await asyncio.wait({doing, signal}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self.emit.hand_over()
+            self.state.emit.hand_over()
             raise
         finally:
             signal.cancel()
@@ -192,8 +193,8 @@ class Run:
         while True:
             await asyncio.sleep(self.heartbeat_seconds)
             progress = self.state.progress
-            self.emit.emit(Heartbeat.model_validate(progress.model_dump()))
-            self.emit.set({"progress": progress.to_json()})  # for clients that poll
+            self.state.emit.emit(Heartbeat.model_validate(progress.model_dump()))
+            self.state.emit.set({"progress": progress.to_json()})  # for clients that poll
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
         return ToolAgentResult(
@@ -201,14 +202,14 @@ class Run:
             status=outcome.status,
             termination_reason=outcome.reason,
             summary=outcome.summary,
-            details=clip(self.steps.details(), MAX_DETAILS_CHARS),
+            details=clip(self.state.steps.details(), MAX_DETAILS_CHARS),
             **outputs.of_files,
-            errors=[*self.state.errors, *self.steps.errors()],
-            tool_call_count=self.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
-            turn_count=self.meter.turns,
-            execution_time_ms=round(self.meter.elapsed * 1000),
+            errors=[*self.state.errors, *self.state.steps.errors()],
+            tool_call_count=self.state.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
+            turn_count=self.state.meter.turns,
+            execution_time_ms=round(self.state.meter.elapsed * 1000),
             attempts=self.claim.attempt - self.given_up,
-            usage=self.meter.usage,
+            usage=self.state.meter.usage,
             artifacts=list(outputs.artifacts),
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )
@@ -217,11 +218,13 @@ class Run:
         """Writes the result and ``run_finished`` and releases the lease, in one write, the last one of the run."""
         fields = {
             "status": result.status.value,
-            "result": self.emit.masked_json(result.to_json()),
+            "result": self.state.emit.masked_json(result.to_json()),
             "finished": now().isoformat(),
             "progress": self.state.progress.to_json(),
         }
         if outputs.patch is not None:
-            fields["patch"] = self.emit.masked(outputs.patch)
-        artifacts = {name: self.emit.masked(text) for name, text in outputs.kept.items()}
-        await self.emit.finish(RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts)
+            fields["patch"] = self.state.emit.masked(outputs.patch)
+        artifacts = {name: self.state.emit.masked(text) for name, text in outputs.kept.items()}
+        await self.state.emit.finish(
+            RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts
+        )
