@@ -62,6 +62,10 @@ async def survived(settings: Settings, tmp_path_factory: Any) -> AsyncIterator[d
 
 
 Results = dict[str, ToolAgentResult]
+IN_DOUBT = (
+    "outcome unknown: the worker was lost while this call was under way. It may have happened, wholly or in part: look "
+    "at the workspace before you repeat it."
+)
 
 
 async def test_a_run_whose_worker_was_killed_goes_on_where_it_was(survived: Results) -> None:
@@ -76,10 +80,7 @@ async def test_a_run_whose_worker_was_killed_goes_on_where_it_was(survived: Resu
             {"path": "held", "change": "created"},
         ],
         "errors": [
-            (
-                "$ touch held; exec sleep 1000: outcome unknown: the worker was lost while this call was under way. "
-                "It may have happened, wholly or in part: look at the workspace before you repeat it."
-            ),
+            f"$ touch held; exec sleep 1000: {IN_DOUBT}",
         ],
         "toolCallCount": 2,
         "turnCount": 3,
@@ -117,10 +118,7 @@ async def test_what_was_done_is_not_done_again(survived: Results) -> None:
 
 
 async def test_a_command_that_was_cut_off_is_not_repeated_and_the_model_is_told(survived: Results) -> None:
-    assert survived["cut off"].summary == (
-        "Error: outcome unknown: the worker was lost while this call was under way. It may have happened, wholly or "
-        "in part: look at the workspace before you repeat it."
-    )
+    assert survived["cut off"].summary == f"Error: {IN_DOUBT}"
 
 
 async def test_every_turn_is_paid_for_once(survived: Results) -> None:
@@ -147,10 +145,7 @@ async def test_limits_hold_over_all_attempts_together(survived: Results) -> None
             {"path": "held", "change": "created"},
         ],
         "errors": [
-            (
-                "$ touch held; exec sleep 1000: outcome unknown: the worker was lost while this call was under way. "
-                "It may have happened, wholly or in part: look at the workspace before you repeat it."
-            ),
+            f"$ touch held; exec sleep 1000: {IN_DOUBT}",
         ],
         "toolCallCount": 3,
         "turnCount": 3,
