@@ -13,20 +13,20 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator import problems
-from orchestrator.auth import check_origin, require_token
-from orchestrator.delegations import Delegations
-from orchestrator.problems import Problem
-from orchestrator.protocol import SAFE_HEADERS
-from orchestrator.routes import BODIES, OPEN, ROUTERS
-from orchestrator.sockets import check_binding
-from orchestrator.sse import StreamSlots
-from shared.errors import Refused
-from shared.events import AnyEvent
-from shared.ids import new_id
-from shared.log import log
-from shared.settings import Settings
-from shared.wire import Timestamp, Wire
+from deputize.orchestrator import problems
+from deputize.orchestrator.auth import check_origin, require_token
+from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.problems import Problem
+from deputize.orchestrator.protocol import SAFE_HEADERS
+from deputize.orchestrator.routes import BODIES, OPEN, ROUTERS
+from deputize.orchestrator.sockets import check_binding
+from deputize.orchestrator.sse import StreamSlots
+from deputize.shared.errors import Refused
+from deputize.shared.events import AnyEvent
+from deputize.shared.ids import new_id
+from deputize.shared.log import log
+from deputize.shared.settings import Settings
+from deputize.shared.wire import Timestamp, Wire
 
 OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
 

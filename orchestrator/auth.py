@@ -13,9 +13,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from orchestrator.sockets import is_loopback
-from shared.errors import Forbidden, Refused, Unauthorized
-from shared.settings import Settings
+from deputize.orchestrator.sockets import is_loopback
+from deputize.shared.errors import Forbidden, Refused, Unauthorized
+from deputize.shared.settings import Settings
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

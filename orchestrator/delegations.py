@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from orchestrator.dispatch import Dispatcher
-from orchestrator.home import is_full, no_space
-from shared import bus
-from shared.catalog import MCP, Catalog, ToolCard, WorkerCard
-from shared.connection import REDIS_DOWN, connect
-from shared.delegation import VERIFY_ROUNDS, Delegation, DelegationRequest, DirectoryWorkspace, Status, ToolAgentStep
-from shared.errors import Invalid, OutOfSpace, Refused, TooLarge, Unavailable
-from shared.events import Envelope, StepCompleted
-from shared.ids import new_id
-from shared.queue import Ticket
-from shared.request_checks import check_sizes, foreign_script
-from shared.runs.store import Page, RunStore
-from shared.settings import Settings
-from shared.text import did_you_mean
-from shared.wire import LONGEST_COMPARED, MAX_MISTAKES
+from deputize.orchestrator.dispatch import Dispatcher
+from deputize.orchestrator.home import is_full, no_space
+from deputize.orchestrator.request_checks import check_requests
+from deputize.shared import bus
+from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
+from deputize.shared.connection import REDIS_DOWN, connect
+from deputize.shared.delegation import Delegation, Status, ToolAgentStep
+from deputize.shared.errors import OutOfSpace, TooLarge, Unavailable
+from deputize.shared.events import Envelope, StepCompleted
+from deputize.shared.ids import new_id
+from deputize.shared.queue import Ticket
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.store import Page, RunStore
+from deputize.shared.settings import Settings
 
 MAX_BATCH = 1000
-MAX_SUGGESTIONS = 5
-MAX_NAMED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,7 @@ class Delegations:
         async with _redis_guard(self._settings):
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
-            await asyncio.to_thread(self._check_all, requests, tools, batch)
+            await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(new, self._settings.claim_seconds)
             tickets = [
@@ -89,52 +83,6 @@ class Delegations:
             await self._dispatcher.send(tickets)
             delegations = await self.store.many([answer.id for answer in answers])
             return delegations, [answer.replayed for answer in answers]
-
-    def _check_all(self, requests: Sequence[DelegationRequest], tools: Sequence[ToolCard], batch: bool) -> None:
-        """Raises the error of a single request, or one Invalid with the first errors of a batch, by index."""
-        mistakes: list[dict[str, str]] = []
-        for index, request in enumerate(requests):
-            try:
-                self._check(request, tools)
-            except Refused as refusal:
-                if not batch:
-                    raise
-                each = refusal.errors or [{"pointer": "", "detail": refusal.detail}]
-                placed = [error | {"pointer": f"/requests/{index}{error['pointer']}"} for error in each]
-                if not isinstance(refusal, Invalid):
-                    raise type(refusal)(refusal.detail, placed) from None
-                mistakes += placed[: MAX_MISTAKES - len(mistakes)]
-            if len(mistakes) >= MAX_MISTAKES:
-                break
-        if mistakes:
-            raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
-
-    def _check(self, request: DelegationRequest, tools: Sequence[ToolCard]) -> None:
-        check_sizes(request)
-        _check_tools(request.tools, tools)
-        _check_version(request)
-        if reason := foreign_script(request.model, self._settings):
-            raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
-        if isinstance(request.workspace, DirectoryWorkspace):
-            self._check_directory(Path(request.workspace.path))
-
-    def _check_directory(self, path: Path) -> None:
-        """Checks a directory as far as possible here: with workers on other machines, only the path's root."""
-        problem = None
-        sources = self._settings.workspace_sources
-        if not path.is_absolute():
-            problem = "must be an absolute path on the worker's machine"
-        elif sources is None and not self._settings.local:
-            problem = "no directory may be copied from here; set DEPUTIZE_WORKSPACE_SOURCES to the allowed roots"
-        elif sources is not None and not any(path.resolve().is_relative_to(root) for root in sources):
-            problem = f"is not below an allowed root ({', '.join(map(str, sources))}); see DEPUTIZE_WORKSPACE_SOURCES"
-        elif self._settings.local and not path.exists():
-            problem = "does not exist; give a directory that does, or leave the workspace out for an empty one"
-        elif self._settings.local and not path.is_dir():
-            problem = "is not a directory; give the directory that holds it"
-        if problem:
-            detail = f"workspace path {str(path)!r} {problem}"
-            raise Invalid(detail, [{"pointer": "/workspace/path", "detail": detail}])
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """Returns the delegation when it is finished, or after ``wait`` seconds."""
@@ -252,48 +200,3 @@ def _unavailable(error: Exception) -> Unavailable:
     if isinstance(error, REDIS_DOWN):
         return Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment")
     return Unavailable(f"Redis refused a command ({error}); see the service's log")
-
-
-def _check_version(request: DelegationRequest) -> None:
-    """Raises Invalid for valid fields that this version does not support."""
-    missing = {
-        "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
-        "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
-        "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
-        "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),
-    }
-    errors = [
-        {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}
-        for pointer, (asked, instead) in missing.items()
-        if asked
-    ]
-    if errors:
-        raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
-
-
-def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:
-    """Raises Invalid for unknown tool names.
-
-    Names of MCP tools, and all names before a first announcement, are checked by the worker.
-    """
-    if not asked or not known:
-        return
-    names = [name for card in known for name in (card.name, *card.aliases)]
-    errors: list[dict[str, str]] = []
-    for index, pattern in enumerate(asked):
-        if not (pattern.startswith(MCP) or any(fnmatchcase(name, pattern) for name in names)):
-            errors.append({"pointer": f"/tools/{index}", "detail": _unknown_tool(pattern, names, len(errors))})
-            if len(errors) == MAX_MISTAKES:
-                break
-    if errors:
-        raise Invalid("; ".join(error["detail"] for error in errors), errors)
-
-
-def _unknown_tool(pattern: str, names: Sequence[str], before: int) -> str:
-    """Returns the error text; with the closest names only for the first mistakes, because comparing takes time."""
-    near = ""
-    if before < MAX_SUGGESTIONS and len(pattern) <= LONGEST_COMPARED:
-        near = did_you_mean(pattern, names)
-    some = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
-    hint = near or (f"known: {some}" if not before else "see /v1/tools")
-    return f"unknown tool {json.dumps(pattern)}; {hint}"

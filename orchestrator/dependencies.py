@@ -12,10 +12,10 @@ from fastapi import Depends
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from orchestrator.delegations import Delegations
-from orchestrator.problems import summarize
-from shared.errors import Invalid, Refused, TooLarge
-from shared.wire import explain
+from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.problems import summarize
+from deputize.shared.errors import Invalid, Refused, TooLarge
+from deputize.shared.wire import explain
 
 MAX_VALUES = 20_000
 """Maximum values of one request, in all its lists and tables."""

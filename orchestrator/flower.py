@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.child import ChildProgram, python
-from orchestrator.sockets import free_port
+from deputize.orchestrator.child import ChildProgram, python
+from deputize.orchestrator.sockets import free_port
 
 
 class Flower:
@@ -35,7 +35,7 @@ class Flower:
             # Delegations take minutes: Prometheus' default buckets end at ten seconds.
             "task-runtime-metric-buckets": "1,5,15,60,300,900,3600,14400",
         }
-        command = python("celery", "--app", "shared.queue:app", "flower")
+        command = python("celery", "--app", "deputize.shared.queue:app", "flower")
         # Flower needs neither the service's token nor a key.
         keyless = {name: text for name, text in environment.items() if not name.startswith("DEPUTIZE_TOKEN")}
         return ChildProgram(

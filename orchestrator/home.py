@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from shared.errors import Misconfigured
+from deputize.shared.errors import Misconfigured
 
 SUPERVISOR_LOCK = "supervisor.lock"
 USERS_LOCK = "users.lock"

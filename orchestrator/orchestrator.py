@@ -15,15 +15,16 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from orchestrator.client import Client
-from orchestrator.delegations import Delegations, open_service
-from orchestrator.redis_server import check_redis
-from orchestrator.stack import stack_in_use
-from shared.delegation import Delegation, DelegationRequest, ToolAgentResult
-from shared.errors import Invalid
-from shared.events import Envelope, RunFinished
-from shared.settings import Settings
-from shared.wire import explain
+from deputize.orchestrator.client import Client
+from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.orchestrator.redis_server import check_redis
+from deputize.orchestrator.stack import stack_in_use
+from deputize.shared.delegation import Delegation, ToolAgentResult
+from deputize.shared.errors import Invalid
+from deputize.shared.events import Envelope, RunFinished
+from deputize.shared.request import DelegationRequest
+from deputize.shared.settings import Settings
+from deputize.shared.wire import explain
 
 OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
 """Called with every event of a delegation, text deltas, progress and errors included; it may be async."""

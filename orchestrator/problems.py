@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from shared.errors import Invalid, OutOfSpace, Refused, Unauthorized, Unavailable
-from shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
+from deputize.shared.errors import Invalid, OutOfSpace, Refused, Unauthorized, Unavailable
+from deputize.shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from orchestrator.child import last_line
-from orchestrator.home import StackInfo, holder
+from deputize.orchestrator.child import last_line
+from deputize.orchestrator.home import StackInfo, holder
 
 TICK_SECONDS = 0.03
 ANSWER_SECONDS = 2.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from shared.background import Backoff
-from shared.errors import OutOfSpace, Unavailable
+from deputize.shared.background import Backoff
+from deputize.shared.errors import OutOfSpace, Unavailable
 
 FULL_SECONDS = 5.0
 """Seconds for which a full disk is retried: it is seldom freed during a wait."""

@@ -1,4 +1,4 @@
-"""The API's process: `deputize serve`, and `python -m orchestrator.serve --fd N` as a child of the supervisor."""
+"""The API's process: `deputize serve`, and `python -m deputize.orchestrator.serve --fd N` below the supervisor."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import partial
 
 import uvicorn
 
-from orchestrator.app import create_app
-from orchestrator.delegations import open_service
-from orchestrator.protocol import BoundedProtocol, most_connections
-from orchestrator.sockets import TRUSTED, bound_url, check_binding, listen
-from shared.errors import DeputizeError, Misconfigured
-from shared.libc import keep_memory_private
-from shared.log import log, set_up
-from shared.redis_access import reach
-from shared.settings import Settings
-from shared.text import visible
+from deputize.orchestrator.app import create_app
+from deputize.orchestrator.delegations import open_service
+from deputize.orchestrator.protocol import BoundedProtocol, most_connections
+from deputize.orchestrator.sockets import TRUSTED, bound_url, check_binding, listen
+from deputize.shared.errors import DeputizeError, Misconfigured
+from deputize.shared.libc import keep_memory_private
+from deputize.shared.log import log, set_up
+from deputize.shared.redis_access import reach
+from deputize.shared.settings import Settings
+from deputize.shared.text import visible
 
 EXIT_MISCONFIGURED = 3
 STREAMS_SECONDS = 2
@@ -53,7 +53,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     keep_memory_private()
-    parser = argparse.ArgumentParser(prog="python -m orchestrator.serve", description="The API.")
+    parser = argparse.ArgumentParser(prog="python -m deputize.orchestrator.serve", description="The API.")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, help="0 takes a free one; the log says which")
     parser.add_argument("--fd", type=int, help="a listening socket to take over")

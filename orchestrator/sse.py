@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from orchestrator import problems
-from shared.errors import Unavailable
-from shared.events import Envelope
-from shared.log import log
+from deputize.orchestrator import problems
+from deputize.shared.errors import Unavailable
+from deputize.shared.events import Envelope
+from deputize.shared.log import log
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from orchestrator.child import keep_last_log, last_line
-from orchestrator.home import (
+from deputize.orchestrator.child import keep_last_log, last_line
+from deputize.orchestrator.home import (
     INFO,
     SUPERVISOR_LOCK,
     USERS_LOCK,
@@ -37,9 +37,9 @@ from orchestrator.home import (
     try_lock,
     unusable,
 )
-from orchestrator.readiness import TICK_SECONDS, WORKER, Stage, StartProgress, stage_of
-from shared.errors import Misconfigured, Unavailable
-from shared.settings import Settings
+from deputize.orchestrator.readiness import TICK_SECONDS, WORKER, Stage, StartProgress, stage_of
+from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.settings import Settings
 
 STALLED_SECONDS = 60.0
 """Seconds without progress after which a start is given up."""
@@ -244,7 +244,7 @@ def _start(
     arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--error-fd", str(error_fd)]
     with open_private(log, "ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "orchestrator.supervisor", *arguments],
+            [sys.executable, "-P", "-m", "deputize.orchestrator.supervisor", *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

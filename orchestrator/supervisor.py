@@ -1,7 +1,7 @@
 """The supervisor: the parent of this machine's Redis, workers, API and Flower, which never outlive it.
 
-Detached (`python -m orchestrator.supervisor`) it stops when its last user is gone; `deputize up` runs it in the
-foreground.
+Detached (`python -m deputize.orchestrator.supervisor`) it stops when its last user is gone; `deputize up` runs it in
+the foreground.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
-from orchestrator.flower import Flower
-from orchestrator.home import (
+from deputize.orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
+from deputize.orchestrator.flower import Flower
+from deputize.orchestrator.home import (
     INFO,
     SUPERVISOR_LOCK,
     USERS_LOCK,
@@ -39,15 +39,15 @@ from orchestrator.home import (
     unusable,
     write_info,
 )
-from orchestrator.readiness import until_ready
-from orchestrator.redis_server import EmbeddedRedis, prepare
-from orchestrator.sockets import listen, url_of
-from orchestrator.stack import StackOptions, model_digest
-from shared.errors import DeputizeError, Misconfigured
-from shared.libc import keep_memory_private
-from shared.log import log, set_up
-from shared.settings import Settings
-from shared.text import visible
+from deputize.orchestrator.readiness import until_ready
+from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
+from deputize.orchestrator.sockets import listen, url_of
+from deputize.orchestrator.stack import StackOptions, model_digest
+from deputize.shared.errors import DeputizeError, Misconfigured
+from deputize.shared.libc import keep_memory_private
+from deputize.shared.log import log, set_up
+from deputize.shared.settings import Settings
+from deputize.shared.text import visible
 
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
@@ -107,10 +107,11 @@ class Supervisor:
 
     def _api(self, environment: Mapping[str, str]) -> ChildProgram:
         socket = self._listening.fileno()
-        return ChildProgram("api", python("orchestrator.serve", "--fd", str(socket)), environment, pass_fds=[socket])
+        command = python("deputize.orchestrator.serve", "--fd", str(socket))
+        return ChildProgram("api", command, environment, pass_fds=[socket])
 
     def _worker(self, number: int) -> ChildProgram:
-        command = python("worker", "--name", str(number))
+        command = python("deputize.worker", "--name", str(number))
         return ChildProgram(
             f"worker-{number}",
             command,
@@ -272,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m orchestrator.supervisor", description="The stack of this machine.")
+    parser = argparse.ArgumentParser(description="The stack of this machine.")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--flower", action="store_true")

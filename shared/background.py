@@ -8,7 +8,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-from shared.log import log
+from deputize.shared.log import log
 
 
 class Backoff:

@@ -10,11 +10,11 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from shared.background import Backoff, RepeatedCause, essential
-from shared.connection import REDIS_ERRORS, shielded
-from shared.events import Envelope, RunFinished
-from shared.runs.keys import BUS, EVENTS, channel
-from shared.runs.store import RunStore
+from deputize.shared.background import Backoff, RepeatedCause, essential
+from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.events import Envelope, RunFinished
+from deputize.shared.runs.keys import BUS, EVENTS, channel
+from deputize.shared.runs.store import RunStore
 
 Inbox = asyncio.Queue["str | None"]
 """A listener's queue: messages in order, and None where some may have been missed."""

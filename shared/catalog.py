@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 from redis.asyncio import Redis
 
-from shared.runs.keys import TOOLS, WORKERS, worker_key
-from shared.wire import Timestamp, Wire
+from deputize.shared.runs.keys import TOOLS, WORKERS, worker_key
+from deputize.shared.wire import Timestamp, Wire
 
 ANNOUNCE_SECONDS = 3
 """Seconds between two announcements of a worker; after three missed ones it counts as gone."""

@@ -26,7 +26,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from shared.background import Backoff, RepeatedCause, essential
+from deputize.shared.background import Backoff, RepeatedCause, essential
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.source = files("shared").joinpath("runs", "lua", f"{name}.lua").read_text("utf-8")
+        self.source = files("deputize.shared").joinpath("runs", "lua", f"{name}.lua").read_text("utf-8")
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, redis: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:

@@ -1,24 +1,15 @@
-"""Requests and results: DelegationRequest, ToolAgentResult and their parts."""
+"""Results: ToolAgentResult and its parts, and the delegation that has one."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, computed_field, model_validator
+from pydantic import Field, computed_field, model_validator
 
-from shared.facts import FileChange, Verification, VerifyItem
-from shared.wire import Request, Timestamp, Wire
-
-MAX_TEXT_BYTES = 1024 * 1024
-"""Cap on task + context, UTF-8 bytes."""
-MAX_REQUEST_BYTES = 2 * 1024 * 1024
-"""Cap on a whole request, bytes of JSON."""
-MAX_ENTRIES = 100
-"""Cap on each list and table of a request."""
-MAX_TOOL_NAME = 200
-MAX_NAME = 1000
-"""Cap on ids and names that callers choose, in characters."""
+from deputize.shared.facts import FileChange, Verification
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.wire import Timestamp, Wire
 
 
 class Status(StrEnum):
@@ -35,7 +26,6 @@ class Status(StrEnum):
 
 
 FinalStatus = Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
-VERIFY_ROUNDS = 2
 
 
 class TerminationReason(StrEnum):
@@ -60,100 +50,6 @@ class TerminationReason(StrEnum):
             TerminationReason.TIMEOUT,
             TerminationReason.BUDGET,
         )
-
-
-class ApprovalMode(StrEnum):
-    ASK = "ask"
-    SANDBOXED = "sandboxed"
-    AUTO = "auto"
-    READ_ONLY = "readOnly"
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("the task is blank; say in words what is to be done")
-    return text
-
-
-def _path(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("a path contains no NUL character")
-    return text
-
-
-class Limits(Request):
-    """Exact bounds of one delegation. Null means: no such bound."""
-
-    max_turns: int = Field(default=30, ge=1)
-    max_tool_calls: int = Field(default=50, ge=0)
-    timeout_seconds: float = Field(default=600, gt=0, allow_inf_nan=False)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-
-    def capped(self, caps: Limits) -> Limits:
-        """Returns these limits, each lowered to the server's cap if it is above it."""
-
-        def lower(mine: Any, cap: Any) -> Any:
-            return cap if mine is None else mine if cap is None else min(mine, cap)
-
-        return Limits(**{name: lower(getattr(self, name), getattr(caps, name)) for name in Limits.model_fields})
-
-
-class EmptyWorkspace(Request):
-    kind: Literal["empty"] = "empty"
-
-
-class DirectoryWorkspace(Request):
-    """A private copy of a directory on the worker's machine. ``ignored`` false leaves out what .gitignore names."""
-
-    kind: Literal["directory"]
-    path: Annotated[str, AfterValidator(_path)] = Field(min_length=1)
-    ignored: bool = True
-
-
-class GitWorkspace(Request):
-    kind: Literal["git"]
-    url: str = Field(min_length=1)
-    ref: str | None = None
-
-
-class ArchiveWorkspace(Request):
-    kind: Literal["archive"]
-    blob: str = Field(min_length=1)
-
-
-WorkspaceSpec = Annotated[
-    EmptyWorkspace | DirectoryWorkspace | GitWorkspace | ArchiveWorkspace, Field(discriminator="kind")
-]
-
-
-class DelegationRequest(Request):
-    """A piece of work handed over by a parent."""
-
-    task: Annotated[str, AfterValidator(_not_blank)]
-    context: str = ""
-    expected_outcome: str = ""
-    session_id: str | None = Field(default=None, max_length=MAX_NAME)
-    message_id: str | None = Field(default=None, max_length=MAX_NAME)
-    limits: Limits = Limits()
-    tools: list[Annotated[str, Field(max_length=MAX_TOOL_NAME)]] | None = Field(default=None, max_length=MAX_ENTRIES)
-    approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
-    model: str | None = Field(default=None, max_length=MAX_NAME)
-    tool_call_style: Literal["native", "xml"] = "native"
-    workspace: WorkspaceSpec = EmptyWorkspace()
-    output_schema: dict[str, Any] | None = None
-    verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
-    max_verify_rounds: int = Field(default=VERIFY_ROUNDS, ge=0, le=10)
-    labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
-    priority: int = Field(default=5, ge=0, le=9)
-    parent_id: str | None = Field(default=None, max_length=MAX_NAME)
-    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
-
-    @property
-    def title(self) -> str:
-        """The task's first line, at most 80 characters, for lists and Flower."""
-        line = " ".join(self.task.strip().splitlines()[0].split())
-        return line if len(line) <= 80 else line[:79] + "…"
 
 
 class Usage(Wire):

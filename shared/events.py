@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from shared.delegation import DelegationRequest, Limits, Step, ToolAgentResult, Usage
-from shared.wire import Timestamp, Wire
+from deputize.shared.delegation import Step, ToolAgentResult, Usage
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.wire import Timestamp, Wire
 
 MAX_EVENT_BYTES = 64 * 1024
 """Cap on one event's JSON."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from shared.wire import Request, Wire
+from deputize.shared.wire import Request, Wire
 
 
 class FileChange(Wire):

@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.masking import SecretMask
-from shared.text import visible_json
+from deputize.shared.masking import SecretMask
+from deputize.shared.text import visible_json
 
 log = logging.getLogger("deputize")
 

@@ -18,15 +18,15 @@ import redis.exceptions
 from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
-from shared.celery_fixes import SafeChannel
-from shared.errors import DeputizeError, Misconfigured, Unavailable
-from shared.libc import keep_memory_private
-from shared.runs.keys import KEY_PREFIX
-from shared.settings import Settings
+from deputize.shared.celery_fixes import SafeChannel
+from deputize.shared.errors import DeputizeError, Misconfigured, Unavailable
+from deputize.shared.libc import keep_memory_private
+from deputize.shared.runs.keys import KEY_PREFIX
+from deputize.shared.settings import Settings
 
 TASK = "deputize.run"
 QUEUE = "deputize"
-POOL = "worker.celery_pool.pool:AsyncPool"
+POOL = "deputize.worker.celery_pool.pool:AsyncPool"
 PRIORITIES = range(10)
 """Callers' priorities: higher first, 5 is the default."""
 

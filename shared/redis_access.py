@@ -8,8 +8,8 @@ import time
 import redis
 from redis.exceptions import NoPermissionError
 
-from shared.errors import Misconfigured, Unavailable
-from shared.runs.keys import BUS, INDEX
+from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.runs.keys import BUS, INDEX
 
 NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
 

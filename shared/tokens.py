@@ -35,7 +35,7 @@ _PATTERN = "|".join(
 
 def encoding_file() -> bytes:
     """Returns the vendored encoding, unpacked."""
-    return gzip.decompress(files("shared").joinpath("data", "o200k_base.tiktoken.gz").read_bytes())
+    return gzip.decompress(files("deputize.shared").joinpath("data", "o200k_base.tiktoken.gz").read_bytes())
 
 
 _loading = Lock()

@@ -18,9 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from shared.errors import Misconfigured
-from shared.log import log
-from shared.wire import now
+from deputize.shared.errors import Misconfigured
+from deputize.shared.log import log
+from deputize.shared.wire import now
 
 CONFIG = "deputize.toml"
 SERVERS = ("mcp.json", ".mcp.json")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeGuard, get_args
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
-from shared.text import did_you_mean
+from deputize.shared.text import did_you_mean
 
 MAX_MISTAKES = 20
 MAX_EXAMINED = 2000

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.delegations import Delegations, open_service
-from shared.delegation import DelegationRequest, ToolAgentResult
-from shared.events import Envelope, RunFinished
-from shared.settings import Settings
+from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import Envelope, RunFinished
+from deputize.shared.request import DelegationRequest
+from deputize.shared.settings import Settings
 from tests.waiting import until
 
-WORKER = (sys.executable, "-m", "worker")
+WORKER = (sys.executable, "-m", "deputize.worker")
 
 
 class Fleet:

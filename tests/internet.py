@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import httpcore2
 
-from worker.web.dial import Network
+from deputize.worker.web.dial import Network
 
 PUBLIC = "93.184.215.14"
 Answer = Callable[[str, str], bytes]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from deputize.worker.linux.tree import children, command_line
 from tests.waiting import until_sync
-from worker.linux.tree import children, command_line
 
 PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parents[1]

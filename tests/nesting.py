@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.delegation import Delegation, DelegationRequest
-from shared.ids import new_id
-from shared.runs.keys import children_key
-from shared.runs.store import RunStore
+from deputize.shared.delegation import Delegation
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import children_key
+from deputize.shared.runs.store import RunStore
+from deputize.worker.task import carry_out
 from tests.running import Bench, call
 from tests.waiting import until
-from worker.task import carry_out
 
 LIFE = 3600
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from orchestrator.redis_server import EmbeddedRedis, prepare
-from shared.errors import Misconfigured
+from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
+from deputize.shared.errors import Misconfigured
 from tests.leaks import endless_keys, kept
 from tests.waiting import until_sync
 

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, Limits, ToolAgentResult
-from shared.events import Envelope
-from shared.ids import new_id
-from shared.queue import Ticket, create_app
-from shared.runs.store import RunStore
-from shared.settings import Settings
-from worker.celery_pool.progress import ProgressEvents
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.services import Services, open_services
-from worker.task import carry_out
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import Envelope
+from deputize.shared.ids import new_id
+from deputize.shared.queue import Ticket, create_app
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.store import RunStore
+from deputize.shared.settings import Settings
+from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.services import Services, open_services
+from deputize.worker.task import carry_out
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
 
 
 def script(

@@ -12,26 +12,27 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, Status, TerminationReason, ToolAgentResult
-from shared.errors import ToolError
-from shared.settings import Settings, ToolSettings
-from shared.tokens import estimate
+from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.shared.errors import ToolError
+from deputize.shared.request import DelegationRequest
+from deputize.shared.settings import Settings, ToolSettings
+from deputize.shared.tokens import estimate
+from deputize.worker.sandbox.base import NoSandbox, Sandbox
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.buffers import OutputBuffer
+from deputize.worker.sandbox.command import Command
+from deputize.worker.sandbox.environment import owner
+from deputize.worker.sandbox.shells import BackgroundShell
+from deputize.worker.toolkit.registry import find_tool
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool, Recoverable, ToolResult
+from deputize.worker.tools.bounded_result import bounded
+from deputize.worker.tools.context import Outcome, Subagents, ToolContext
+from deputize.worker.tools.web_fetch import WebFetch
+from deputize.worker.tools.web_search import WebSearch
+from deputize.worker.workspace.files import Files
 from tests.internet import sample_web
 from tests.skills import sample_skills
-from worker.sandbox.base import NoSandbox, Sandbox
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import OutputBuffer
-from worker.sandbox.command import Command
-from worker.sandbox.environment import owner
-from worker.sandbox.shells import BackgroundShell
-from worker.toolkit.registry import find_tool
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Recoverable, ToolResult
-from worker.tools.bounded_result import bounded
-from worker.tools.context import Outcome, Subagents, ToolContext
-from worker.tools.web_fetch import WebFetch
-from worker.tools.web_search import WebSearch
-from worker.workspace.files import Files
 
 SET_UP = Settings(
     skills_dir=sample_skills(), tools=ToolSettings(search_provider="searxng", search_url="http://search.test")

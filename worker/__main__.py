@@ -1,4 +1,4 @@
-"""`python -m worker`: one worker process."""
+"""`python -m deputize.worker`: one worker process."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import faulthandler
 import sys
 from collections.abc import Sequence
 
-from shared import log
-from shared.errors import DeputizeError, Misconfigured
-from shared.libc import keep_memory_private
-from shared.queue import create_app
-from shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
-from shared.settings import Settings
-from shared.text import visible
-from worker import task
-from worker.celery_pool import process
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
+from deputize.shared import log
+from deputize.shared.errors import DeputizeError, Misconfigured
+from deputize.shared.libc import keep_memory_private
+from deputize.shared.queue import create_app
+from deputize.shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
+from deputize.shared.settings import Settings
+from deputize.shared.text import visible
+from deputize.worker import task
+from deputize.worker.celery_pool import process
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
 
 
 def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN) -> int:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m worker", description="One worker process.")
+    parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
     parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")
     parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
     parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from shared.connection import REDIS_ERRORS
-from shared.delegation import Step
-from shared.errors import Fenced
-from shared.events import StepCompleted, StepStarted
-from shared.runs.record import Claim
-from shared.runs.store import RunStore
-from worker.conversation import Conversation
-from worker.emit import Emitter
-from worker.ledger import Ledger
-from worker.services import Services
-from worker.steps import StepLog, in_doubt
-from worker.workspace.workspace import Workspace
+from deputize.shared.connection import REDIS_ERRORS
+from deputize.shared.delegation import Step
+from deputize.shared.errors import Fenced
+from deputize.shared.events import StepCompleted, StepStarted
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import RunStore
+from deputize.worker.conversation import Conversation
+from deputize.worker.emit import Emitter
+from deputize.worker.ledger import Ledger
+from deputize.worker.services import Services
+from deputize.worker.steps import StepLog, in_doubt
+from deputize.worker.workspace.workspace import Workspace
 
 
 def resumed_because(claim: Claim) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from shared import tokens
-from worker.models.base import Call, Prompt, Reply, with_call_keys
-from worker.threads import run_in_thread
-from worker.tools.base import ToolResult
+from deputize.shared import tokens
+from deputize.worker.models.base import Call, Prompt, Reply, with_call_keys
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
 """Separates two conversations of one run in the store: what precedes it is no longer sent."""

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from shared.errors import ErrorType, ToolError
-from worker.emit import Emitter
-from worker.models.base import Call
-from worker.steps import in_doubt
-from worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
-from worker.tools.context import ToolContext
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.emit import Emitter
+from deputize.worker.models.base import Call
+from deputize.worker.steps import in_doubt
+from deputize.worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
+from deputize.worker.tools.context import ToolContext
 
 
 class Ledger:

@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.delegation import Limits, TerminationReason, Usage
-from shared.errors import DeputizeError, Refused
-from worker.models.base import Call, Model, Price
+from deputize.shared.delegation import TerminationReason, Usage
+from deputize.shared.errors import DeputizeError, Refused
+from deputize.shared.request import Limits
+from deputize.worker.models.base import Call, Model, Price
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0

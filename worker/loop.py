@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shared.delegation import TerminationReason
-from shared.errors import ContextFull
-from shared.events import TurnStarted
-from worker.compaction import compact
-from worker.conversation import Conversation
-from worker.limits import LimitReached, Meter, Repetition
-from worker.model_calls import ModelCalls, report_requested
-from worker.models.base import Call, Reply
-from worker.prompt import continue_cut_reply, last_turn
-from worker.steps import StepLog, not_executed, replied
-from worker.tool_calls import ToolCalls
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import ContextFull
+from deputize.shared.events import TurnStarted
+from deputize.worker.compaction import compact
+from deputize.worker.conversation import Conversation
+from deputize.worker.limits import LimitReached, Meter, Repetition
+from deputize.worker.model_calls import ModelCalls, report_requested
+from deputize.worker.models.base import Call, Reply
+from deputize.worker.prompt import continue_cut_reply, last_turn
+from deputize.worker.steps import StepLog, not_executed, replied
+from deputize.worker.tool_calls import ToolCalls
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from shared.delegation import TerminationReason
-from shared.errors import ModelUnavailable
-from shared.events import ModelRetried, TextDelta, ThinkingDelta
-from worker.conversation import Conversation, user_message
-from worker.emit import Emitter
-from worker.limits import Meter
-from worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
-from worker.prompt import ask_for_report, ask_for_summary
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import ModelUnavailable
+from deputize.shared.events import ModelRetried, TextDelta, ThinkingDelta
+from deputize.worker.conversation import Conversation, user_message
+from deputize.worker.emit import Emitter
+from deputize.worker.limits import Meter
+from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
+from deputize.worker.prompt import ask_for_report, ask_for_summary
 
 MAX_OUTPUT_TOKENS = 16_000
 SUMMARY_TOKENS = 8_000

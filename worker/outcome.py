@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.delegation import Artifact, FinalStatus, Status, TerminationReason
-from shared.runs.artifacts import fields_of
-from shared.text import clip
-from worker.fleet.lease import StopSignal
-from worker.threads import run_in_thread
-from worker.workspace.artifacts import Artifacts
-from worker.workspace.comparison import Facts
-from worker.workspace.deadline import Deadline
-from worker.workspace.workspace import Workspace
+from deputize.shared.delegation import Artifact, FinalStatus, Status, TerminationReason
+from deputize.shared.runs.artifacts import fields_of
+from deputize.shared.text import clip
+from deputize.worker.fleet.lease import StopSignal
+from deputize.worker.threads import run_in_thread
+from deputize.worker.workspace.artifacts import Artifacts
+from deputize.worker.workspace.comparison import Facts
+from deputize.worker.workspace.deadline import Deadline
+from deputize.worker.workspace.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000
 ENDING_SECONDS = 20.0

@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 
 from pydantic_core import to_json
 
-from shared.delegation import Progress
-from shared.events import ErrorSeen
-from shared.runs.record import Claim
-from worker.attempts import ledger_of
-from worker.conversation import Conversation
-from worker.emit import Emitter
-from worker.limits import Meter, Repetition
-from worker.loop import Loop
-from worker.model_calls import ModelCalls
-from worker.models.base import Model
-from worker.models.xml_calls.model import XmlCalls
-from worker.policy import PolicyContext
-from worker.prompt import first_message, system_prompt
-from worker.sandbox.bubblewrap import MOUNT
-from worker.services import Services
-from worker.steps import StepLog
-from worker.subagents.children import Children
-from worker.subagents.runner import SlotRelease, SubagentRunner
-from worker.tool_calls import ToolCalls
-from worker.toolkit.run_tools import RunTools, open_tools
-from worker.workspace.workspace import Workspace
+from deputize.shared.delegation import Progress
+from deputize.shared.events import ErrorSeen
+from deputize.shared.runs.record import Claim
+from deputize.worker.attempts import ledger_of
+from deputize.worker.conversation import Conversation
+from deputize.worker.emit import Emitter
+from deputize.worker.limits import Meter, Repetition
+from deputize.worker.loop import Loop
+from deputize.worker.model_calls import ModelCalls
+from deputize.worker.models.base import Model
+from deputize.worker.models.xml_calls.model import XmlCalls
+from deputize.worker.policy import PolicyContext
+from deputize.worker.prompt import first_message, system_prompt
+from deputize.worker.sandbox.bubblewrap import MOUNT
+from deputize.worker.services import Services
+from deputize.worker.steps import StepLog
+from deputize.worker.subagents.children import Children
+from deputize.worker.subagents.runner import SlotRelease, SubagentRunner
+from deputize.worker.tool_calls import ToolCalls
+from deputize.worker.toolkit.run_tools import RunTools, open_tools
+from deputize.worker.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)

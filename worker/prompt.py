@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from shared.delegation import DelegationRequest
-from worker.limits import LimitReached
+from deputize.shared.request import DelegationRequest
+from deputize.worker.limits import LimitReached
 
 _SYSTEM = """\
 You are a worker agent. Another agent has handed you one piece of work; you carry it out alone, with your tools, \

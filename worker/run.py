@@ -7,26 +7,26 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from shared import log as logs
-from shared.delegation import TerminationReason, ToolAgentResult
-from shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
-from shared.events import Heartbeat, RunFinished, RunResumed, RunStarted
-from shared.log import log
-from shared.runs.record import Claim
-from shared.text import clip
-from shared.wire import now
-from worker.attempts import files_left, given_up, recall_steps, resumed_because, settle_steps
-from worker.emit import Emitter
-from worker.fleet.lease import StopReason, StopSignal
-from worker.limits import LimitReached, Meter
-from worker.loop import Loop
-from worker.outcome import RunOutcome, RunOutputs, collect_outputs
-from worker.parts import LoopBuilder, RunState
-from worker.services import Services
-from worker.steps import StepLog
-from worker.subagents.children import Children
-from worker.threads import EXIT_EXCEPTIONS
-from worker.workspace.workspace import Workspace
+from deputize.shared import log as logs
+from deputize.shared.delegation import TerminationReason, ToolAgentResult
+from deputize.shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
+from deputize.shared.events import Heartbeat, RunFinished, RunResumed, RunStarted
+from deputize.shared.log import log
+from deputize.shared.runs.record import Claim
+from deputize.shared.text import clip
+from deputize.shared.wire import now
+from deputize.worker.attempts import files_left, given_up, recall_steps, resumed_because, settle_steps
+from deputize.worker.emit import Emitter
+from deputize.worker.fleet.lease import StopReason, StopSignal
+from deputize.worker.limits import LimitReached, Meter
+from deputize.worker.loop import Loop
+from deputize.worker.outcome import RunOutcome, RunOutputs, collect_outputs
+from deputize.worker.parts import LoopBuilder, RunState
+from deputize.worker.services import Services
+from deputize.worker.steps import StepLog
+from deputize.worker.subagents.children import Children
+from deputize.worker.threads import EXIT_EXCEPTIONS
+from deputize.worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
 MAX_DETAILS_CHARS = 32_000

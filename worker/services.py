@@ -9,34 +9,34 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shared.bus import Bus
-from shared.catalog import Catalog
-from shared.connection import Pipe, connect
-from shared.delegation import DirectoryWorkspace
-from shared.errors import Misconfigured, WorkspaceLost
-from shared.queue import Ticket
-from shared.request_checks import foreign_script
-from shared.runs.keys import LEASES, record_key
-from shared.runs.record import Claim
-from shared.runs.store import RELEASE, WRITING, RunStore
-from shared.settings import Settings
-from worker.celery_pool.progress import ProgressEvents
-from worker.fleet.janitor import Janitor
-from worker.fleet.lease import Leases, open_leases
-from worker.fleet.presence import Presence
-from worker.fleet.status import WorkerStatus
-from worker.mcp.source import McpServers
-from worker.models import close_models, open_model
-from worker.models.base import Model
-from worker.sandbox.base import NoSandbox, Sandbox
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.schemas.pool import ValidatorPool
-from worker.toolkit.discovery import Discovery
-from worker.toolkit.registry import available_tools, default_kit
-from worker.toolkit.sources import Source
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
-from worker.workspace.workspace import Workspace
+from deputize.shared.bus import Bus
+from deputize.shared.catalog import Catalog
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.errors import Misconfigured, WorkspaceLost
+from deputize.shared.queue import Ticket
+from deputize.shared.request import DirectoryWorkspace
+from deputize.shared.request_checks import foreign_script
+from deputize.shared.runs.keys import LEASES, record_key
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import RELEASE, WRITING, RunStore
+from deputize.shared.settings import Settings
+from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.fleet.janitor import Janitor
+from deputize.worker.fleet.lease import Leases, open_leases
+from deputize.worker.fleet.presence import Presence
+from deputize.worker.fleet.status import WorkerStatus
+from deputize.worker.mcp.source import McpServers
+from deputize.worker.models import close_models, open_model
+from deputize.worker.models.base import Model
+from deputize.worker.sandbox.base import NoSandbox, Sandbox
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.toolkit.discovery import Discovery
+from deputize.worker.toolkit.registry import available_tools, default_kit
+from deputize.worker.toolkit.sources import Source
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.workspace.workspace import Workspace
 
 
 @dataclass(slots=True)

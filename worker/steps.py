@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.delegation import Step, StepStatus, ToolAgentResult
-from shared.errors import ErrorType
-from shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
-from shared.wire import now
-from worker.emit import Emitter
-from worker.models.base import Call, Reply
-from worker.tools.base import AnyTool, ToolResult
+from deputize.shared.delegation import Step, StepStatus, ToolAgentResult
+from deputize.shared.errors import ErrorType
+from deputize.shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
+from deputize.shared.wire import now
+from deputize.worker.emit import Emitter
+from deputize.worker.models.base import Call, Reply
+from deputize.worker.tools.base import AnyTool, ToolResult
 
 
 @dataclass(slots=True)

@@ -11,25 +11,25 @@ from typing import Any
 
 from celery import Celery
 
-from shared import tokens
-from shared.connection import REDIS_ERRORS, shielded
-from shared.delegation import TerminationReason
-from shared.errors import DeputizeError, Misconfigured, NotFound
-from shared.log import log
-from shared.queue import TASK, send_tickets
-from shared.runs.store import RunStore
-from shared.settings import Settings
-from worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
-from worker.celery_pool.progress import ProgressEvents
-from worker.celery_pool.revoking import revoke_means_cancel
-from worker.models import open_model
-from worker.run import Run
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.services import Services, open_services
-from worker.threads import run_in_thread
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
-from worker.workspace.workspace import check_writable
+from deputize.shared import tokens
+from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import DeputizeError, Misconfigured, NotFound
+from deputize.shared.log import log
+from deputize.shared.queue import TASK, send_tickets
+from deputize.shared.runs.store import RunStore
+from deputize.shared.settings import Settings
+from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
+from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.celery_pool.revoking import revoke_means_cancel
+from deputize.worker.models import open_model
+from deputize.worker.run import Run
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.services import Services, open_services
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.workspace.workspace import check_writable
 
 
 def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] = BUILTIN) -> None:

@@ -20,9 +20,9 @@ from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from shared.errors import ErrorType, ToolError
-from shared.log import delegation
-from worker.shares import ComputeSlots, Share, Work
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.log import delegation
+from deputize.worker.shares import ComputeSlots, Share, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")

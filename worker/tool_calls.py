@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from shared.errors import ErrorType, Fenced, ToolError
-from shared.log import log
-from worker.conversation import tokens_at_most
-from worker.ledger import Ledger
-from worker.limits import Meter
-from worker.models.base import Call
-from worker.policy import PolicyCall, PolicyContext, decide, denial
-from worker.steps import StepLog, in_doubt, not_executed
-from worker.threads import EXIT_EXCEPTIONS
-from worker.toolkit.registry import find_tool
-from worker.toolkit.run_tools import RunTools
-from worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
-from worker.tools.bounded_result import bounded
+from deputize.shared.errors import ErrorType, Fenced, ToolError
+from deputize.shared.log import log
+from deputize.worker.conversation import tokens_at_most
+from deputize.worker.ledger import Ledger
+from deputize.worker.limits import Meter
+from deputize.worker.models.base import Call
+from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
+from deputize.worker.steps import StepLog, in_doubt, not_executed
+from deputize.worker.threads import EXIT_EXCEPTIONS
+from deputize.worker.toolkit.registry import find_tool
+from deputize.worker.toolkit.run_tools import RunTools
+from deputize.worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+from deputize.worker.tools.bounded_result import bounded
 
 
 @dataclass(frozen=True, slots=True)

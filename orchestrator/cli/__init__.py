@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
-from orchestrator.cli.errors import open_standard_streams, run_command, tolerate_any_character
-from shared.text import did_you_mean
+from deputize.orchestrator.cli.errors import open_standard_streams, run_command, tolerate_any_character
+from deputize.shared.text import did_you_mean
 
 COMMANDS = {
     "run": ("run:run", "Hand over one task and wait for its result."),
@@ -44,7 +44,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
-        return getattr(importlib.import_module(f"orchestrator.cli.{module}"), name)
+        return getattr(importlib.import_module(f"deputize.orchestrator.cli.{module}"), name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

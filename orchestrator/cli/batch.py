@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.batch_files import RequestLine, Results, open_results, read_lines, with_lines
-from orchestrator.cli.connect import connect, load_settings, needs_model_endpoint, note_before_work
-from orchestrator.cli.errors import Exit, exit_code_of_results
-from orchestrator.cli.live import display
-from orchestrator.cli.values import Finite
-from orchestrator.cli.watcher import Watcher, note_if_queued
-from shared.errors import Refused
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.batch_files import RequestLine, Results, open_results, read_lines, with_lines
+from deputize.orchestrator.cli.connect import connect, load_settings, needs_model_endpoint, note_before_work
+from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
+from deputize.orchestrator.cli.live import display
+from deputize.orchestrator.cli.values import Finite
+from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
+from deputize.shared.errors import Refused
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from shared.delegation import Delegation, DelegationRequest, ToolAgentResult
-    from shared.settings import Settings
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import Delegation, ToolAgentResult
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.settings import Settings
 
 CHUNK_SIZE = 1000
 """Requests per call to the service."""

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from shared.errors import Invalid, Misconfigured, Refused
+from deputize.shared.errors import Invalid, Misconfigured, Refused
 
 if TYPE_CHECKING:
-    from shared.delegation import DelegationRequest, ToolAgentResult
+    from deputize.shared.delegation import ToolAgentResult
+    from deputize.shared.request import DelegationRequest
 
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 SHOWN_MISTAKES = 20
@@ -50,8 +51,8 @@ def read_lines(file: BinaryIO, name: str) -> list[RequestLine]:
 def _request(text: bytes) -> DelegationRequest:
     from pydantic import ValidationError
 
-    from shared.delegation import DelegationRequest
-    from shared.wire import explain
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.wire import explain
 
     try:
         return DelegationRequest.model_validate_json(text.decode())
@@ -219,7 +220,7 @@ def _row(text: bytes) -> dict[str, Any]:
 
 
 def _done(rows: list[bytes]) -> dict[int, ToolAgentResult]:
-    from shared.delegation import ToolAgentResult
+    from deputize.shared.delegation import ToolAgentResult
 
     done: dict[int, ToolAgentResult] = {}
     for text in rows:

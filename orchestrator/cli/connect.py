@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import formatting, output
-from shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
+from deputize.orchestrator.cli import formatting, output
+from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from orchestrator.home import StackInfo
-    from shared.delegation import Delegation, DelegationRequest
-    from shared.settings import Settings
+    from deputize.orchestrator.client import Client
+    from deputize.orchestrator.home import StackInfo
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.settings import Settings
 
 ID_PREFIX = "dlg_"
 ID_LENGTH = 30
@@ -46,7 +47,7 @@ class Service:
 
 
 def load_settings(ctx: click.Context, **override: Any) -> Settings:
-    from shared.settings import Settings
+    from deputize.shared.settings import Settings
 
     config: Path | None = ctx.find_root().obj
     return Settings.load(config, **override)
@@ -54,8 +55,8 @@ def load_settings(ctx: click.Context, **override: Any) -> Settings:
 
 def stack_here(settings: Settings) -> StackInfo | None:
     """Returns the stack that runs on this machine, or None. Raises Misconfigured if its home is unusable."""
-    from orchestrator.home import prepare_home
-    from orchestrator.stack import running
+    from deputize.orchestrator.home import prepare_home
+    from deputize.orchestrator.stack import running
 
     prepare_home(settings.home)
     return running(settings)
@@ -68,14 +69,14 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     Without workers it is read-only: looking at an interrupted command's delegations must not resume and bill them.
     ``needs_model`` refuses before anything is started if workers would have no model.
     """
-    from orchestrator.client import Client
+    from deputize.orchestrator.client import Client
 
     if settings.url:
         async with _connect_url(settings) as service:
             yield service
         return
-    from orchestrator.redis_server import check_redis
-    from orchestrator.stack import has_other_model, stack_in_use
+    from deputize.orchestrator.redis_server import check_redis
+    from deputize.orchestrator.stack import has_other_model, stack_in_use
 
     there = stack_here(settings)
     own = there is None or there.workers == 0 < workers
@@ -100,7 +101,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
 @asynccontextmanager
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
-    from orchestrator.client import Client
+    from deputize.orchestrator.client import Client
 
     if settings.url:
         async with _connect_url(settings) as service:
@@ -116,7 +117,7 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
 
 @asynccontextmanager
 async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
-    from orchestrator.client import Client
+    from deputize.orchestrator.client import Client
 
     async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
         yield Service(client)
@@ -160,7 +161,7 @@ async def _newest_ids(client: Client) -> AsyncGenerator[str]:
 
 async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
     """Yields every delegation that has no result yet."""
-    from shared.delegation import Status
+    from deputize.shared.delegation import Status
 
     for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
         cursor = None

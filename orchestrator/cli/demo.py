@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.connect import connect, load_settings
-from orchestrator.cli.errors import Exit
-from orchestrator.cli.live import display
-from orchestrator.cli.watcher import Watcher
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import connect, load_settings
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.live import display
+from deputize.orchestrator.cli.watcher import Watcher
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from shared.delegation import DelegationRequest, ToolAgentResult
-    from shared.settings import Settings
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import ToolAgentResult
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.settings import Settings
 
 WORKERS = 2
 DIFF_LINES = 24
@@ -90,14 +91,14 @@ def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
 def _copy_installed(folder: Path) -> Path:
     """Copies only this project's installed packages: site-packages has all others, too."""
     for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(f"deputize.{package}")
         if spec is not None and spec.origin:
             shutil.copytree(Path(spec.origin).parent, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
 def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) -> list[DemoPart]:
-    from shared.delegation import DelegationRequest
+    from deputize.shared.request import DelegationRequest
 
     def request(**fields: Any) -> DelegationRequest:
         return DelegationRequest.model_validate({"labels": {"demo": "yes"}, "model": model, **fields})

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from orchestrator.cli import output
-from orchestrator.cli.connect import load_settings, stack_here
-from orchestrator.cli.errors import Exit
-from shared.errors import DeputizeError, Misconfigured
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.connect import load_settings, stack_here
+from deputize.orchestrator.cli.errors import Exit
+from deputize.shared.errors import DeputizeError, Misconfigured
 
 if TYPE_CHECKING:
-    from orchestrator.home import StackInfo
-    from shared.catalog import WorkerCard
-    from shared.settings import Settings
+    from deputize.orchestrator.home import StackInfo
+    from deputize.shared.catalog import WorkerCard
+    from deputize.shared.settings import Settings
 
 State = Literal["✓", "!", "✗"]
 SPACE_NEEDED = 100 * 1024**2
@@ -116,7 +116,7 @@ def _disk(settings: Settings) -> Finding:
 
 
 def _token(settings: Settings) -> Finding:
-    from orchestrator.sockets import TRUSTED, check_binding, is_loopback
+    from deputize.orchestrator.sockets import TRUSTED, check_binding, is_loopback
 
     if settings.token is not None:
         return Finding("✓", "token", "set")
@@ -146,7 +146,7 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
         return
     from redis.exceptions import RedisError, ResponseError
 
-    from shared.connection import connect
+    from deputize.shared.connection import connect
 
     try:
         async with connect(url) as client:
@@ -171,7 +171,7 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
 def _permissions(url: str) -> Finding:
     import redis
 
-    from shared.redis_access import NEEDED, check_access
+    from deputize.shared.redis_access import NEEDED, check_access
 
     try:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
@@ -184,7 +184,7 @@ def _permissions(url: str) -> Finding:
 def _embedded_redis(settings: Settings) -> Finding:
     if settings.url:
         return Finding("✓", "redis", "the service's own matter; it says so when Redis is away")
-    from orchestrator.redis_server import find_program
+    from deputize.orchestrator.redis_server import find_program
 
     try:
         return Finding("✓", "redis", f"none runs; {find_program().name} is here to be started")
@@ -227,7 +227,7 @@ def _clock(theirs: int) -> Finding:
 
 
 async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
-    from orchestrator.client import Client
+    from deputize.orchestrator.client import Client
 
     if settings.url is None and stack is None:
         yield _sandbox()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import output
-from shared.errors import DeputizeError, Misconfigured, Refused, Unauthorized
-from shared.text import visible
+from deputize.orchestrator.cli import output
+from deputize.shared.errors import DeputizeError, Misconfigured, Refused, Unauthorized
+from deputize.shared.text import visible
 
 if TYPE_CHECKING:
-    from shared.delegation import ToolAgentResult
+    from deputize.shared.delegation import ToolAgentResult
 
 PACKAGES = ("orchestrator", "shared")
 FRAMES = 3

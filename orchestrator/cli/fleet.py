@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.connect import connect, load_settings
-from orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import connect, load_settings
+from deputize.orchestrator.cli.errors import Exit
 
 if TYPE_CHECKING:
-    from shared.catalog import ToolCard, WorkerCard
-    from shared.settings import Settings
+    from deputize.shared.catalog import ToolCard, WorkerCard
+    from deputize.shared.settings import Settings
 
 
 @click.command()

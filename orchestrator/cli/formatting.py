@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shared.delegation import FileChange, Step, ToolAgentResult, Usage
-    from shared.events import (
+    from deputize.shared.delegation import FileChange, Step, ToolAgentResult, Usage
+    from deputize.shared.events import (
         AnyEvent,
         ErrorSeen,
         ModelRetried,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         PermissionRequested,
         ProgressMade,
     )
-    from shared.settings import Settings
+    from deputize.shared.settings import Settings
 
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
 
@@ -106,7 +106,7 @@ def other_errors(result: ToolAgentResult) -> list[str]:
 
 def is_failure_reason(event: AnyEvent) -> bool:
     """Returns whether the event is the reason of the run's failure, which its result contains as well."""
-    from shared.delegation import TerminationReason
+    from deputize.shared.delegation import TerminationReason
 
     return event.type == "error" and event.kind in [*TerminationReason]
 

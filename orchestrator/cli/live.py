@@ -9,12 +9,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.rows import TableRow, Totals
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.rows import TableRow, Totals
 
 if TYPE_CHECKING:
-    from shared.delegation import Delegation
-    from shared.events import Envelope
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.events import Envelope
 
 TICK_SECONDS = 0.25
 UP = "\x1b[{}A"
@@ -175,7 +175,7 @@ class Table:
         return self._region.aside() if sys.stdout.isatty() else nullcontext()
 
     def _lines(self) -> list[str]:
-        from orchestrator.cli.table import table_lines
+        from deputize.orchestrator.cli.table import table_lines
 
         return table_lines(self._console, [*self._rows.values()], self._totals)
 

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from shared.errors import Misconfigured
-from shared.text import visible, visible_block, visible_json
+from deputize.shared.errors import Misconfigured
+from deputize.shared.text import visible, visible_block, visible_json
 
 
 def line(text: str, *, err: bool = False) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
-from orchestrator.cli.connect import connect, load_settings
-from orchestrator.cli.errors import Exit
-from orchestrator.cli.formatting import count
-from orchestrator.cli.values import Finite
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.connect import connect, load_settings
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.formatting import count
+from deputize.orchestrator.cli.values import Finite
 
 if TYPE_CHECKING:
-    from shared.settings import Settings
+    from deputize.shared.settings import Settings
 
 
 @click.command()

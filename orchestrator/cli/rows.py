@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import formatting
+from deputize.orchestrator.cli import formatting
 
 if TYPE_CHECKING:
-    from shared.delegation import Delegation, ToolAgentResult
-    from shared.events import AnyEvent
+    from deputize.shared.delegation import Delegation, ToolAgentResult
+    from deputize.shared.events import AnyEvent
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class TableRow:
     @classmethod
     def of(cls, delegation: Delegation) -> TableRow:
         """Builds a row from the record, for delegations that started before the command."""
-        from shared.wire import now
+        from deputize.shared.wire import now
 
         progress = delegation.progress
         row = cls(delegation.id, delegation.request.title, str(delegation.status))

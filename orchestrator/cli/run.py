@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.connect import connect, connect_permanent, load_settings, needs_model_endpoint, note_before_work
-from orchestrator.cli.errors import Exit
-from orchestrator.cli.live import display
-from orchestrator.cli.values import Directory, Finite, Text, in_options, stdin_text
-from orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import (
+    connect,
+    connect_permanent,
+    load_settings,
+    needs_model_endpoint,
+    note_before_work,
+)
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.live import display
+from deputize.orchestrator.cli.values import Directory, Finite, Text, in_options, stdin_text
+from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from shared.delegation import Delegation, DelegationRequest
-    from shared.settings import Settings
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.settings import Settings
 
 APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
 
@@ -66,9 +73,9 @@ def _request(given: dict[str, Any]) -> DelegationRequest:
     """Returns the request from the options given; others keep their defaults. Raises Invalid, ``click.UsageError``."""
     from pydantic import ValidationError
 
-    from shared.delegation import DelegationRequest
-    from shared.errors import Invalid
-    from shared.wire import explain
+    from deputize.shared.errors import Invalid
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.wire import explain
 
     limits = {
         "max_turns": given["max_turns"],
@@ -99,7 +106,7 @@ def _request(given: dict[str, Any]) -> DelegationRequest:
 
 
 async def _create(client: Client, request: DelegationRequest) -> Delegation:
-    from shared.errors import Refused
+    from deputize.shared.errors import Refused
 
     try:
         return await client.create(request)
@@ -120,7 +127,7 @@ async def _run_detached(settings: Settings, request: DelegationRequest, as_json:
 
 
 async def _run_and_watch(settings: Settings, request: DelegationRequest, wait: float | None, as_json: bool) -> Exit:
-    from shared.delegation import DirectoryWorkspace
+    from deputize.shared.request import DirectoryWorkspace
 
     async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
         await note_before_work(service, [request], _note)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.connect import connect, full_id, load_settings
-from orchestrator.cli.errors import Exit
-from orchestrator.cli.values import Label
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import connect, full_id, load_settings
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.values import Label
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from shared.delegation import Delegation
-    from shared.settings import Settings
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.settings import Settings
 
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
@@ -142,7 +142,7 @@ def list_(
 async def _list(
     settings: Settings, status: str | None, session: str | None, labels: tuple[str, ...], limit: int
 ) -> list[Delegation]:
-    from shared.delegation import Status
+    from deputize.shared.delegation import Status
 
     found: list[Delegation] = []
     cursor = None
@@ -162,7 +162,7 @@ async def _list(
 
 
 def _table(found: Sequence[Delegation]) -> list[str]:
-    from shared.wire import now
+    from deputize.shared.wire import now
 
     moment = now()
     return [

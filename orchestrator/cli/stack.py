@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from orchestrator.cli import output
-from orchestrator.cli.connect import load_settings, stack_here
-from orchestrator.cli.errors import Exit
-from shared.errors import Unavailable
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.connect import load_settings, stack_here
+from deputize.orchestrator.cli.errors import Exit
+from deputize.shared.errors import Unavailable
 
 if TYPE_CHECKING:
-    from orchestrator.home import StackInfo
-    from shared.settings import Settings
+    from deputize.orchestrator.home import StackInfo
+    from deputize.shared.settings import Settings
 
 UNUSED_SECONDS = 2.0
 STOPPING_SECONDS = 30.0
@@ -42,9 +42,9 @@ def up(
     """
     settings = load_settings(ctx, port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
-    from orchestrator.stack import StackOptions
-    from orchestrator.supervisor import run_foreground
-    from shared.log import set_up
+    from deputize.orchestrator.stack import StackOptions
+    from deputize.orchestrator.supervisor import run_foreground
+    from deputize.shared.log import set_up
 
     set_up("WARNING", settings.secrets)
     _check_redis(settings)
@@ -98,14 +98,14 @@ def _model(settings: Settings) -> str:
 def _check_redis(settings: Settings) -> None:
     """Raises Misconfigured or Unavailable if the external Redis cannot be used, instead of waiting silently."""
     if settings.redis_url is not None:
-        from orchestrator.redis_server import check_redis
+        from deputize.orchestrator.redis_server import check_redis
 
         asyncio.run(check_redis(settings.redis_url))
 
 
 def _wait_for_unused_stack(settings: Settings) -> None:
     """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
-    from orchestrator.home import SUPERVISOR_LOCK, open_private, read_info, try_lock
+    from deputize.orchestrator.home import SUPERVISOR_LOCK, open_private, read_info, try_lock
 
     began = time.monotonic()
     with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
@@ -125,8 +125,8 @@ def _wait_for_unused_stack(settings: Settings) -> None:
 def serve(ctx: click.Context, host: str | None, port: int | None, no_token: bool) -> Exit:
     """Run the API alone, over the Redis of DEPUTIZE_REDIS_URL."""
     settings = load_settings(ctx, host=host, port=port, no_token=no_token or None)
-    from orchestrator import serve as api
-    from shared.log import set_up
+    from deputize.orchestrator import serve as api
+    from deputize.shared.log import set_up
 
     set_up(settings.log_level, settings.secrets)
     _check_redis(settings)
@@ -146,7 +146,7 @@ def worker(ctx: click.Context, **given: Any) -> None:
         settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     # The orchestrator never imports the worker, so this process executes it.
-    command = [sys.executable, "-P", "-m", "worker", *options]
+    command = [sys.executable, "-P", "-m", "deputize.worker", *options]
     os.execve(sys.executable, command, settings.child_environment() | settings.endpoint_variables())  # noqa: S606 - no shell is wanted
 
 

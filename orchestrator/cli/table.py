@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli import formatting
-from orchestrator.cli.rows import TableRow, Totals
-from shared.text import visible
+from deputize.orchestrator.cli import formatting
+from deputize.orchestrator.cli.rows import TableRow, Totals
+from deputize.shared.text import visible
 
 STATUS_STYLES = {
     "queued": "dim",

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
-from orchestrator.cli.errors import Exit
-from orchestrator.cli.formatting import count
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.formatting import count
 
 if TYPE_CHECKING:
-    from shared.trust import TrustRecord, TrustRecords
+    from deputize.shared.trust import TrustRecord, TrustRecords
 
 
 @click.command()
@@ -29,8 +29,8 @@ def trust(folder: Path, yes: bool, listing: bool, revoke: bool) -> Exit:
     Shows them, with the files that they name and what has changed since they were trusted, and asks. They count as
     long as their contents stay the same. What the named programs load in turn is not looked at.
     """
-    from shared.settings import environment
-    from shared.trust import TrustRecords, configuration_folder
+    from deputize.shared.settings import environment
+    from deputize.shared.trust import TrustRecords, configuration_folder
 
     records = TrustRecords(configuration_folder(environment()))
     if listing:
@@ -48,7 +48,7 @@ def trust(folder: Path, yes: bool, listing: bool, revoke: bool) -> Exit:
 
 
 def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
-    from shared.trust import covered, digests
+    from deputize.shared.trust import covered, digests
 
     files, before = covered(folder), records.of(folder)
     if not files:
@@ -69,7 +69,7 @@ def _record(folder: Path, records: TrustRecords, *, yes: bool) -> Exit:
 
 def _shown(files: Mapping[str, bytes], before: TrustRecord | None) -> Iterator[str]:
     """Yields each new or changed file as a diff from the trusted version."""
-    from shared.trust import digests, text_of
+    from deputize.shared.trust import digests, text_of
 
     known = before.digests if before else {}
     now = digests(files)

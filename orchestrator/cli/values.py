@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 if TYPE_CHECKING:
-    from shared.errors import Refused
+    from deputize.shared.errors import Refused
 
 OPTIONS = {
     "task": "TASK",
@@ -92,7 +92,7 @@ def stdin_text(ctx: click.Context) -> str:
 
 def read_text(file: BinaryIO) -> str:
     """Reads UTF-8, with or without a byte order mark. Raises ValueError with the actual encoding."""
-    from shared.delegation import MAX_TEXT_BYTES
+    from deputize.shared.request import MAX_TEXT_BYTES
 
     data = file.read(MAX_TEXT_BYTES + 4)  # a device has no end
     if len(data) > MAX_TEXT_BYTES + 3:

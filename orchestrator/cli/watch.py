@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from orchestrator.cli import output
-from orchestrator.cli.connect import connect, full_id, load_settings, unfinished
-from orchestrator.cli.errors import Exit
-from orchestrator.cli.live import Display, display
-from orchestrator.cli.values import Finite
-from orchestrator.cli.watcher import Watcher, interrupts, print_result
-from shared.errors import Unavailable
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.live import Display, display
+from deputize.orchestrator.cli.values import Finite
+from deputize.orchestrator.cli.watcher import Watcher, interrupts, print_result
+from deputize.shared.errors import Unavailable
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from shared.delegation import Delegation
-    from shared.events import Envelope
-    from shared.settings import Settings
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.events import Envelope
+    from deputize.shared.settings import Settings
 
 
 @click.command()

@@ -9,14 +9,14 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import formatting, output
-from orchestrator.cli.connect import Service
-from orchestrator.cli.errors import Exit, exit_code_of_results
-from orchestrator.cli.live import Display
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import Service
+from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
+from deputize.orchestrator.cli.live import Display
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
-    from shared.delegation import Delegation, ToolAgentResult
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import Delegation, ToolAgentResult
 
 MAX_STREAMS = 100
 """Maximum concurrent streams; the ends of other delegations are found later."""

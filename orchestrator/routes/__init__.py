@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from orchestrator.routes import delegations, events, fleet, health
+from deputize.orchestrator.routes import delegations, events, fleet, health
 
 ROUTERS: list[APIRouter] = [delegations.router, events.router, fleet.router, health.router]
 

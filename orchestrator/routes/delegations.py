@@ -10,21 +10,14 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from orchestrator.delegations import MAX_BATCH
-from orchestrator.dependencies import MAX_BATCH_VALUES, Service, body_of, document
-from orchestrator.problems import problem_responses
-from orchestrator.sse import until_disconnect
-from shared.delegation import (
-    MAX_ENTRIES,
-    MAX_NAME,
-    MAX_REQUEST_BYTES,
-    Delegation,
-    DelegationRequest,
-    Status,
-    ToolAgentStep,
-)
-from shared.errors import Invalid, TooLarge
-from shared.wire import Request, Wire
+from deputize.orchestrator.delegations import MAX_BATCH
+from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Service, body_of, document
+from deputize.orchestrator.problems import problem_responses
+from deputize.orchestrator.sse import until_disconnect
+from deputize.shared.delegation import Delegation, Status, ToolAgentStep
+from deputize.shared.errors import Invalid, TooLarge
+from deputize.shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, DelegationRequest
+from deputize.shared.wire import Request, Wire
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.dependencies import Service
-from orchestrator.problems import problem_responses
-from shared.catalog import ToolCard, WorkerCard
+from deputize.orchestrator.dependencies import Service
+from deputize.orchestrator.problems import problem_responses
+from deputize.shared.catalog import ToolCard, WorkerCard
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

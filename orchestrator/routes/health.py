@@ -6,11 +6,11 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from orchestrator.dependencies import Service
-from orchestrator.problems import problem_response
-from orchestrator.readiness import NO_WORKER
-from shared.errors import Unavailable
-from shared.wire import Wire
+from deputize.orchestrator.dependencies import Service
+from deputize.orchestrator.problems import problem_response
+from deputize.orchestrator.readiness import NO_WORKER
+from deputize.shared.errors import Unavailable
+from deputize.shared.wire import Wire
 
 router = APIRouter(tags=["health"])
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.delegation import Delegation
-from shared.runs.keys import children_key
-from shared.runs.store import RunStore
+from deputize.shared.delegation import Delegation
+from deputize.shared.runs.keys import children_key
+from deputize.shared.runs.store import RunStore
 
 _LONGEST_CALL_ID = 180
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from shared.delegation import Delegation, DelegationRequest, Limits, Progress, Status
-from shared.errors import NotFound
-from shared.event_size import capped
-from shared.events import Envelope, RunQueued
-from shared.wire import now
+from deputize.shared.delegation import Delegation, Progress, Status
+from deputize.shared.errors import NotFound
+from deputize.shared.event_size import capped
+from deputize.shared.events import Envelope, RunQueued
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.wire import now
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
 """What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stalled."""

@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 from redis.asyncio import Redis
 
-from shared.connection import Pipe, Script
-from shared.delegation import Delegation, DelegationRequest, Limits, Status, TerminationReason, ToolAgentResult
-from shared.errors import Fenced, KeyReused, NotFound
-from shared.events import Envelope, RunFinished
-from shared.runs.artifacts import kept_artifact
-from shared.runs.keys import (
+from deputize.shared.connection import Pipe, Script
+from deputize.shared.delegation import Delegation, Status, TerminationReason, ToolAgentResult
+from deputize.shared.errors import Fenced, KeyReused, NotFound
+from deputize.shared.events import Envelope, RunFinished
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.artifacts import kept_artifact
+from deputize.shared.runs.keys import (
     CANCEL,
     EVENTS,
     INDEX,
@@ -34,8 +35,8 @@ from shared.runs.keys import (
     ledger_key,
     record_key,
 )
-from shared.runs.record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
-from shared.wire import now
+from deputize.shared.runs.record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
+from deputize.shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 PAGE = 200

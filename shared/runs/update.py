@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from shared.runs.keys import EVENTS, LEASES, keys_of
+from deputize.shared.runs.keys import EVENTS, LEASES, keys_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Settings. All of them are in ``fields.py``; ``loading.py`` reads them."""
 
-from shared.settings.fields import CAPS, ToolSettings
-from shared.settings.loading import Settings
-from shared.settings.model_endpoint import header_pairs, header_values
-from shared.settings.variables import environment
+from deputize.shared.settings.fields import CAPS, ToolSettings
+from deputize.shared.settings.loading import Settings
+from deputize.shared.settings.model_endpoint import header_pairs, header_values
+from deputize.shared.settings.variables import environment
 
 __all__ = ["CAPS", "Settings", "ToolSettings", "environment", "header_pairs", "header_values"]

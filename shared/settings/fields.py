@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from shared.delegation import Limits
+from deputize.shared.request import Limits
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None

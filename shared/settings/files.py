@@ -13,11 +13,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.delegation import Limits
-from shared.errors import Misconfigured
-from shared.log import log
-from shared.text import visible
-from shared.trust import CONFIG, HOW, SERVERS, SKILLS, TrustRecords, configuration_folder, regular_bytes, toml_of
+from deputize.shared.errors import Misconfigured
+from deputize.shared.log import log
+from deputize.shared.request import Limits
+from deputize.shared.text import visible
+from deputize.shared.trust import (
+    CONFIG,
+    HOW,
+    SERVERS,
+    SKILLS,
+    TrustRecords,
+    configuration_folder,
+    regular_bytes,
+    toml_of,
+)
 
 _MAX_MODEL = 200
 

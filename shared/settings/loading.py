@@ -9,13 +9,13 @@ from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from shared.delegation import Limits
-from shared.errors import Misconfigured
-from shared.settings import files, variables
-from shared.settings.fields import CAPS, SettingsFields, ToolSettings
-from shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
-from shared.settings.variables import PREFIX
-from shared.wire import explain
+from deputize.shared.errors import Misconfigured
+from deputize.shared.request import Limits
+from deputize.shared.settings import files, variables
+from deputize.shared.settings.fields import CAPS, SettingsFields, ToolSettings
+from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
+from deputize.shared.settings.variables import PREFIX
+from deputize.shared.wire import explain
 
 _TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {"caps": ("CAP_", Limits), "tools": ("TOOLS_", ToolSettings)}
 """Settings that are tables of their own: what follows ``DEPUTIZE_`` in their variables, and their fields."""

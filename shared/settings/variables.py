@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from shared.errors import Misconfigured
-from shared.log import log
-from shared.settings.model_endpoint import MODEL_VARIABLES
-from shared.text import did_you_mean, visible
+from deputize.shared.errors import Misconfigured
+from deputize.shared.log import log
+from deputize.shared.settings.model_endpoint import MODEL_VARIABLES
+from deputize.shared.text import did_you_mean, visible
 
 PREFIX = "DEPUTIZE_"
 _READ_BY_LIBRARIES = re.compile(r"(ANTHROPIC|DEPUTIZE|SSL_CERT|FLOWER)_.*|.*_PROXY", re.IGNORECASE)

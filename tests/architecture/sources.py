@@ -34,6 +34,8 @@ def _walk(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if not is_ours(path):
             continue
+        if path.is_symlink():
+            continue  # .package shows our folders a second time
         if path.is_dir():
             yield from _walk(path)
         else:

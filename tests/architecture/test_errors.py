@@ -7,7 +7,7 @@ import builtins
 import inspect
 import re
 
-from shared import errors
+from deputize.shared import errors
 from tests.architecture.sources import PACKAGES, dotted, python_files, tree
 
 EXCEPTIONS = {

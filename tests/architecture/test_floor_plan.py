@@ -16,7 +16,7 @@ Graph = Mapping[str, Set[str]]
 
 
 def module_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = ("deputize", *path.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -68,15 +68,15 @@ def test_a_circle_is_seen_also_through_a_third_file() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import worker.loop",
-        "from worker.loop import Loop",
-        "from worker import loop",
-        "if TYPE_CHECKING:\n    from worker.loop import Loop",
-        "def later():\n    from worker.loop import Loop",
+        "import deputize.worker.loop",
+        "from deputize.worker.loop import Loop",
+        "from deputize.worker import loop",
+        "if TYPE_CHECKING:\n    from deputize.worker.loop import Loop",
+        "def later():\n    from deputize.worker.loop import Loop",
     ],
 )
 def test_every_way_to_import_a_file_counts(text: str) -> None:
-    assert [*imports(ast.parse(text), {"worker", "worker.loop"})] == ["worker.loop"]
+    assert [*imports(ast.parse(text), {"deputize.worker", "deputize.worker.loop"})] == ["deputize.worker.loop"]
 
 
 def test_few_files_lie_loose_at_the_top_of_the_worker() -> None:

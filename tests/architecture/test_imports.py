@@ -42,7 +42,7 @@ def test_help_loads_neither_the_models_sdk_nor_celery() -> None:
         pytest.skip("there is no command line yet")
     script = (
         "import json, sys\n"
-        "from orchestrator.cli import main\n"
+        "from deputize.orchestrator.cli import main\n"
         "sys.argv = ['deputize', '--help']\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules} & {'anthropic', 'celery', 'kombu', 'mcp'})))"

@@ -48,17 +48,17 @@ def patches(module: ast.Module) -> Iterator[int]:
         elif isinstance(node, ast.Call) and dotted(node.func).endswith("monkeypatch.setattr") and node.args:
             target = node.args[0]
             text = str(target.value) if isinstance(target, ast.Constant) else dotted(target)
-            if text.split(".")[0] in ours | {*PACKAGES}:
+            if text.split(".")[0] in ours | {"deputize"}:
                 yield node.lineno
 
 
 def _imported_from_us(module: ast.Module) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(module):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "deputize":
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] in PACKAGES}
+            found |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] == "deputize"}
     return found
 
 
@@ -71,9 +71,9 @@ def test_no_test_replaces_a_part_of_our_own_code() -> None:
     "source",
     [
         "from unittest.mock import patch",
-        "import worker.loop\ndef test(monkeypatch): monkeypatch.setattr(worker.loop, 'ask', None)",
-        "from shared import bus as b\ndef test(monkeypatch): monkeypatch.setattr(b, 'publish', None)",
-        "def test(monkeypatch): monkeypatch.setattr('worker.loop.ask', None)",
+        "import deputize.worker.loop\ndef test(monkeypatch): monkeypatch.setattr(deputize.worker.loop, 'ask', None)",
+        "from deputize.shared import bus as b\ndef test(monkeypatch): monkeypatch.setattr(b, 'publish', None)",
+        "def test(monkeypatch): monkeypatch.setattr('deputize.worker.loop.ask', None)",
     ],
 )
 def test_every_way_of_patching_is_seen(source: str) -> None:

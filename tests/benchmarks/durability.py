@@ -16,16 +16,17 @@ from dataclasses import dataclass
 
 import redis
 
-from shared.connection import Pipe, connect
-from shared.delegation import DelegationRequest, Step, StepStatus
-from shared.events import StepCompleted
-from shared.ids import new_id
-from shared.runs.store import WRITING, RunStore
-from shared.wire import now
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.delegation import Step, StepStatus
+from deputize.shared.events import StepCompleted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.store import WRITING, RunStore
+from deputize.shared.wire import now
+from deputize.worker.emit import Emitter
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
 from tests.benchmarks.script import Script
-from worker.emit import Emitter
 
 EVENTS = 4000
 AT_ONCE = 20

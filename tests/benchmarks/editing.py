@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from statistics import median
 
+from deputize.worker.text.replacement import WORDING
 from tests.benchmarks.number import Number
 from tests.toolbench import open_toolbench
-from worker.text.replacement import WORDING
 
 ROUNDS = 20
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from shared.connection import connect
-from shared.runs.store import EVENTS
+from deputize.shared.connection import connect
+from deputize.shared.runs.store import EVENTS
 
 ID = slice(len('{"delegationId":"'), len('{"delegationId":"') + len("dlg_") + 26)
 HEAD = 200

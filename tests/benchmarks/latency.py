@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from shared.bus import Bus, follow
-from shared.connection import Pipe, connect
-from shared.delegation import DelegationRequest
-from shared.events import ProgressMade
-from shared.ids import new_id
-from shared.runs.store import WRITING, RunStore
+from deputize.shared.bus import Bus, follow
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.events import ProgressMade
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.store import WRITING, RunStore
+from deputize.worker.emit import Emitter
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
 from tests.benchmarks.script import Script
-from worker.emit import Emitter
 
 STARTS = 150
 EVENTS = 500

@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 import redis
 
-from orchestrator.delegations import Delegations, open_service
-from orchestrator.sockets import listen, url_of
-from shared.delegation import DelegationRequest, DirectoryWorkspace
-from shared.settings import Settings
+from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.orchestrator.sockets import listen, url_of
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace
+from deputize.shared.settings import Settings
 from tests.benchmarks.script import FILE, Script
 from tests.redis_server import RedisProcess
 from tests.waiting import until
@@ -79,7 +79,7 @@ class Parts:
     async def worker(self, concurrency: int = 200) -> Worker:
         """Starts a worker and returns when it takes work."""
         settings = self.settings.model_copy(update={"concurrency": concurrency})
-        process = self.start("worker", [], settings)
+        process = self.start("deputize.worker", [], settings)
 
         async def here() -> bool:
             assert process.poll() is None, "the worker ended"
@@ -91,7 +91,9 @@ class Parts:
     async def api(self) -> str:
         """Starts the API and gives its address."""
         with listen("127.0.0.1", 0) as listening:
-            self.start("orchestrator.serve", ["--fd", str(listening.fileno())], self.settings, listening.fileno())
+            self.start(
+                "deputize.orchestrator.serve", ["--fd", str(listening.fileno())], self.settings, listening.fileno()
+            )
             url = url_of(listening)
 
         async def alive() -> bool:

@@ -11,7 +11,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
 from tests.benchmarks.number import Number
 from tests.benchmarks.own_fleet import HOLD, begun, own_fleet
 from tests.fleet import Fleet

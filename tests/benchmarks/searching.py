@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import owner
 from tests.benchmarks.number import Number
 from tests.toolbench import Toolbench, open_toolbench
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.environment import owner
 
 RIPGREP = shutil.which("rg", path=os.pathsep.join([str(Path(sys.executable).parent), os.defpath])) or "rg"
 FILES = 10_000

@@ -16,14 +16,14 @@ DEPUTIZE = Path(sys.executable).with_name("deputize")
 FORBIDDEN = ("anthropic", "celery.worker")
 COMMAND_LINE = """
 from importlib import import_module
-from orchestrator.cli import COMMANDS
+from deputize.orchestrator.cli import COMMANDS
 for module, _ in COMMANDS.values():
-    import_module("orchestrator.cli." + module.partition(":")[0])
+    import_module("deputize.orchestrator.cli." + module.partition(":")[0])
 """
 API = """
 from functools import partial
-from orchestrator import serve
-from shared.settings import Settings
+from deputize.orchestrator import serve
+from deputize.shared.settings import Settings
 settings = Settings.load(environ={})
 serve.create_app(partial(serve.open_service, settings, "unix:///nowhere"), settings)
 """

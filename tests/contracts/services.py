@@ -7,18 +7,19 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from orchestrator.delegations import Delegations, open_service
-from shared.catalog import Catalog, ToolCard, WorkerCard
-from shared.connection import Pipe, connect
-from shared.delegation import Artifact, DelegationRequest, Status, TerminationReason, ToolAgentResult
-from shared.events import AnyEvent, Envelope, Event, ProgressMade, RunFinished
-from shared.runs.artifacts import fields_of
-from shared.runs.keys import channel
-from shared.runs.record import Claim
-from shared.runs.store import RECORD, WRITING
-from shared.runs.update import RunUpdate
-from shared.settings import Settings
-from shared.wire import now
+from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.delegation import Artifact, Status, TerminationReason, ToolAgentResult
+from deputize.shared.events import AnyEvent, Envelope, Event, ProgressMade, RunFinished
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.artifacts import fields_of
+from deputize.shared.runs.keys import channel
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import RECORD, WRITING
+from deputize.shared.runs.update import RunUpdate
+from deputize.shared.settings import Settings
+from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService
 
 WORKER = "worker-1"

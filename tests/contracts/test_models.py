@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, ModelUnavailable, ToolError
+from deputize.shared.errors import ErrorType, ModelUnavailable, ToolError
+from deputize.worker.conversation import Conversation
+from deputize.worker.models import MODELS, close_models
+from deputize.worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
+from deputize.worker.models.script import Script
+from deputize.worker.models.scripted import ScriptedModel
+from deputize.worker.models.xml_calls.instruction import format_tool_call
+from deputize.worker.models.xml_calls.model import XmlCalls
+from deputize.worker.tools.base import ToolResult
 from tests.fake_model import FakeModel, Turn, overload, refuse, text, thinking
 from tests.fake_model import call as tool_use
 from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of
-from worker.conversation import Conversation
-from worker.models import MODELS, close_models
-from worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
-from worker.models.script import Script
-from worker.models.scripted import ScriptedModel
-from worker.models.xml_calls.instruction import format_tool_call
-from worker.models.xml_calls.model import XmlCalls
-from worker.tools.base import ToolResult
 
 
 @dataclass(frozen=True)

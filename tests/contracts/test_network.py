@@ -11,10 +11,10 @@ import httpcore2
 import httpx2
 import pytest
 
-from orchestrator.sockets import free_port
+from deputize.orchestrator.sockets import free_port
+from deputize.worker.web.dial import Network, PooledTransport
 from tests.internet import Internet, response
 from tests.worker.web.servers import serving
-from worker.web.dial import Network, PooledTransport
 
 HERE = "127.0.0.1"
 ANSWER = response("Hello.", "text/plain")

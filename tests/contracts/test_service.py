@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.delegations import MAX_BATCH, Delegations, Readiness
-from shared.catalog import ToolCard
-from shared.delegation import DelegationRequest, Limits, Status, Step, StepStatus
-from shared.errors import KeyReused, NotFound, TooLarge, Unavailable
-from shared.events import Heartbeat, StepCompleted
-from shared.ids import new_id
-from shared.runs.record import LISTED_CHARACTERS
-from shared.wire import now
+from deputize.orchestrator.delegations import MAX_BATCH, Delegations, Readiness
+from deputize.shared.catalog import ToolCard
+from deputize.shared.delegation import Status, Step, StepStatus
+from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
+from deputize.shared.events import Heartbeat, StepCompleted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.record import LISTED_CHARACTERS
+from deputize.shared.wire import now
 from tests.contracts.services import EVERYTHING, Desk, FakeDesk, accepted, all_of, listed, progress, real_desk
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.waiting import until

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from shared.runs.keys import history_key
+from deputize.shared.runs.keys import history_key
 from tests.nesting import begin, by_task, carrying_out
 from tests.running import Bench, call, say, script
 from tests.toolbench import Toolbench

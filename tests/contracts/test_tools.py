@@ -14,15 +14,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shared.errors import ErrorType
-from shared.tokens import estimate
+from deputize.shared.errors import ErrorType
+from deputize.shared.tokens import estimate
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.tools.base import AnyTool, Kind, ToolResult
+from deputize.worker.tools.bounded_result import bounded
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.workspace.artifacts import Artifacts
 from tests.contracts.tool_samples import OVERSIZED, SAMPLES, SHELL
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.tools.base import AnyTool, Kind, ToolResult
-from worker.tools.bounded_result import bounded
-from worker.tools.context import ToolContext, Touches
-from worker.workspace.artifacts import Artifacts
 
 ESCAPES = (
     "../outside.txt",
@@ -270,7 +270,8 @@ def test_a_tool_knows_no_provider_no_policy_and_no_queue(tool: AnyTool) -> None:
     nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
     imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     imported += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    forbidden = ("anthropic", "celery", "redis", "worker.policy", "worker.models", "worker.emit", "worker.loop")
+    ours = [f"deputize.worker.{name}" for name in ("policy", "models", "emit", "loop")]
+    forbidden = ("anthropic", "celery", "redis", *ours)
     assert [name for name in imported if name.startswith(forbidden)] == []
 
 

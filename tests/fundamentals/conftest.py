@@ -10,10 +10,10 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from orchestrator import Orchestrator
-from orchestrator.home import StackInfo
-from orchestrator.stack import stack_in_use
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.orchestrator.home import StackInfo
+from deputize.orchestrator.stack import stack_in_use
+from deputize.shared.settings import Settings
 from tests.fundamentals.stack import until_whole
 from tests.leaks import descendants, kept
 from tests.waiting import until

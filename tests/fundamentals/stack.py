@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from orchestrator import Orchestrator
-from shared.events import Event
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.shared.events import Event
+from deputize.shared.settings import Settings
+from deputize.worker.linux.tree import command_line
 from tests.leaks import descendants, kept
 from tests.running import call, say, script
 from tests.waiting import until
-from worker.linux.tree import command_line
 
 
 async def until_whole(settings: Settings) -> None:

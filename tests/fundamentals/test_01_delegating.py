@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.errors import Invalid
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.shared.errors import Invalid
+from deputize.shared.settings import Settings
 from tests.fundamentals.stack import make_file, until_file
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Orchestrator
+from deputize import Orchestrator
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 

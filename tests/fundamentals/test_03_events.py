@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.events import Envelope, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated, TextDelta
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.shared.events import Envelope, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated, TextDelta
+from deputize.shared.settings import Settings
 from tests.fundamentals.stack import make_file
 from tests.fundamentals.visible import types
 from tests.running import call, say, script

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.events import TurnStarted
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.shared.events import TurnStarted
+from deputize.shared.settings import Settings
 from tests.fundamentals.stack import make_file, until_event, until_file
 from tests.fundamentals.visible import types, visible
 from tests.running import call, say, script

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.errors import Invalid
+from deputize import Orchestrator
+from deputize.shared.errors import Invalid
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 

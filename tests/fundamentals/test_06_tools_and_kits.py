@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.errors import Invalid
-from shared.events import RunStarted
+from deputize import Orchestrator
+from deputize.shared.errors import Invalid
+from deputize.shared.events import RunStarted
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 

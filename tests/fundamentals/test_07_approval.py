@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from orchestrator import Orchestrator
+from deputize import Orchestrator
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 

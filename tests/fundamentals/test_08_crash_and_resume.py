@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from orchestrator import Orchestrator
-from shared.delegation import ToolAgentResult
-from shared.events import RunResumed
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import RunResumed
+from deputize.shared.settings import Settings
 from tests.fundamentals.stack import until_file, until_whole
 from tests.fundamentals.visible import types, visible
 from tests.running import call, say, script

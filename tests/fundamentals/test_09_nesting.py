@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.delegation import Delegation
-from shared.settings import Settings
-from shared.wire import now
+from deputize import Orchestrator
+from deputize.shared.delegation import Delegation
+from deputize.shared.settings import Settings
+from deputize.shared.wire import now
 from tests.fundamentals.stack import until_file
 from tests.fundamentals.visible import visible
 from tests.nesting import by_task, delegate

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.delegation import ToolAgentResult
-from shared.events import RunStarted
-from shared.settings import Settings
+from deputize import Orchestrator
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import RunStarted
+from deputize.shared.settings import Settings
 from tests.fundamentals.stack import keep_validators
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.home import StackInfo
+from deputize.orchestrator.home import StackInfo
 from tests.orchestrator.command_line import Done
 from tests.orchestrator.command_line import deputize as run_program
 from tests.running import call, say, script

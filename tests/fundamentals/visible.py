@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from shared.delegation import ToolAgentResult
-from shared.events import Envelope
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import Envelope
 
 DIFFERS = {"delegationId", "executionTimeMs", "usage", "baseHash", "newHash"}
 """``usage`` has tests of its own; everything else is an id, a time or a hash."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from orchestrator.delegations import open_service
+from deputize.orchestrator.delegations import open_service
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
 

@@ -12,24 +12,23 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
-from shared.catalog import ToolCard, WorkerCard
-from shared.delegation import (
+from deputize.orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
+from deputize.shared.catalog import ToolCard, WorkerCard
+from deputize.shared.delegation import (
     Delegation,
-    DelegationRequest,
     FinalStatus,
-    Limits,
     Status,
     TerminationReason,
     ToolAgentResult,
     ToolAgentStep,
 )
-from shared.errors import KeyReused, NotFound, TooLarge
-from shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
-from shared.ids import new_id
-from shared.runs.record import brief, matches, not_found
-from shared.runs.store import REUSED, Page
-from shared.wire import now
+from deputize.shared.errors import KeyReused, NotFound, TooLarge
+from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.record import brief, matches, not_found
+from deputize.shared.runs.store import REUSED, Page
+from deputize.shared.wire import now
 
 
 class FakeService:

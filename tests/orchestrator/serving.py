@@ -10,9 +10,9 @@ from typing import Any
 
 import uvicorn
 
-from orchestrator.app import OpenService, create_app
-from orchestrator.protocol import BoundedProtocol
-from shared.settings import Settings
+from deputize.orchestrator.app import OpenService, create_app
+from deputize.orchestrator.protocol import BoundedProtocol
+from deputize.shared.settings import Settings
 from tests.waiting import until
 
 

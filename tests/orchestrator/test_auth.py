@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from orchestrator.app import create_app
-from shared.errors import Misconfigured
+from deputize.orchestrator.app import create_app
+from deputize.shared.errors import Misconfigured
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, served, settings
 

@@ -10,12 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.delegations import MAX_SUGGESTIONS
-from orchestrator.dependencies import check_shape
-from shared.catalog import Catalog
-from shared.connection import connect
-from shared.errors import TooLarge
-from shared.wire import MAX_MISTAKES
+from deputize.orchestrator.dependencies import check_shape
+from deputize.orchestrator.request_checks import MAX_SUGGESTIONS
+from deputize.shared.catalog import Catalog
+from deputize.shared.connection import connect
+from deputize.shared.errors import TooLarge
+from deputize.shared.wire import MAX_MISTAKES
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 
 JSON = {"Content-Type": "application/json"}

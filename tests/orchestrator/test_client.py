@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.client import Client
-from orchestrator.delegations import open_service
-from orchestrator.sockets import free_port
-from shared.delegation import Delegation, DelegationRequest, Status, Step, StepStatus
-from shared.errors import (
+from deputize.orchestrator.client import Client
+from deputize.orchestrator.delegations import open_service
+from deputize.orchestrator.sockets import free_port
+from deputize.shared.delegation import Delegation, Status, Step, StepStatus
+from deputize.shared.errors import (
     Invalid,
     KeyReused,
     Misconfigured,
@@ -24,9 +24,10 @@ from shared.errors import (
     Unauthorized,
     Unavailable,
 )
-from shared.events import Envelope, Heartbeat, ProgressMade, StepCompleted
-from shared.ids import new_id
-from shared.wire import Wire, now
+from deputize.shared.events import Envelope, Heartbeat, ProgressMade, StepCompleted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import Wire, now
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.redis_server import RedisProcess

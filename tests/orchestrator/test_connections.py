@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from orchestrator.protocol import BoundedProtocol
-from shared.delegation import DelegationRequest, Status
+from deputize.orchestrator.protocol import BoundedProtocol
+from deputize.shared.delegation import Status
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
 from tests.waiting import until

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.request_checks import foreign_script
-from shared.settings import Settings
+from deputize.shared.request import DelegationRequest
+from deputize.shared.request_checks import foreign_script
+from deputize.shared.settings import Settings
 from tests.orchestrator.serving import settings
 from tests.running import Bench, open_bench, say, script
 

@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.cli.demo import parts
-from shared.delegation import ToolAgentResult
-from shared.errors import Misconfigured
-from shared.settings import Settings
+from deputize.orchestrator.cli.demo import parts
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.errors import Misconfigured
+from deputize.shared.settings import Settings
 from tests.architecture.sources import PACKAGES, ROOT
 from tests.orchestrator.command_line import PROGRAM, environment, started
 from tests.picture import drawn, shown
@@ -92,8 +92,8 @@ async def test_the_doors_it_shows_open_as_they_stand(tmp_path: Path) -> None:
 async def test_the_wheel_is_made_and_installed_as_it_says(tmp_path: Path) -> None:
     """From a copy, so that nothing is made in this one; what the wheel needs is there already."""
     project, fresh = tmp_path / "project", tmp_path / "fresh"
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, project / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (*PACKAGES, ".package"):
+        shutil.copytree(ROOT / package, project / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, project)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", fresh], check=True)
@@ -108,8 +108,8 @@ async def test_the_wheel_is_made_and_installed_as_it_says(tmp_path: Path) -> Non
     )
     said = await executed(INSTALLING, project, env)
     assert "Successfully installed deputize-" in said
-    for package in PACKAGES:
-        assert (site / package / "py.typed").is_file()
+    assert (site / "deputize" / "py.typed").is_file()
+    assert not {path.name for path in site.iterdir()} & {*PACKAGES}
     (metadata,) = site.glob("deputize-*.dist-info/METADATA")
     assert "\n# deputize\n" in metadata.read_text()
 

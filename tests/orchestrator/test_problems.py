@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.delegations import open_service
-from shared.catalog import Catalog
-from shared.connection import connect
-from shared.delegation import MAX_REQUEST_BYTES, MAX_TEXT_BYTES
+from deputize.orchestrator.delegations import open_service
+from deputize.shared.catalog import Catalog
+from deputize.shared.connection import connect
+from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.redis_server import RedisProcess
@@ -283,7 +283,7 @@ async def test_nothing_is_cached(http: httpx2.AsyncClient) -> None:
 
 
 def test_a_problem_survives_json() -> None:
-    from orchestrator.problems import Problem
+    from deputize.orchestrator.problems import Problem
 
     text = '{"type":"about:blank","title":"Not Found","status":404,"detail":"gone","errors":[]}'
     assert Problem.model_validate_json(text).to_json() == text

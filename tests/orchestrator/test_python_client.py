@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from orchestrator import Orchestrator
-from shared.errors import Invalid
-from shared.events import Envelope
+from deputize import Orchestrator
+from deputize.shared.errors import Invalid
+from deputize.shared.events import Envelope
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
 from tests.waiting import until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 
-from orchestrator.app import create_app
-from orchestrator.cli import COMMANDS
-from orchestrator.delegations import Delegations
+from deputize.orchestrator.app import create_app
+from deputize.orchestrator.cli import COMMANDS
+from deputize.orchestrator.delegations import Delegations
 from tests.architecture.sources import ROOT
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings

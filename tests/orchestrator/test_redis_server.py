@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from orchestrator.redis_server import prepare
-from shared.errors import Misconfigured
+from deputize.orchestrator.redis_server import prepare
+from deputize.shared.errors import Misconfigured
 from tests.redis_server import RedisProcess
 
 

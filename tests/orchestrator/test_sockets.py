@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.sockets import bound_url, listen, url_of
+from deputize.orchestrator.sockets import bound_url, listen, url_of
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,18 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from orchestrator.home import StackInfo, holder, prepare_home, write_info
-from orchestrator.readiness import API, SUPERVISOR, WORKER, Stage, StartProgress, stage_of
-from orchestrator.stack import LONGEST, running, stack_in_use
-from shared.errors import Misconfigured, Unavailable
-from shared.settings import Settings
+from deputize.orchestrator.home import StackInfo, holder, prepare_home, write_info
+from deputize.orchestrator.readiness import API, SUPERVISOR, WORKER, Stage, StartProgress, stage_of
+from deputize.orchestrator.stack import LONGEST, running, stack_in_use
+from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.settings import Settings
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
 from tests.waiting import until, until_sync
 
 HOLDER = """
 import fcntl, sys
-from orchestrator.home import sign
+from deputize.orchestrator.home import sign
 lock = open(sys.argv[1], "ab")
 fcntl.flock(lock, fcntl.LOCK_EX)
 sign(lock.fileno())

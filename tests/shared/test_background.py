@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from shared.background import Backoff, RepeatedCause, essential
+from deputize.shared.background import Backoff, RepeatedCause, essential
 
 
 async def test_the_failure_of_essential_work_is_logged_and_stops_the_process(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.bus import DEPTH, Bus, Inbox, follow, follow_all
-from shared.connection import Pipe, connect
-from shared.delegation import DelegationRequest
-from shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
-from shared.ids import new_id
-from shared.runs.keys import EVENTS, channel, events_key, record_key
-from shared.runs.store import RECORD, WRITING, RunStore
-from shared.runs.update import RunUpdate
-from shared.wire import now
+from deputize.shared.bus import DEPTH, Bus, Inbox, follow, follow_all
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import EVENTS, channel, events_key, record_key
+from deputize.shared.runs.store import RECORD, WRITING, RunStore
+from deputize.shared.runs.update import RunUpdate
+from deputize.shared.wire import now
 from tests.waiting import until
 
 NEVER = 3600.0

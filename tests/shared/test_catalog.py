@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from shared.catalog import Catalog, ToolCard, WorkerCard
-from shared.runs.keys import WORKERS, worker_key
-from shared.wire import now
+from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
+from deputize.shared.runs.keys import WORKERS, worker_key
+from deputize.shared.wire import now
 
 
 def worker(name: str) -> WorkerCard:

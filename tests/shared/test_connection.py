@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
-from shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect
-from shared.runs.keys import LEASES
-from shared.runs.store import RENEW
+from deputize.shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect
+from deputize.shared.runs.keys import LEASES
+from deputize.shared.runs.store import RENEW
 from tests.waiting import until
 
 TIMES = 20

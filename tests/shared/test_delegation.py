@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shared.delegation import DelegationRequest, Step, StepStatus, TerminationReason, ToolAgentStep
-from shared.wire import now
+from deputize.shared.delegation import Step, StepStatus, TerminationReason, ToolAgentStep
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import now
 
 
 def test_limits_and_budgets_are_told_from_other_ends() -> None:

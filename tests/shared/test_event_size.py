@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.delegation import DelegationRequest, FileChange, Status, TerminationReason, ToolAgentResult, Usage
-from shared.event_size import capped
-from shared.events import MAX_EVENT_BYTES, AnyEvent, AskedCall, Envelope, ProgressMade, Replied, RunFinished, RunQueued
-from shared.runs.record import acceptance
-from shared.wire import now
+from deputize.shared.delegation import FileChange, Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.event_size import capped
+from deputize.shared.events import (
+    MAX_EVENT_BYTES,
+    AnyEvent,
+    AskedCall,
+    Envelope,
+    ProgressMade,
+    Replied,
+    RunFinished,
+    RunQueued,
+)
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.record import acceptance
+from deputize.shared.wire import now
 
 
 def envelope(event: AnyEvent) -> Envelope:

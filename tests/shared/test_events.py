@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from shared.events import AnyEvent, Envelope, Event, Heartbeat, Transient, TurnStarted
-from shared.wire import now
+from deputize.shared.events import AnyEvent, Envelope, Event, Heartbeat, Transient, TurnStarted
+from deputize.shared.wire import now
 
 
 @pytest.mark.parametrize(

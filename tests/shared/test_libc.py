@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 
-from shared.libc import LIBC, keep_memory_private, send_on_death_of_parent
+from deputize.shared.libc import LIBC, keep_memory_private, send_on_death_of_parent
 
 GET_DEATH_SIGNAL, GET_DUMPABLE, SET_DUMPABLE = 2, 3, 4
 

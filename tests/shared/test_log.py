@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.log import _Lines, delegation, set_up
+from deputize.shared.log import _Lines, delegation, set_up
 from tests.hostile import HOSTILE, assert_harmless
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.masking import MIN_SECRET, PIECE, SecretMask
+from deputize.shared.masking import MIN_SECRET, PIECE, SecretMask
 
 KEY = "sk-ant-api03-Zk9_hWq2LpXv7RtY4uMbN8cD"
 QUOTED = 'pa"ss\\wo<rd>&\n12 é'

@@ -11,10 +11,10 @@ import pytest
 import redis
 from celery import Celery, signals
 
-import shared.queue
-from shared.errors import Misconfigured, Unavailable
-from shared.libc import LIBC
-from shared.queue import (
+import deputize.shared.queue
+from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.libc import LIBC
+from deputize.shared.queue import (
     EXIT_MISCONFIGURED,
     QUEUE,
     TASK,
@@ -25,7 +25,7 @@ from shared.queue import (
     queue_keys,
     send_tickets,
 )
-from shared.settings import Settings
+from deputize.shared.settings import Settings
 from tests.redis_server import RedisProcess
 
 
@@ -132,12 +132,12 @@ GET_DUMPABLE, SET_DUMPABLE = 3, 4
 
 @pytest.fixture
 def process_of_celery() -> Iterator[None]:
-    """What `celery -A shared.queue:app` changes in its own process is as before afterwards."""
+    """What `celery -A deputize.shared.queue:app` changes in its own process is as before afterwards."""
     before = LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0)
-    shared.queue._app_of_this_process.cache_clear()
+    deputize.shared.queue._app_of_this_process.cache_clear()
     yield
-    shared.queue._app_of_this_process.cache_clear()
-    signals.celeryd_init.disconnect(shared.queue._refuse_worker)
+    deputize.shared.queue._app_of_this_process.cache_clear()
+    signals.celeryd_init.disconnect(deputize.shared.queue._refuse_worker)
     LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
 
 
@@ -146,9 +146,9 @@ def test_celery_finds_its_app_and_starts_no_worker_with_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DEPUTIZE_REDIS_URL", "redis://host:6379/2")
-    app = shared.queue.app
+    app = deputize.shared.queue.app
     assert app.conf.broker_url == "redis://host:6379/2"
-    assert shared.queue.app is app
+    assert deputize.shared.queue.app is app
     with pytest.raises(SystemExit) as ended:
         signals.celeryd_init.send(sender="worker")
     assert ended.value.code == EXIT_MISCONFIGURED
@@ -161,10 +161,10 @@ def test_celery_without_a_redis_is_told_what_to_set(
 ) -> None:
     monkeypatch.delenv("DEPUTIZE_REDIS_URL", raising=False)
     with pytest.raises(SystemExit) as ended:
-        _ = shared.queue.app
+        _ = deputize.shared.queue.app
     assert ended.value.code == EXIT_MISCONFIGURED
     assert capsys.readouterr().err.startswith("celery: DEPUTIZE_REDIS_URL is not set")
 
 
 def test_the_module_has_no_attribute_but_the_app() -> None:
-    assert not hasattr(shared.queue, "application")
+    assert not hasattr(deputize.shared.queue, "application")

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.doctor import run_checks
-from shared.bus import Bus
-from shared.connection import Pipe, connect
-from shared.delegation import DelegationRequest, Limits
-from shared.ids import new_id
-from shared.runs.keys import LEASES
-from shared.runs.store import RENEW, WRITING, RunStore
-from shared.settings import Settings
+from deputize.orchestrator.cli.doctor import run_checks
+from deputize.shared.bus import Bus
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.keys import LEASES
+from deputize.shared.runs.store import RENEW, WRITING, RunStore
+from deputize.shared.settings import Settings
+from deputize.worker.__main__ import main
 from tests.redis_server import RedisProcess
 from tests.waiting import until
-from worker.__main__ import main
 
 WITHOUT_CHANNELS = ("ACL", "SETUSER", "default", "resetchannels")
 WITH_CHANNELS = ("ACL", "SETUSER", "default", "allchannels")
@@ -144,7 +144,7 @@ async def test_a_worker_that_may_not_read_the_queue_ends_with_one_line(
     given = {"DEPUTIZE_REDIS_URL": redis_process.url, "DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "worker", env=os.environ | given, stdout=pipe, stderr=pipe
+        sys.executable, "-m", "deputize.worker", env=os.environ | given, stdout=pipe, stderr=pipe
     )
     said = (await worker.communicate())[1].decode()
     assert worker.returncode == 3

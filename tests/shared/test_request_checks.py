@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
-from shared.errors import TooLarge
-from shared.request_checks import check_sizes, foreign_script
-from shared.settings import Settings
+from deputize.shared.errors import TooLarge
+from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
+from deputize.shared.request_checks import check_sizes, foreign_script
+from deputize.shared.settings import Settings
 
 
 def test_task_and_context_have_a_cap_together() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import Misconfigured
-from shared.settings import Settings
+from deputize.shared.errors import Misconfigured
+from deputize.shared.settings import Settings
 
 
 def test_the_environment_beats_the_file_and_the_file_beats_the_default(tmp_path: Path) -> None:

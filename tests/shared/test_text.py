@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.text import clip, safe_cut, visible, visible_block, visible_json
+from deputize.shared.text import clip, safe_cut, visible, visible_block, visible_json
 from tests.hostile import ACTING, HOSTILE, assert_harmless
 
 ANY = st.text(st.characters(codec=None, categories=None))

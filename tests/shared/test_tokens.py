@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.tokens import PIECE, _ranks, count, encoding_file
+from deputize.shared.tokens import PIECE, _ranks, count, encoding_file
 
 
 def test_a_text_of_several_pieces_is_counted_as_a_whole() -> None:

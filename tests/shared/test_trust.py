@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Misconfigured
-from shared.settings import Settings
-from shared.trust import TrustRecords, configuration_folder, covered
+from deputize.shared.errors import Misconfigured
+from deputize.shared.settings import Settings
+from deputize.shared.trust import TrustRecords, configuration_folder, covered
 
 HOSTILE = """
 model = "claude-opus-4-5"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Misconfigured
-from shared.trust import TrustRecords, covered, regular_bytes, text_of
+from deputize.shared.errors import Misconfigured
+from deputize.shared.trust import TrustRecords, covered, regular_bytes, text_of
 
 
 @pytest.fixture

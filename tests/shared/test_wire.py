@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared import tokens
-from shared.delegation import DelegationRequest, Limits, ToolAgentResult
-from shared.ids import new_id
-from shared.wire import explain
+from deputize.shared import tokens
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.wire import explain
 
 
 def mistakes(**fields: Any) -> dict[str, str]:

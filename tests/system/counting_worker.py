@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from urllib.request import urlopen
 
-from worker.__main__ import main
-from worker.threads import run_in_thread
-from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
+from deputize.worker.__main__ import main
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
 
 
 class CountParams(Params):

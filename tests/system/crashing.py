@@ -11,14 +11,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from shared.delegation import DelegationRequest, ToolAgentResult
-from shared.ids import new_id
-from shared.queue import Ticket, create_app, send_tickets
-from shared.runs.keys import history_key
-from shared.runs.store import RunStore
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.ids import new_id
+from deputize.shared.queue import Ticket, create_app, send_tickets
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import history_key
+from deputize.shared.runs.store import RunStore
+from deputize.worker.workspace.generation import Generation
 from tests.fleet import Fleet
 from tests.running import call, say, script
-from worker.workspace.generation import Generation
 
 
 class Counting:

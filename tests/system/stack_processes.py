@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
 from tests.waiting import until_sync
 
 ROOT = Path(__file__).parents[2]
@@ -96,11 +96,11 @@ def ready(stack: dict[str, Any]) -> bool:
 
 
 def workers_of(supervisor: int) -> int:
-    return sum("-m worker --name" in command for command in family(supervisor).values())
+    return sum("-m deputize.worker --name" in command for command in family(supervisor).values())
 
 
 def all_standbys_run(supervisor: int) -> bool:
     """Whether every worker has its standby and no standby is left of a worker that is gone."""
     standbys = [pid for pid, command in family(supervisor).items() if "standby/program.py" in command]
-    workers = [pid for pid, command in family(supervisor).items() if "-m worker --name" in command]
+    workers = [pid for pid, command in family(supervisor).items() if "-m deputize.worker --name" in command]
     return len(standbys) == len(workers) == sum(child(worker, "standby/program.py") > 0 for worker in workers)

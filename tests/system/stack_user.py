@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.stack import StackOptions, stack_in_use
-from shared.errors import DeputizeError
-from shared.settings import Settings
+from deputize.orchestrator.stack import StackOptions, stack_in_use
+from deputize.shared.errors import DeputizeError
+from deputize.shared.settings import Settings
 
 
 async def use(settings: Settings, workers: int) -> None:
@@ -25,7 +25,7 @@ async def use(settings: Settings, workers: int) -> None:
 
 
 def keep(settings: Settings, workers: int) -> None:
-    from orchestrator.supervisor import run_foreground
+    from deputize.orchestrator.supervisor import run_foreground
 
     run_foreground(
         settings, StackOptions(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True)

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 
-from worker.__main__ import main
-from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
+from deputize.worker.__main__ import main
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
 
 
 class Held(Params):

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared.errors import Unavailable
+from deputize.shared.errors import Unavailable
 from tests.fleet import Fleet, open_fleet
 from tests.leaks import adopt_orphans, descendants, endless_keys
 from tests.redis_server import RedisProcess

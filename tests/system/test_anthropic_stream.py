@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.base import Reply
 from tests.waiting import until_sync
 from tests.worker.models.asking import IMPATIENT, parts_of, retries
-from worker.models import close_models
-from worker.models.anthropic import AnthropicModel
-from worker.models.base import Reply
 
 pytestmark = pytest.mark.system
 

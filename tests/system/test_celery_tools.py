@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.queue import QUEUE, create_app
-from shared.runs.keys import KEY_PREFIX
+from deputize.shared.queue import QUEUE, create_app
+from deputize.shared.runs.keys import KEY_PREFIX
 from tests.celery_events import Events
 from tests.fleet import Fleet
 from tests.running import call, say, script
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
-CELERY = (str(Path(sys.executable).with_name("celery")), "-A", "shared.queue:app")
+CELERY = (str(Path(sys.executable).with_name("celery")), "-A", "deputize.shared.queue:app")
 JUNK = (b"no json", b"null", b"[]", b"{}", b'{"body": 1}', b"\xff", b"[" * 5000, b'{"properties": {"delivery_tag": 1}}')
 
 

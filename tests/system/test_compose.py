@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import redis
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, text
 from tests.fleet import open_fleet
 from tests.redis_server import RedisProcess
@@ -66,7 +66,7 @@ def guarded_redis(redis_process: RedisProcess) -> str:
 
 
 def worker(environment: dict[str, str], log: Path, **options: Any) -> subprocess.Popen[Any]:
-    command = [sys.executable, "-P", "-m", "worker", "--name", "1"]
+    command = [sys.executable, "-P", "-m", "deputize.worker", "--name", "1"]
     with log.open("ab") as output:
         return subprocess.Popen(command, env=environment | LIBRARIES, stdout=output, stderr=output, **options)
 
@@ -90,9 +90,9 @@ async def test_a_worker_with_composes_environment_carries_out_a_delegation(guard
 def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> None:
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
-        "import asyncio; from shared.settings import Settings\n"
-        "from worker.models.endpoint import Credentials, Endpoint\n"
-        "from worker.models.retry import RetryPolicy\n"
+        "import asyncio; from deputize.shared.settings import Settings\n"
+        "from deputize.worker.models.endpoint import Credentials, Endpoint\n"
+        "from deputize.worker.models.retry import RetryPolicy\n"
         "async def main():\n"
         "    credentials = Credentials.from_variables(Settings.load().model_endpoint, RetryPolicy())\n"
         "    print(Endpoint(credentials).url)\n"
@@ -106,7 +106,8 @@ def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> N
 def test_a_wrong_address_of_the_model_is_named(tmp_path: Path) -> None:
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
-        "import asyncio; from shared.settings import Settings; from worker.models.anthropic import AnthropicModel\n"
+        "import asyncio; from deputize.shared.settings import Settings\n"
+        "from deputize.worker.models.anthropic import AnthropicModel\n"
         "async def main(): AnthropicModel('m', Settings.load().model_endpoint)._endpoint()\n"
         "asyncio.run(main())"
     )
@@ -228,7 +229,7 @@ def test_flower_asks_for_the_password_of_its_secret(tmp_path: Path) -> None:
     (tmp_path / "celery").chmod(0o755)
     assert found["entrypoint"][:2] == ["sh", "-c"]
     done = _shell(found["entrypoint"][2], tmp_path, secrets="/run/secrets")
-    assert done.stdout == "deputize:pw --app shared.queue:app flower\n", done.stderr
+    assert done.stdout == "deputize:pw --app deputize.shared.queue:app flower\n", done.stderr
     assert "--read-only=true" in found["command"]
 
 

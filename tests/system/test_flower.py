@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.flower import Flower
-from shared.queue import TASK, Ticket, create_app, send_tickets
-from shared.settings import Settings
+from deputize.orchestrator.flower import Flower
+from deputize.shared.queue import TASK, Ticket, create_app, send_tickets
+from deputize.shared.settings import Settings
 from tests.redis_server import RedisProcess
 from tests.waiting import until_sync
 

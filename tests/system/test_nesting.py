@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import Delegation
+from deputize.shared.delegation import Delegation
 from tests.fleet import Fleet
 from tests.nesting import by_task, children_of, delegate
 from tests.running import call, say

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import Unavailable
-from shared.queue import Ticket, create_app, send_tickets
+from deputize.shared.errors import Unavailable
+from deputize.shared.queue import Ticket, create_app, send_tickets
 from tests.fleet import Fleet, open_fleet
 from tests.redis_server import RedisProcess
 from tests.running import call, say, script

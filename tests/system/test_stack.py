@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from orchestrator.stack import running
+from deputize.orchestrator.stack import running
 from tests.leaks import kept
 from tests.running import call, script
 from tests.system.stack_processes import User, all_standbys_run, child, family, gone, ready, settings, workers_of
@@ -137,7 +137,7 @@ def test_no_command_of_a_delegation_outlives_a_killed_supervisor(use: Callable[.
     gone(members)
 
 
-@pytest.mark.parametrize("killed", ["-m worker", "orchestrator.serve"])
+@pytest.mark.parametrize("killed", ["-m deputize.worker", "deputize.orchestrator.serve"])
 def test_a_killed_worker_or_api_is_started_again_at_the_same_address(shared: User, killed: str) -> None:
     stack = shared.stack
     before = child(stack["pid"], killed)

@@ -77,14 +77,14 @@ def test_no_other_process_of_the_same_user_reads_the_environment_of_ours(folder:
     user = User(folder / "home", "sandbox=no", before=before, ANTHROPIC_API_KEY="sk-nobody-reads-this")
     supervisor = user.stack["pid"]
     members = family(supervisor)
-    ours = [supervisor, child(supervisor, "orchestrator.serve"), child(supervisor, "-m worker")]
+    ours = [supervisor, child(supervisor, "deputize.orchestrator.serve"), child(supervisor, "-m deputize.worker")]
     paths = [f"/proc/{pid}/environ" for pid in [user.process.pid, *ours]]
     read = subprocess.run([*before, "cat", *paths], capture_output=True)
     assert read.stdout.count(b"sk-nobody-reads-this") == 1  # of a process that does nothing against it
     assert read.stderr.count(b"Permission denied") == len(ours)
     if os.geteuid() == 0:
         holders = {pid for pid in members if b"sk-nobody" in Path(f"/proc/{pid}/environ").read_bytes()}
-        assert holders == {pid for pid, command in members.items() if "-m worker" in command}
+        assert holders == {pid for pid, command in members.items() if "-m deputize.worker" in command}
     user.leave()
     gone(members, timeout=20)
 
@@ -93,7 +93,7 @@ def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path
     reader = User(folder / "home", "workers=0")
     supervisor = reader.stack["pid"]
     assert reader.stack["workers"] == 0
-    assert not child(supervisor, "-m worker")
+    assert not child(supervisor, "-m deputize.worker")
     worker = User(folder / "home")
     assert worker.stack["pid"] == supervisor
     assert worker.stack["workers"] == 1

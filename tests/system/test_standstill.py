@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import ToolAgentResult
+from deputize.shared.delegation import ToolAgentResult
 from tests.fleet import Fleet
 from tests.running import call, say, script
 from tests.waiting import until

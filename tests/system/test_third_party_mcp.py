@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.sandbox.command import Command
+from deputize.worker.tools.base import Effect, Kind
 from tests.leaks import ROOT
 from tests.toolbench import Toolbench, desk
 from tests.worker.mcp.opening import opened
-from worker.sandbox.command import Command
-from worker.tools.base import Effect, Kind
 
 __all__ = ["desk"]
 

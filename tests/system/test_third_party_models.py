@@ -15,15 +15,15 @@ from llmock.scenarios import Reply as LlmockReply
 from llmock.scenarios import ToolCall
 from pydantic import SecretStr
 
-from shared.errors import ModelUnavailable
+from deputize.shared.errors import ModelUnavailable
+from deputize.worker.conversation import Conversation
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
+from deputize.worker.models.retry import RetryPolicy
+from deputize.worker.tools.base import ToolResult
 from tests.waiting import until_sync
 from tests.worker.models.asking import parts_of, prompt_of, reply_of
-from worker.conversation import Conversation
-from worker.models import close_models
-from worker.models.anthropic import AnthropicModel
-from worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
-from worker.models.retry import RetryPolicy
-from worker.tools.base import ToolResult
 
 pytestmark = pytest.mark.system
 

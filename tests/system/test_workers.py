@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.events import RunStarted
+from deputize.shared.events import RunStarted
 from tests.fleet import Fleet
 from tests.running import call, say, script
 from tests.waiting import until

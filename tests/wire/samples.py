@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.delegation import Delegation, DelegationRequest, Step, ToolAgentResult
-from shared.events import Envelope
+from deputize.shared.delegation import Delegation, Step, ToolAgentResult
+from deputize.shared.events import Envelope
+from deputize.shared.request import DelegationRequest
 
 AT = datetime(2026, 11, 21, 9, 30, 15, 250_000, tzinfo=UTC)
 ID = "dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli import COMMANDS, cli
+from deputize.orchestrator.cli import COMMANDS, cli
 from tests.wire.conftest import Golden
 
 

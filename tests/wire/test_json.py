@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import ValidationError
 
-from shared.delegation import Delegation, DelegationRequest, StepType, ToolAgentResult, ToolAgentStep
-from shared.errors import Conflict, Forbidden, KeyReused, NotFound, Refused, TooLarge, Unavailable
-from shared.events import AnyEvent, Envelope
-from shared.wire import Wire
+from deputize.shared.delegation import Delegation, StepType, ToolAgentResult, ToolAgentStep
+from deputize.shared.errors import Conflict, Forbidden, KeyReused, NotFound, Refused, TooLarge, Unavailable
+from deputize.shared.events import AnyEvent, Envelope
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import Wire
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
 from tests.wire.conftest import Golden

@@ -13,9 +13,9 @@ from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator
 
-from orchestrator.app import create_app
-from orchestrator.problems import Problem
-from orchestrator.routes import OPEN, ROUTERS
+from deputize.orchestrator.app import create_app
+from deputize.orchestrator.problems import Problem
+from deputize.orchestrator.routes import OPEN, ROUTERS
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings
 from tests.wire.conftest import Golden

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from deputize.worker.models import close_models
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
 from tests.fake_model import FakeModel, Turn
 from tests.running import Bench, open_bench
-from worker.models import close_models
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
 
 
 @asynccontextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.delegation import ToolAgentResult
-from shared.runs.keys import history_key
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.runs.keys import history_key
 from tests.running import Bench, call
 
 READ = call("read_file", path="a.txt")

@@ -7,12 +7,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from shared.delegation import DelegationRequest
-from shared.events import RunResumed, StepCompleted, StepStarted
-from shared.runs.keys import LEASES, record_key
+from deputize.shared.events import RunResumed, StepCompleted, StepStarted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES, record_key
+from deputize.worker.task import carry_out
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
-from worker.task import carry_out
 
 WRITE = call("write_file", path="a.txt", content="one\ntwo\n")
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, ToolAgentResult
-from shared.events import StepCompleted
-from shared.runs.keys import history_key
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import StepCompleted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import history_key
+from deputize.worker.task import carry_out
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.task import carry_out
 
 ID = r"{{result:1 /Bash ID: (\w+)/}}"
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, Status, TerminationReason
-from shared.events import ProgressMade
-from shared.runs.keys import history_key
+from deputize.shared.delegation import Status, TerminationReason
+from deputize.shared.events import ProgressMade
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import history_key
+from deputize.worker.conversation import RESTART
+from deputize.worker.task import carry_out
 from tests.running import Bench, open_bench, say, script
 from tests.waiting import until
 from tests.worker.long_conversations import FIRST, READ, WRITE, long_script
-from worker.conversation import RESTART
-from worker.task import carry_out
 
 
 async def kept(bench: Bench, id: str) -> list[Any]:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from shared.delegation import Usage
-from shared.errors import ErrorType, ToolError
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.conversation import Conversation
+from deputize.worker.models.base import Call, Prompt, Reply, with_call_keys
+from deputize.worker.tools.base import ToolResult
 from tests.lag import lag_probe
-from worker.conversation import Conversation
-from worker.models.base import Call, Prompt, Reply, with_call_keys
-from worker.tools.base import ToolResult
 
 CALLS = [Call("c1", "read_file", {"path": "é"}), Call("c2", "bash", {"command": "ls"})]
 

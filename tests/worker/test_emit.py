@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.connection import Pipe
-from shared.delegation import DelegationRequest, Usage
-from shared.errors import Fenced
-from shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
-from shared.ids import new_id
-from shared.runs.keys import channel, history_key, ledger_key, record_key
-from shared.runs.record import Claim
-from shared.runs.store import WRITING, RunStore
+from deputize.shared.connection import Pipe
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import Fenced
+from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import channel, history_key, ledger_key, record_key
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import WRITING, RunStore
+from deputize.worker.emit import FRAME_SECONDS, Emitter
 from tests.waiting import until
-from worker.emit import FRAME_SECONDS, Emitter
 
 SECRET = "sk-very-secret-value"
 

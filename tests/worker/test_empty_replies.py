@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, call, text, thinking
 from tests.running import open_bench
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shared.delegation import ToolAgentResult
-from shared.settings import Settings
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, cut, refuse, text
 from tests.running import open_bench
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tiktoken
 
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
 from tests.running import Bench, call, open_bench, say, script
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
 
 
 class Panicking(Tool[Params]):

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.connection import Pipe
-from shared.delegation import DelegationRequest, EmptyWorkspace
-from shared.ids import new_id
-from shared.runs.keys import ledger_key
-from shared.runs.store import WRITING, RunStore
+from deputize.shared.connection import Pipe
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, EmptyWorkspace
+from deputize.shared.runs.keys import ledger_key
+from deputize.shared.runs.store import WRITING, RunStore
+from deputize.worker.emit import Emitter
+from deputize.worker.ledger import Ledger
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool, ToolResult
+from deputize.worker.tools.context import ToolContext
+from deputize.worker.workspace.workspace import Workspace
 from tests.waiting import until
-from worker.emit import Emitter
-from worker.ledger import Ledger
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, ToolResult
-from worker.tools.context import ToolContext
-from worker.workspace.workspace import Workspace
 
 TOOLS = {tool.name: tool for tool in BUILTIN}
 

@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from shared.delegation import Limits, TerminationReason, Usage
-from worker.limits import LimitReached, Meter, Repetition
-from worker.models.base import Call, Price
+from deputize.shared.delegation import TerminationReason, Usage
+from deputize.shared.request import Limits
+from deputize.worker.limits import LimitReached, Meter, Repetition
+from deputize.worker.models.base import Call, Price
 
 PRICE = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
 

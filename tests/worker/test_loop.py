@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.errors import ErrorType, Fenced
-from shared.events import Replied, StepCompleted
-from shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
+from deputize.shared.errors import ErrorType, Fenced
+from deputize.shared.events import Replied, StepCompleted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
+from deputize.worker.run import MAX_DETAILS_CHARS
+from deputize.worker.task import carry_out
+from deputize.worker.text.output import MAX_ERROR_CHARS
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
 from tests.fake_model import Turn, cut, text, thinking
 from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.conversations import talking
-from worker.run import MAX_DETAILS_CHARS
-from worker.task import carry_out
-from worker.text.output import MAX_ERROR_CHARS
-from worker.tools import BUILTIN
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
 """Without its arguments it would list the workspace."""

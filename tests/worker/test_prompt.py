@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from shared.delegation import DelegationRequest
+from deputize.shared.request import DelegationRequest
+from deputize.worker.prompt import first_message, system_prompt
 from tests.fake_model import FakeModel, Turn, text
 from tests.running import open_bench
 from tests.skills import write_skill
-from worker.prompt import first_message, system_prompt
 
 
 def test_the_same_words_are_the_same_object() -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from shared.events import StepCompleted
-from shared.settings import ToolSettings
+from deputize.shared.events import StepCompleted
+from deputize.shared.settings import ToolSettings
+from deputize.worker.mcp.config import Config, Found
+from deputize.worker.skills.skill import read_skill
+from deputize.worker.toolkit.discovery import Discovery
+from deputize.worker.toolkit.sources import ToolSourceContext
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
 from tests.architecture.sources import ROOT
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
-from worker.mcp.config import Config, Found
-from worker.skills.skill import read_skill
-from worker.toolkit.discovery import Discovery
-from worker.toolkit.sources import ToolSourceContext
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
 
 README = ROOT / "worker" / "README.md"
 
@@ -127,4 +127,4 @@ def test_each_part_of_the_other_styles_is_where_it_says() -> None:
     paths = [path for row in table.values() for path in re.findall(r"`([\w/]+)\.py`", row)]
     assert len(paths) >= len(table)
     for path in paths:
-        importlib.import_module(path.replace("/", "."))
+        importlib.import_module("deputize." + path.replace("/", "."))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import StepStatus
-from shared.events import StepCompleted, StepStarted
+from deputize.shared.delegation import StepStatus
+from deputize.shared.events import StepCompleted, StepStarted
 from tests.running import Bench, call, say, script
 from tests.worker.run_history import READ, WRITE, history_of
 

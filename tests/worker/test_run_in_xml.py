@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, ToolAgentResult
-from shared.events import Envelope, Replied, RunFinished, StepCompleted, TextDelta
-from shared.runs.keys import channel, history_key
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import Envelope, Replied, RunFinished, StepCompleted, TextDelta
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import channel, history_key
+from deputize.worker.models import close_models
+from deputize.worker.models.xml_calls.instruction import format_tool_call
+from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, text, thinking
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
-from worker.models import close_models
-from worker.models.xml_calls.instruction import format_tool_call
-from worker.task import carry_out
 
 WRITE = call("write_file", path="a.txt", content="one <two> & ]]> three\n")
 READ = call("read_file", path="a.txt")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.runs.keys import LEASES, history_key, ledger_key, record_key
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
+from deputize.worker.task import carry_out
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.run_history import WRITE, answered_once, history_of
-from worker.task import carry_out
 
 
 @pytest.mark.requirement("P-15", "P-09")

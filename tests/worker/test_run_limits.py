@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.events import Replied
-from shared.runs.keys import ledger_key
+from deputize.shared.events import Replied
+from deputize.shared.runs.keys import ledger_key
 from tests.running import Bench, call, open_bench, say, script
 from tests.worker.run_history import WRITE, answered_once, history_of
 

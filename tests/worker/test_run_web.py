@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import ApprovalMode, StepStatus, ToolAgentResult
-from shared.events import RunStarted, StepCompleted
+from deputize.shared.delegation import StepStatus, ToolAgentResult
+from deputize.shared.events import RunStarted, StepCompleted
+from deputize.shared.request import ApprovalMode
 from tests.internet import redirect, response
 from tests.running import Bench, call, open_bench, say, script
 from tests.worker.web.servers import Talk, saying, serving

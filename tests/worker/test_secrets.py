@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from shared import log
-from shared.delegation import DelegationRequest
-from shared.runs.keys import artifacts_key, channel, record_key
-from shared.settings import Settings
+from deputize.shared import log
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import artifacts_key, channel, record_key
+from deputize.shared.settings import Settings
+from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.task import carry_out
 from tests.running import call, open_bench, say, script
-from worker.celery_pool.progress import ProgressEvents
-from worker.task import carry_out
 
 SECRETS = {
     "the model's key": "sk-ant-api03-of-the-model-0123456789",

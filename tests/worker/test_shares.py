@@ -6,10 +6,10 @@ import asyncio
 import time
 from threading import Event, Thread
 
-from shared.log import delegation
+from deputize.shared.log import delegation
+from deputize.worker.shares import ALLOWANCE, REFILLED, ComputeSlots, Share
+from deputize.worker.threads import A_RUN, give_way, run_in_thread, share_threads
 from tests.waiting import until
-from worker.shares import ALLOWANCE, REFILLED, ComputeSlots, Share
-from worker.threads import A_RUN, give_way, run_in_thread, share_threads
 
 
 def compute(seconds: float, on: Event) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shared.log import delegation
+from deputize.shared.log import delegation
+from deputize.worker.threads import A_RUN, MAX_BYTES, NICENESS, memory_held, run_in_thread, share_threads, take_memory
 from tests.waiting import until
-from worker.threads import A_RUN, MAX_BYTES, NICENESS, memory_held, run_in_thread, share_threads, take_memory
 
 
 async def test_the_result_and_the_exception_come_back() -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.events import ProgressMade
-from shared.runs.keys import history_key, ledger_key, record_key
+from deputize.shared.events import ProgressMade
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import history_key, ledger_key, record_key
+from deputize.worker.task import carry_out
 from tests.fake_model import Turn, text
 from tests.fake_model import call as asked
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.conversations import talking
 from tests.worker.long_conversations import FIRST, long_script
-from worker.task import carry_out
 
 WRITE = call("write_file", path="a.txt", content="x")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest, Limits
-from shared.errors import Fenced
-from shared.events import Heartbeat, TextDelta, TurnStarted
-from shared.runs.record import Claim
-from shared.runs.update import RunUpdate
+from deputize.shared.errors import Fenced
+from deputize.shared.events import Heartbeat, TextDelta, TurnStarted
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.update import RunUpdate
+from deputize.worker.emit import FRAME_SECONDS, Emitter
 from tests.waiting import until
-from worker.emit import FRAME_SECONDS, Emitter
 
 
 class Withheld:

@@ -11,20 +11,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.log import log
-from shared.settings import Settings
-from worker.adapters.adapter import try_call
-from worker.adapters.base_tool import BaseToolAdapter, BaseToolLike
-from worker.adapters.builder import BuilderAdapter, ToolBuilder
-from worker.adapters.execute_kwargs import PlainTool, PlainToolAdapter
-from worker.adapters.function_table import TableEntry, TableEntryAdapter, adapt_table
-from worker.adapters.tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
-from worker.skills.skill import SkillLoader
-from worker.threads import run_in_thread
-from worker.toolkit.registry import available_tools
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Effect, Kind, Tool
-from worker.tools.get_skill import GetSkill
+from deputize.shared.log import log
+from deputize.shared.settings import Settings
+from deputize.worker.adapters.adapter import try_call
+from deputize.worker.adapters.base_tool import BaseToolAdapter, BaseToolLike
+from deputize.worker.adapters.builder import BuilderAdapter, ToolBuilder
+from deputize.worker.adapters.execute_kwargs import PlainTool, PlainToolAdapter
+from deputize.worker.adapters.function_table import TableEntry, TableEntryAdapter, adapt_table
+from deputize.worker.adapters.tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
+from deputize.worker.skills.skill import SkillLoader
+from deputize.worker.threads import run_in_thread
+from deputize.worker.toolkit.registry import available_tools
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Tool
+from deputize.worker.tools.get_skill import GetSkill
 
 __all__ = [
     "TableEntry",

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from shared.errors import ErrorType, Invalid, Misconfigured, ToolError
-from worker.adapters.adapter import (
+from deputize.shared.errors import ErrorType, Invalid, Misconfigured, ToolError
+from deputize.worker.adapters.adapter import (
     AbortSignal,
     ParameterLike,
     ToolAdapter,
@@ -21,11 +21,11 @@ from worker.adapters.adapter import (
     json_schema,
     report_as_invalid,
 )
-from worker.schemas.arguments import check, valid_schema
-from worker.toolkit.registry import Registry
-from worker.tools import base
-from worker.tools.base import Effect, Kind
-from worker.tools.context import ToolContext
+from deputize.worker.schemas.arguments import check, valid_schema
+from deputize.worker.toolkit.registry import Registry
+from deputize.worker.tools import base
+from deputize.worker.tools.base import Effect, Kind
+from deputize.worker.tools.context import ToolContext
 
 
 class ToolPermission(StrEnum):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-from shared.errors import ErrorType, Misconfigured, ToolError
-from worker.adapters.adapter import (
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.worker.adapters.adapter import (
     AbortSignal,
     ToolAdapter,
     as_text,
@@ -17,11 +17,11 @@ from worker.adapters.adapter import (
     get_field,
     report_as_invalid,
 )
-from worker.schemas.arguments import check, valid_schema
-from worker.text.display import AnsiOutput, Display, FileDiff, TodoList
-from worker.tools import base
-from worker.tools.base import Effect, Kind
-from worker.tools.context import ToolContext, Touches
+from deputize.worker.schemas.arguments import check, valid_schema
+from deputize.worker.text.display import AnsiOutput, Display, FileDiff, TodoList
+from deputize.worker.tools import base
+from deputize.worker.tools.base import Effect, Kind
+from deputize.worker.tools.context import ToolContext, Touches
 
 P = TypeVar("P", bound=Mapping[str, Any])
 UpdateOutput = Callable[[Any], None]

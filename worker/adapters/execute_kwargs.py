@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from worker.adapters.adapter import AbortSignal, ToolAdapter, as_text, call_function, failure_result, get_field
-from worker.tools import base
-from worker.tools.base import Effect, Kind
-from worker.tools.context import ToolContext
+from deputize.worker.adapters.adapter import AbortSignal, ToolAdapter, as_text, call_function, failure_result, get_field
+from deputize.worker.tools import base
+from deputize.worker.tools.base import Effect, Kind
+from deputize.worker.tools.context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)

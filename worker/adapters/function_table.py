@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
-from worker.adapters.adapter import AbortSignal, Parameters, ToolAdapter, as_text, call_function, failure_result
-from worker.tools.base import Effect, Kind, ToolResult
-from worker.tools.context import ToolContext
+from deputize.worker.adapters.adapter import (
+    AbortSignal,
+    Parameters,
+    ToolAdapter,
+    as_text,
+    call_function,
+    failure_result,
+)
+from deputize.worker.tools.base import Effect, Kind, ToolResult
+from deputize.worker.tools.context import ToolContext
 
 ERROR_PREFIXES = ("Error:", "错误\uff1a")
 """Prefixes of texts that report an error."""

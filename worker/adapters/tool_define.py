@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from shared.errors import ErrorType, Misconfigured, ToolError
-from shared.settings import Settings
-from shared.tokens import estimate
-from worker.adapters.adapter import (
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.settings import Settings
+from deputize.shared.tokens import estimate
+from deputize.worker.adapters.adapter import (
     AbortSignal,
     Parameters,
     ToolAdapter,
@@ -22,13 +22,13 @@ from worker.adapters.adapter import (
     report_as_invalid,
     try_call,
 )
-from worker.schemas.arguments import unknown_tool
-from worker.toolkit.registry import Registry, find_tool
-from worker.tools import base
-from worker.tools.base import AnyTool, Effect, Kind
-from worker.tools.bounded_result import bounded
-from worker.tools.context import InitContext
-from worker.tools.traits import Origin
+from deputize.worker.schemas.arguments import unknown_tool
+from deputize.worker.toolkit.registry import Registry, find_tool
+from deputize.worker.tools import base
+from deputize.worker.tools.base import AnyTool, Effect, Kind
+from deputize.worker.tools.bounded_result import bounded
+from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.traits import Origin
 
 Category = Literal["builtin", "custom", "mcp"]
 

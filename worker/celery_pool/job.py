@@ -29,7 +29,7 @@ def await_(awaitable: Awaitable[Any]) -> Any:
     """Waits for ``awaitable`` from synchronous code inside a job, without blocking the loop."""
     tracer = getcurrent()
     if not isinstance(tracer, _Tracer) or tracer.parent is None:
-        raise RuntimeError("await_ works only inside a job of worker.celery_pool.pool")
+        raise RuntimeError("await_ works only inside a job of deputize.worker.celery_pool.pool")
     return tracer.parent.switch(awaitable)
 
 
@@ -43,7 +43,7 @@ class AsyncTask(Task):
         """The running job; its ``pool`` provides ``waiting()``."""
         job = current_job.get()
         if job is None:
-            raise RuntimeError("no job of worker.celery_pool.pool is running here")
+            raise RuntimeError("no job of deputize.worker.celery_pool.pool is running here")
         return job
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -11,23 +11,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
-from shared.connection import REDIS_ERRORS, shielded
-from shared.errors import DeputizeError
-from shared.log import log
-from shared.masking import SecretMask
-from shared.settings import Settings
-from shared.wire import now
-from worker.fleet.lease import Leases
-from worker.sandbox.base import NoSandbox
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.environment import MOUNT, owner
-from worker.schemas.pool import ValidatorPool
-from worker.threads import run_in_thread
-from worker.toolkit.registry import tool_cards
-from worker.toolkit.sources import Source, ToolSourceContext
-from worker.tools.base import AnyTool
-from worker.workspace.files import Files
+from deputize.shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
+from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.errors import DeputizeError
+from deputize.shared.log import log
+from deputize.shared.masking import SecretMask
+from deputize.shared.settings import Settings
+from deputize.shared.wire import now
+from deputize.worker.fleet.lease import Leases
+from deputize.worker.sandbox.base import NoSandbox
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import MOUNT, owner
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.threads import run_in_thread
+from deputize.worker.toolkit.registry import tool_cards
+from deputize.worker.toolkit.sources import Source, ToolSourceContext
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.workspace.files import Files
 
 
 class WorkerProcess(Protocol):

@@ -7,8 +7,8 @@ import errno
 import os
 from functools import cache
 
-from shared.errors import Misconfigured
-from shared.libc import LIBC
+from deputize.shared.errors import Misconfigured
+from deputize.shared.libc import LIBC
 
 _OPENAT2 = 437  # the same on every architecture
 _NO_MAGICLINKS = 0x02

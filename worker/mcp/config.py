@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from shared.errors import Misconfigured
-from shared.trust import HOW, SERVERS, TrustRecords, regular_bytes
-from worker.mcp.entry import Server, without_effect
-from worker.sandbox.environment import MOUNT
+from deputize.shared.errors import Misconfigured
+from deputize.shared.trust import HOW, SERVERS, TrustRecords, regular_bytes
+from deputize.worker.mcp.entry import Server, without_effect
+from deputize.worker.sandbox.environment import MOUNT
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -13,11 +13,11 @@ import mcp_types as types
 from mcp import Client, MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from shared.errors import ErrorType, ToolError
-from shared.log import log
-from worker.mcp.entry import Server
-from worker.mcp.remote import BROKEN, NOT_SENT
-from worker.mcp.transport import RunScope, StderrTail, Transport, opened
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.log import log
+from deputize.worker.mcp.entry import Server
+from deputize.worker.mcp.remote import BROKEN, NOT_SENT
+from deputize.worker.mcp.transport import RunScope, StderrTail, Transport, opened
 
 MAX_TOOLS = 500
 """Per server; models choose badly from more."""

@@ -17,10 +17,10 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INVALID_REQUEST
 
-from worker.mcp.entry import Server
-from worker.mcp.pipes import MAX_MESSAGE, Pace
-from worker.web.dial import GuardedTransport, Network
-from worker.web.targets import target
+from deputize.worker.mcp.entry import Server
+from deputize.worker.mcp.pipes import MAX_MESSAGE, Pace
+from deputize.worker.web.dial import GuardedTransport, Network
+from deputize.worker.web.targets import target
 
 NOT_SENT, BROKEN = -32010, -32011
 """Our own JSON-RPC error codes: the server cannot have received the request, or it may have."""

@@ -13,20 +13,20 @@ from typing import Any
 
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 
-from shared.errors import Misconfigured
-from worker.mcp.entry import Server
-from worker.mcp.free_program import FreeProgram
-from worker.mcp.pipes import Incoming, Outgoing, Program
-from worker.mcp.remote import reached
-from worker.sandbox import environment
-from worker.sandbox.base import Sandbox
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import BoundedBuffer
-from worker.sandbox.command import Command
-from worker.sandbox.environment import MOUNT, BindMount, program_mounts, search_path
-from worker.schemas.pool import ValidatorPool
-from worker.threads import run_in_thread
-from worker.workspace.files import Files
+from deputize.shared.errors import Misconfigured
+from deputize.worker.mcp.entry import Server
+from deputize.worker.mcp.free_program import FreeProgram
+from deputize.worker.mcp.pipes import Incoming, Outgoing, Program
+from deputize.worker.mcp.remote import reached
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.buffers import BoundedBuffer
+from deputize.worker.sandbox.command import Command
+from deputize.worker.sandbox.environment import MOUNT, BindMount, program_mounts, search_path
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.threads import run_in_thread
+from deputize.worker.workspace.files import Files
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 
-from shared.settings import Settings
-from worker.models.base import Model
+from deputize.shared.settings import Settings
+from deputize.worker.models.base import Model
 
 MODELS: Mapping[str, str] = {
-    "anthropic": "worker.models.anthropic:AnthropicModel",
-    "scripted": "worker.models.scripted:ScriptedModel",
+    "anthropic": "deputize.worker.models.anthropic:AnthropicModel",
+    "scripted": "deputize.worker.models.scripted:ScriptedModel",
 }
 """Import path of the class for each kind. Imported on demand: importing the SDK takes two seconds."""
 
@@ -30,5 +30,5 @@ def open_model(name: str, settings: Settings) -> Model:
 
 async def close_models() -> None:
     """Closes the model connections of the running event loop. Must be called before the loop is closed."""
-    if endpoint := sys.modules.get("worker.models.endpoint"):
+    if endpoint := sys.modules.get("deputize.worker.models.endpoint"):
         await endpoint.close_endpoints()

@@ -16,11 +16,11 @@ import anthropic
 import httpx2
 from pydantic import SecretStr
 
-from shared.errors import ContextFull, ModelUnavailable
-from shared.settings import Settings
-from worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
-from worker.models.endpoint import Credentials, Endpoint, endpoint_of
-from worker.models.retry import (
+from deputize.shared.errors import ContextFull, ModelUnavailable
+from deputize.shared.settings import Settings
+from deputize.worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
+from deputize.worker.models.endpoint import Credentials, Endpoint, endpoint_of
+from deputize.worker.models.retry import (
     Failure,
     RetryPolicy,
     RetryState,
@@ -28,8 +28,8 @@ from worker.models.retry import (
     classify_transport_error,
     with_full_stop,
 )
-from worker.models.stream import EventDecoder, ReplyAssembler
-from worker.web.dial import trust_store
+from deputize.worker.models.stream import EventDecoder, ReplyAssembler
+from deputize.worker.web.dial import trust_store
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""

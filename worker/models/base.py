@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from shared.delegation import TerminationReason, Usage
+from deputize.shared.delegation import TerminationReason, Usage
 
 
 @dataclass(frozen=True, slots=True)

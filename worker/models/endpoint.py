@@ -19,10 +19,10 @@ import anthropic
 import httpx2
 from pydantic import SecretStr
 
-from shared.masking import SecretMask
-from shared.settings import header_pairs, header_values
-from worker.models.retry import RetryPolicy
-from worker.web.dial import trust_store
+from deputize.shared.masking import SecretMask
+from deputize.shared.settings import header_pairs, header_values
+from deputize.worker.models.retry import RetryPolicy
+from deputize.worker.web.dial import trust_store
 
 DRAIN_SECONDS = 1.0
 """How long to read for the end of the HTTP body after the last event, so that the connection can be reused."""

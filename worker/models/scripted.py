@@ -8,11 +8,21 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Self
 
-from shared.delegation import Usage
-from shared.errors import ContextFull, ModelUnavailable
-from shared.settings import Settings
-from worker.models.base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
-from worker.models.script import Block, Rule, Script, TemplateContext, Tokens, Turn, load_script, render, search
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import ContextFull, ModelUnavailable
+from deputize.shared.settings import Settings
+from deputize.worker.models.base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
+from deputize.worker.models.script import (
+    Block,
+    Rule,
+    Script,
+    TemplateContext,
+    Tokens,
+    Turn,
+    load_script,
+    render,
+    search,
+)
 
 DELTA_CHARACTERS = 24
 """Length of one delta."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from shared.delegation import Usage
-from worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart
-from worker.models.retry import Failure, classify_stream_error
-from worker.strict_json import check_depth, loads, replace_lone_surrogates
+from deputize.shared.delegation import Usage
+from deputize.worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart
+from deputize.worker.models.retry import Failure, classify_stream_error
+from deputize.worker.strict_json import check_depth, loads, replace_lone_surrogates
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on an incomplete event, so that a peer that never ends one cannot exhaust the memory."""

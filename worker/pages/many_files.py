@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 
-from shared.errors import ErrorType, ToolError
-from shared.text import clip, valid
-from shared.tokens import estimate
-from worker.pages.page import (
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import clip, valid
+from deputize.shared.tokens import estimate
+from deputize.worker.pages.page import (
     PAGE_CHARS,
     PAGE_TOKENS,
     PageLimits,
@@ -19,9 +19,9 @@ from worker.pages.page import (
     format_remark_line,
     read_lines,
 )
-from worker.search.walk import SkippedPaths, find_files
-from worker.text.output import one_line
-from worker.workspace.files import Files
+from deputize.worker.search.walk import SkippedPaths, find_files
+from deputize.worker.text.output import one_line
+from deputize.worker.workspace.files import Files
 
 _RESERVED = 4000
 """Characters, and tokens, reserved for the names of omitted files."""

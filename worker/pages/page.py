@@ -15,14 +15,14 @@ from itertools import accumulate
 
 from rapidfuzz import fuzz, process
 
-from shared.errors import ErrorType, ToolError
-from shared.text import HALF_CHARACTER, clip
-from shared.tokens import estimate
-from worker.text.output import few_tokens
-from worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
-from worker.threads import give_way
-from worker.workspace.file_errors import not_a_file, tool_error
-from worker.workspace.files import Files
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import HALF_CHARACTER, clip
+from deputize.shared.tokens import estimate
+from deputize.worker.text.output import few_tokens
+from deputize.worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
+from deputize.worker.threads import give_way
+from deputize.worker.workspace.file_errors import not_a_file, tool_error
+from deputize.worker.workspace.files import Files
 
 _SIMILAR = 60.0
 """The least similarity, of 100, of a file name that is suggested."""

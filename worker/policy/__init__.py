@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worker.policy.allow_reads import allow_reads
-from worker.policy.allow_trusted import allow_trusted
-from worker.policy.ask_before_changes import ask_before_changes
-from worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
-from worker.policy.require_sandbox import require_sandbox
+from deputize.worker.policy.allow_reads import allow_reads
+from deputize.worker.policy.allow_trusted import allow_trusted
+from deputize.worker.policy.ask_before_changes import ask_before_changes
+from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
+from deputize.worker.policy.require_sandbox import require_sandbox
 
 RULES: tuple[Rule, ...] = (
     require_sandbox,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from shared.delegation import ApprovalMode
-from worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
-from worker.tools.base import Kind
+from deputize.shared.request import ApprovalMode
+from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
+from deputize.worker.tools.base import Kind
 
 
 def allow_trusted(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:

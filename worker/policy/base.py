@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
-from shared.delegation import ApprovalMode
-from shared.errors import ErrorType, ToolError
-from worker.tools.base import AnyTool, Kind
-from worker.tools.context import Touches
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.request import ApprovalMode
+from deputize.worker.tools.base import AnyTool, Kind
+from deputize.worker.tools.context import Touches
 
 
 class Decision(StrEnum):

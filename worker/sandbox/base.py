@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NoReturn, Protocol
 
-from shared.errors import ErrorType, ToolError
-from worker.sandbox.command import Command, Completed
-from worker.sandbox.shells import BackgroundShellManager
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.sandbox.command import Command, Completed
+from deputize.worker.sandbox.shells import BackgroundShellManager
 
 
 class Sandbox(Protocol):

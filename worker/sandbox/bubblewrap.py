@@ -12,15 +12,15 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from shared.errors import ErrorType, Misconfigured, ToolError
-from worker.sandbox import environment, seccomp
-from worker.sandbox.buffers import BoundedBuffer
-from worker.sandbox.command import Command, Completed, create_status_file, read_status_file
-from worker.sandbox.environment import MOUNT, BindMount, Bwrap
-from worker.sandbox.mount_namespace import MountNamespace
-from worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, split_leftovers
-from worker.sandbox.selftest import SelfTestResult, run_selftest
-from worker.sandbox.shells import BackgroundShellManager
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.worker.sandbox import environment, seccomp
+from deputize.worker.sandbox.buffers import BoundedBuffer
+from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
+from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
+from deputize.worker.sandbox.mount_namespace import MountNamespace
+from deputize.worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, split_leftovers
+from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
+from deputize.worker.sandbox.shells import BackgroundShellManager
 
 _TMP_BYTES = 256 * 1024 * 1024
 _PARENT_DEATH_SIGNAL = ("--pdeathsig", "ALRM", "--")

@@ -10,9 +10,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from shared.errors import ErrorType, ToolError
-from worker.linux.program import Program, Sink, piped
-from worker.linux.tree import asked_to_end, children, close_all, command_line, descendants, open_descendants, tell
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.linux.program import Program, Sink, piped
+from deputize.worker.linux.tree import (
+    asked_to_end,
+    children,
+    close_all,
+    command_line,
+    descendants,
+    open_descendants,
+    tell,
+)
 
 READY = b"ready\n"
 GUARD = (

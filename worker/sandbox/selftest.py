@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from shared.errors import Misconfigured, ToolError
-from worker.sandbox import environment
-from worker.sandbox.base import Sandbox
-from worker.sandbox.command import Command
+from deputize.shared.errors import Misconfigured, ToolError
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.sandbox.command import Command
 
 _REMEDY = (
     "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "

@@ -8,15 +8,15 @@ from threading import Event
 
 import regex
 
-from shared.errors import ErrorType, ToolError
-from worker.search.gitignore import GitIgnore
-from worker.search.glob_pattern import GlobPattern, expand
-from worker.search.hits import LINE_CHARS, Hits, Mode, excerpt
-from worker.search.walk import SkippedPaths, entries_by_mtime, exists_in, walk
-from worker.text import patterns
-from worker.text.patterns import ComputeLimit
-from worker.text.textfile import decode
-from worker.workspace.files import Files
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.search.gitignore import GitIgnore
+from deputize.worker.search.glob_pattern import GlobPattern, expand
+from deputize.worker.search.hits import LINE_CHARS, Hits, Mode, excerpt
+from deputize.worker.search.walk import SkippedPaths, entries_by_mtime, exists_in, walk
+from deputize.worker.text import patterns
+from deputize.worker.text.patterns import ComputeLimit
+from deputize.worker.text.textfile import decode
+from deputize.worker.workspace.files import Files
 
 _MAX_FILE_BYTES = 8 * 1024 * 1024
 

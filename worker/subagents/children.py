@@ -8,17 +8,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from shared.background import Backoff
-from shared.bus import RECHECK_SECONDS, Inbox
-from shared.connection import REDIS_ERRORS, shielded
-from shared.delegation import Delegation, Status, Usage
-from shared.errors import NotFound
-from shared.runs.children import children_of
-from shared.runs.keys import channel
-from shared.runs.record import Claim
-from worker.emit import Emitter
-from worker.limits import Meter
-from worker.services import Services
+from deputize.shared.background import Backoff
+from deputize.shared.bus import RECHECK_SECONDS, Inbox
+from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.delegation import Delegation, Status, Usage
+from deputize.shared.errors import NotFound
+from deputize.shared.runs.children import children_of
+from deputize.shared.runs.keys import channel
+from deputize.shared.runs.record import Claim
+from deputize.worker.emit import Emitter
+from deputize.worker.limits import Meter
+from deputize.worker.services import Services
 
 END_SECONDS = 2.0
 """How long a run that ends waits for its children to end, where it has the time."""

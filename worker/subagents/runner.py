@@ -11,24 +11,25 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from shared.delegation import DelegationRequest, DirectoryWorkspace, EmptyWorkspace, Status, Usage
-from shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
-from shared.events import Envelope, StepStarted
-from shared.ids import new_id
-from shared.log import log
-from shared.queue import Ticket
-from shared.request_checks import check_sizes
-from shared.runs.children import call_key
-from shared.runs.record import Claim
-from worker.emit import Emitter
-from worker.limits import LimitReached, Meter
-from worker.models.base import Call
-from worker.services import Services
-from worker.subagents.children import Children, retried
-from worker.threads import run_in_thread
-from worker.tools.base import AnyTool
-from worker.tools.context import Outcome, ToolContext
-from worker.workspace.workspace import Workspace
+from deputize.shared.delegation import Status, Usage
+from deputize.shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
+from deputize.shared.events import Envelope, StepStarted
+from deputize.shared.ids import new_id
+from deputize.shared.log import log
+from deputize.shared.queue import Ticket
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace, EmptyWorkspace
+from deputize.shared.request_checks import check_sizes
+from deputize.shared.runs.children import call_key
+from deputize.shared.runs.record import Claim
+from deputize.worker.emit import Emitter
+from deputize.worker.limits import LimitReached, Meter
+from deputize.worker.models.base import Call
+from deputize.worker.services import Services
+from deputize.worker.subagents.children import Children, retried
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.context import Outcome, ToolContext
+from deputize.worker.workspace.workspace import Workspace
 
 
 class SlotRelease:

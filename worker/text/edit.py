@@ -9,10 +9,10 @@ import re
 
 from rapidfuzz import fuzz, process
 
-from shared.errors import ErrorType, ToolError
-from shared.text import clip
-from worker.text.replacement import Replacement, find_lines, replace
-from worker.text.textfile import TextFile, number_lines, strip_line_numbers
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import clip
+from deputize.worker.text.replacement import Replacement, find_lines, replace
+from deputize.worker.text.textfile import TextFile, number_lines, strip_line_numbers
 
 _ELLIPSIS = r"(?:\.{3,}|…)"
 _NOUN = (

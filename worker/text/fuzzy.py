@@ -16,12 +16,12 @@ from itertools import accumulate
 from rapidfuzz import process
 from rapidfuzz.distance import Indel
 
-from shared.errors import ErrorType, ToolError
-from worker.text.indentation import shift_between
-from worker.text.merge import SourceLine, split_source
-from worker.text.normalization import BLANK_RUNS, LOOK_ALIKES, NormalizedText
-from worker.text.rewrite import Span, join_differences, line_differences, rewrite
-from worker.text.similarity import (
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.indentation import shift_between
+from deputize.worker.text.merge import SourceLine, split_source
+from deputize.worker.text.normalization import BLANK_RUNS, LOOK_ALIKES, NormalizedText
+from deputize.worker.text.rewrite import Span, join_differences, line_differences, rewrite
+from deputize.worker.text.similarity import (
     MARGIN,
     MIN_CHARS,
     MIN_SIMILARITY,
@@ -32,7 +32,7 @@ from worker.text.similarity import (
     is_typo,
     significant_tokens,
 )
-from worker.text.textfile import TextFile
+from deputize.worker.text.textfile import TextFile
 
 _MIN_LINE_SIMILARITY = 0.75
 """The least similarity of each line."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from shared.text import safe_cut, valid
+from deputize.shared.text import safe_cut, valid
 
 MAX_SAVED_CHARS = 16 * 1024 * 1024
 MAX_ERROR_CHARS = 4000

@@ -13,12 +13,12 @@ from itertools import pairwise
 
 from rapidfuzz.distance import Indel
 
-from shared.errors import ErrorType, ToolError
-from worker.text.fuzzy import replace_fuzzy
-from worker.text.indentation import IndentShift
-from worker.text.merge import SourceLine, bracket_balance, split_source
-from worker.text.normalization import Normalization, NormalizedText
-from worker.text.rewrite import (
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.fuzzy import replace_fuzzy
+from deputize.worker.text.indentation import IndentShift
+from deputize.worker.text.merge import SourceLine, bracket_balance, split_source
+from deputize.worker.text.normalization import Normalization, NormalizedText
+from deputize.worker.text.rewrite import (
     Replacement,
     Rewrite,
     Span,
@@ -31,8 +31,8 @@ from worker.text.rewrite import (
     splice,
     with_line_ends,
 )
-from worker.text.textfile import TextFile
-from worker.text.tolerance import MAX_MATCHES, TOLERANCES, TextRange, Tolerance
+from deputize.worker.text.textfile import TextFile
+from deputize.worker.text.tolerance import MAX_MATCHES, TOLERANCES, TextRange, Tolerance
 
 _SEPARATORS = re.compile(r"[,;]+ *")
 _WORD = re.compile(r"\w+ +")

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shared.errors import ErrorType, ToolError
-from shared.text import clip
-from worker.text.indentation import reindent
-from worker.text.merge import Merge, SourceLine, bracket_balance, split_source
-from worker.text.textfile import TextFile, number_lines
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import clip
+from deputize.worker.text.indentation import reindent
+from deputize.worker.text.merge import Merge, SourceLine, bracket_balance, split_source
+from deputize.worker.text.textfile import TextFile, number_lines
 
 _SHOWN, _SHOWN_CHARS = 5, 160
 """Differing lines that are shown, and characters of each."""

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from worker.text.indentation import shift_between
-from worker.text.merge import split_source
-from worker.text.normalization import BLANK_RUNS, LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, Normalization, NormalizedText
+from deputize.worker.text.indentation import shift_between
+from deputize.worker.text.merge import split_source
+from deputize.worker.text.normalization import (
+    BLANK_RUNS,
+    LINE_ENDS,
+    LOOK_ALIKES,
+    TRAILING_BLANKS,
+    Normalization,
+    NormalizedText,
+)
 
 MAX_MATCHES = 1000
 """Matches counted of a text that is not unique."""

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self, cast
 
-from shared.errors import ErrorType, ToolError
-from worker.models.base import ToolSpec
-from worker.schemas.arguments import ArgumentSchema
-from worker.toolkit.registry import Registry
-from worker.toolkit.schema_tool import SchemaTool
-from worker.tools.base import AnyTool, Effect, Kind, ToolResult
-from worker.tools.context import ToolContext
-from worker.tools.traits import Origin, Source
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.models.base import ToolSpec
+from deputize.worker.schemas.arguments import ArgumentSchema
+from deputize.worker.toolkit.registry import Registry
+from deputize.worker.toolkit.schema_tool import SchemaTool
+from deputize.worker.tools.base import AnyTool, Effect, Kind, ToolResult
+from deputize.worker.tools.context import ToolContext
+from deputize.worker.tools.traits import Origin, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from shared.catalog import ToolCard
-from shared.errors import Invalid, Misconfigured
-from shared.log import log
-from shared.settings import Settings
-from shared.text import did_you_mean
-from worker.schemas.arguments import unknown_tool
-from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import AnyTool
-from worker.tools.context import InitContext
-from worker.tools.traits import Availability
+from deputize.shared.catalog import ToolCard
+from deputize.shared.errors import Invalid, Misconfigured
+from deputize.shared.log import log
+from deputize.shared.settings import Settings
+from deputize.shared.text import did_you_mean
+from deputize.worker.schemas.arguments import unknown_tool
+from deputize.worker.tools import BUILTIN, DEFAULT_KIT
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.traits import Availability
 
 _ORDER = ("builtin", "discovered", "mcp")
 

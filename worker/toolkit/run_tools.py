@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from shared.catalog import MCP
-from shared.delegation import ApprovalMode
-from shared.runs.record import Claim
-from worker.models.base import ToolSpec
-from worker.sandbox.base import Sandbox
-from worker.schemas.pool import ValidatorPool
-from worker.toolkit import pinned_tools
-from worker.toolkit.registry import Registry, prepare_kit
-from worker.toolkit.sources import Source, ToolSourceContext
-from worker.tools.base import AnyTool
-from worker.tools.context import InitContext, ToolContext
-from worker.tools.get_skill import skills_of
-from worker.workspace.workspace import Workspace
+from deputize.shared.catalog import MCP
+from deputize.shared.request import ApprovalMode
+from deputize.shared.runs.record import Claim
+from deputize.worker.models.base import ToolSpec
+from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.toolkit import pinned_tools
+from deputize.worker.toolkit.registry import Registry, prepare_kit
+from deputize.worker.toolkit.sources import Source, ToolSourceContext
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.context import InitContext, ToolContext
+from deputize.worker.tools.get_skill import skills_of
+from deputize.worker.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
-from shared.text import clip
-from worker.sandbox import command_output
-from worker.sandbox.command import Command
-from worker.text.display import plain
-from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
-from worker.tools.context import ToolContext, Touches
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import clip
+from deputize.worker.sandbox import command_output
+from deputize.worker.sandbox.command import Command
+from deputize.worker.text.display import plain
+from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
 
 DEFAULT_TIMEOUT = 120
 MAX_TIMEOUT = 600

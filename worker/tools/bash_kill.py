@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.text import clip
-from worker.sandbox import command_output
-from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
+from deputize.shared.text import clip
+from deputize.worker.sandbox import command_output
+from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
 
 
 class BashKillParams(Params):

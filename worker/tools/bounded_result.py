@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from shared.errors import ToolError
-from shared.text import clip, valid
-from worker.text.output import (
+from deputize.shared.errors import ToolError
+from deputize.shared.text import clip, valid
+from deputize.worker.text.output import (
     MAX_DISPLAY_CHARS,
     MAX_ERROR_CHARS,
     MAX_SAVED_CHARS,
@@ -18,10 +18,10 @@ from worker.text.output import (
     hint_of,
     shorten,
 )
-from worker.threads import run_in_thread
-from worker.tools.base import AnyTool, ToolResult
-from worker.tools.context import ToolContext
-from worker.workspace.files import Files, write_private
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import AnyTool, ToolResult
+from deputize.worker.tools.context import ToolContext
+from deputize.worker.workspace.files import Files, write_private
 
 
 async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:

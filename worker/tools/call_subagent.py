@@ -7,14 +7,15 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from shared.delegation import DelegationRequest, Limits, TerminationReason, ToolAgentResult
-from shared.errors import ErrorType, ToolError
-from shared.settings import Settings
-from shared.text import clip
-from worker.threads import run_in_thread
-from worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import InitContext, Outcome, ToolContext
-from worker.workspace.file_entries import PRIVATE_DIR
+from deputize.shared.delegation import TerminationReason, ToolAgentResult
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.settings import Settings
+from deputize.shared.text import clip
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import InitContext, Outcome, ToolContext
+from deputize.worker.workspace.file_entries import PRIVATE_DIR
 
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500

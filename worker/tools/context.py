@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shared.delegation import DelegationRequest, ToolAgentResult
-from worker.sandbox.base import Sandbox
-from worker.schemas.pool import ValidatorPool
-from worker.workspace.files import Files
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.request import DelegationRequest
+from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.workspace.files import Files
 
 
 @dataclass(frozen=True, slots=True)

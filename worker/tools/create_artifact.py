@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
-from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
-from worker.workspace.artifacts import Artifacts
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
+from deputize.worker.workspace.artifacts import Artifacts
 
 
 class CreateArtifactParams(ArtifactParams):

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import Field
 
-from shared.text import clip
-from worker.search.walk import SkippedPaths, WalkEntry, find_files
-from worker.text.output import one_line
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.params import WorkspacePath
-from worker.workspace.files import Files
+from deputize.shared.text import clip
+from deputize.worker.search.walk import SkippedPaths, WalkEntry, find_files
+from deputize.worker.text.output import one_line
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.params import WorkspacePath
+from deputize.worker.workspace.files import Files
 
 DEFAULT_LIMIT = 100
 _EXAMPLES = 3

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.text import clip
-from worker.pages.page import file_not_found_error
-from worker.search.grep import matches_ignoring_case, search_content
-from worker.search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
-from worker.search.plain_grep import GrepQuery
-from worker.search.walk import SkippedPaths
-from worker.text.output import one_line
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.params import WorkspacePath
-from worker.workspace.file_entries import is_private
-from worker.workspace.files import Files
+from deputize.shared.text import clip
+from deputize.worker.pages.page import file_not_found_error
+from deputize.worker.search.grep import matches_ignoring_case, search_content
+from deputize.worker.search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
+from deputize.worker.search.plain_grep import GrepQuery
+from deputize.worker.search.walk import SkippedPaths
+from deputize.worker.text.output import one_line
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.params import WorkspacePath
+from deputize.worker.workspace.file_entries import is_private
+from deputize.worker.workspace.files import Files
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."

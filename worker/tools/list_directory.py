@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from shared.text import clip
-from worker.text.output import one_line
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.params import WorkspacePath
-from worker.workspace.file_entries import PRIVATE_DIR, is_being_written
-from worker.workspace.files import FileEntry
+from deputize.shared.text import clip
+from deputize.worker.text.output import one_line
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.params import WorkspacePath
+from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
+from deputize.worker.workspace.files import FileEntry
 
 LIMIT = 1000
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.text.output import OutputLimit
-from worker.threads import run_in_thread
-from worker.tools.artifact_tool import ArtifactParams, ArtifactTool
-from worker.tools.base import ToolResult
-from worker.tools.context import ToolContext
+from deputize.worker.text.output import OutputLimit
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactTool
+from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.context import ToolContext
 
 
 class ReadArtifactParams(ArtifactParams):

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
-from shared.text import clip
-from worker.pages.page import (
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import clip
+from deputize.worker.pages.page import (
     PAGE_CHARS,
     PAGE_LINES,
     FileLines,
@@ -19,11 +19,11 @@ from worker.pages.page import (
     format_remark_line,
     read_lines,
 )
-from worker.text.output import lines_hint_of
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.params import WorkspacePath
+from deputize.worker.text.output import lines_hint_of
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.params import WorkspacePath
 
 
 class ReadFileParams(Params):

@@ -6,15 +6,15 @@ from threading import Event
 
 from pydantic import Field
 
-from shared.errors import ToolError
-from shared.text import clip
-from worker.pages.many_files import ManyFiles
-from worker.text.output import one_line
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.params import WorkspacePath
-from worker.workspace.files import Files
+from deputize.shared.errors import ToolError
+from deputize.shared.text import clip
+from deputize.worker.pages.many_files import ManyFiles
+from deputize.worker.text.output import one_line
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.params import WorkspacePath
+from deputize.worker.workspace.files import Files
 
 MAX_FILES = 50
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.text import clip
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.workspace.notes import MEMORY_FILE, Notes, format_notes
+from deputize.shared.text import clip
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.workspace.notes import MEMORY_FILE, Notes, format_notes
 
 
 class RecallNotesParams(Params):

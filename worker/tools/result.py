@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.errors import ErrorType, ToolError
-from worker.text.display import Display
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.display import Display
 
 
 @dataclass(frozen=True, slots=True)

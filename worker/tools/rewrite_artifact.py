@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from worker.text.edit import no_change_error
-from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
-from worker.workspace.artifacts import Artifacts
+from deputize.worker.text.edit import no_change_error
+from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
+from deputize.worker.workspace.artifacts import Artifacts
 
 
 class RewriteArtifactParams(ArtifactParams):

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from worker.text.edit import apply_edit, refuse_empty
-from worker.text.textfile import TextFile
-from worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
-from worker.workspace.artifacts import Artifacts
+from deputize.worker.text.edit import apply_edit, refuse_empty
+from deputize.worker.text.textfile import TextFile
+from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
+from deputize.worker.workspace.artifacts import Artifacts
 
 
 class UpdateArtifactParams(ArtifactParams):

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
-from shared.settings import Settings, ToolSettings
-from shared.text import clip
-from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.web.dial import Network
-from worker.web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.settings import Settings, ToolSettings
+from deputize.shared.text import clip
+from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.web.dial import Network
+from deputize.worker.web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
 
 TIMEOUT_SECONDS = 15.0
 MAX_PAGES = 5

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from shared.errors import ErrorType, ToolError
-from shared.text import clip
-from worker.text.diff import preserve_format, unified_diff
-from worker.text.display import FileDiff
-from worker.text.edit import refuse_placeholder
-from worker.text.textfile import TextFile, decode, strip_line_numbers
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.params import WorkspacePath
-from worker.workspace.locks import edit_lock
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import clip
+from deputize.worker.text.diff import preserve_format, unified_diff
+from deputize.worker.text.display import FileDiff
+from deputize.worker.text.edit import refuse_placeholder
+from deputize.worker.text.textfile import TextFile, decode, strip_line_numbers
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.params import WorkspacePath
+from deputize.worker.workspace.locks import edit_lock
 
 MAX_COMPARED_BYTES = 1024 * 1024
 

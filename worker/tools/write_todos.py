@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from worker.text.display import TodoItem, TodoList, TodoStatus
-from worker.threads import run_in_thread
-from worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
-from worker.workspace.files import write_private
+from deputize.worker.text.display import TodoItem, TodoList, TodoStatus
+from deputize.worker.threads import run_in_thread
+from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
+from deputize.worker.workspace.files import write_private
 
 FILE = "todos.json"
 MAX_TODOS = 100

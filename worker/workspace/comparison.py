@@ -10,12 +10,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.facts import FileChange
-from shared.text import clip
-from worker.text.diff import unified_diff
-from worker.threads import give_way
-from worker.workspace.deadline import Deadline
-from worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, read_content
+from deputize.shared.facts import FileChange
+from deputize.shared.text import clip
+from deputize.worker.text.diff import unified_diff
+from deputize.worker.threads import give_way
+from deputize.worker.workspace.deadline import Deadline
+from deputize.worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40

@@ -15,10 +15,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.sandbox.environment import owner
-from worker.workspace.file_entries import TEMPORARY
-from worker.workspace.manifest import scan
-from worker.workspace.tree_copy import TreeCopy
+from deputize.worker.sandbox.environment import owner
+from deputize.worker.workspace.file_entries import TEMPORARY
+from deputize.worker.workspace.manifest import scan
+from deputize.worker.workspace.tree_copy import TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import NamedTuple
 
-from worker.linux.openat2 import beneath
-from worker.threads import give_way
-from worker.workspace.deadline import UNBOUNDED, Deadline
-from worker.workspace.file_entries import PRIVATE_DIR, is_being_written
+from deputize.worker.linux.openat2 import beneath
+from deputize.worker.threads import give_way
+from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
+from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
 
 LINK = "120000"
 """git's mode of a symbolic link."""

@@ -15,18 +15,19 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from shared.delegation import DirectoryWorkspace, EmptyWorkspace, FileChange, WorkspaceSpec
-from shared.errors import Invalid, Misconfigured, Unavailable
-from worker.sandbox.environment import MOUNT, owner
-from worker.search.gitignore import GitIgnoreTree
-from worker.threads import run_in_thread
-from worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, printable_path
-from worker.workspace.deadline import UNBOUNDED, Deadline
-from worker.workspace.file_entries import PRIVATE_DIR
-from worker.workspace.files import Files
-from worker.workspace.generation import Generation
-from worker.workspace.manifest import Manifest
-from worker.workspace.tree_copy import SourceTooLarge, SourceUnreadable, TreeCopy
+from deputize.shared.delegation import FileChange
+from deputize.shared.errors import Invalid, Misconfigured, Unavailable
+from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
+from deputize.worker.sandbox.environment import MOUNT, owner
+from deputize.worker.search.gitignore import GitIgnoreTree
+from deputize.worker.threads import run_in_thread
+from deputize.worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, printable_path
+from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
+from deputize.worker.workspace.file_entries import PRIVATE_DIR
+from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.generation import Generation
+from deputize.worker.workspace.manifest import Manifest
+from deputize.worker.workspace.tree_copy import SourceTooLarge, SourceUnreadable, TreeCopy
 
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.bus import Bus
-from shared.connection import Pipe, connect
-from shared.runs.store import WRITING, RunStore
+from deputize.shared.bus import Bus
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.runs.store import WRITING, RunStore
 
 
 @pytest.fixture(params=["fake", "real"])

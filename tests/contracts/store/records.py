@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.connection import Pipe
-from shared.delegation import DelegationRequest, Status, TerminationReason, ToolAgentResult
-from shared.events import Envelope, RunFinished, TurnStarted
-from shared.ids import new_id
-from shared.runs.record import Claim
-from shared.runs.store import RECORD, RunStore
-from shared.runs.update import RunUpdate
-from shared.wire import now
+from deputize.shared.connection import Pipe
+from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.shared.events import Envelope, RunFinished, TurnStarted
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import RECORD, RunStore
+from deputize.shared.runs.update import RunUpdate
+from deputize.shared.wire import now
 
 LEASE = 10.0
 

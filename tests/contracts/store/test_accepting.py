@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from shared.bus import Bus
-from shared.connection import Pipe
-from shared.delegation import DelegationRequest, Limits, Status
-from shared.errors import Fenced, KeyReused, NotFound
-from shared.ids import new_id
-from shared.runs.keys import INDEX, PRUNE, children_key, keys_of
-from shared.runs.store import PAGE, RunStore
-from shared.runs.update import RunUpdate
+from deputize.shared.bus import Bus
+from deputize.shared.connection import Pipe
+from deputize.shared.delegation import Status
+from deputize.shared.errors import Fenced, KeyReused, NotFound
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.keys import INDEX, PRUNE, children_key, keys_of
+from deputize.shared.runs.store import PAGE, RunStore
+from deputize.shared.runs.update import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 
 

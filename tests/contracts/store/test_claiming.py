@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from shared.bus import Bus
-from shared.connection import Pipe
-from shared.delegation import Status, TerminationReason
-from shared.ids import new_id
-from shared.runs.keys import CANCEL, LEASES, keys_of, record_key
-from shared.runs.store import RELEASE, RENEW, RunStore
-from shared.runs.update import RunUpdate
+from deputize.shared.bus import Bus
+from deputize.shared.connection import Pipe
+from deputize.shared.delegation import Status, TerminationReason
+from deputize.shared.ids import new_id
+from deputize.shared.runs.keys import CANCEL, LEASES, keys_of, record_key
+from deputize.shared.runs.store import RELEASE, RENEW, RunStore
+from deputize.shared.runs.update import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from shared.bus import Bus, follow
-from shared.connection import Pipe
-from shared.delegation import Artifact, Status
-from shared.errors import NotFound
-from shared.events import Envelope
-from shared.runs.artifacts import fields_of
-from shared.runs.keys import artifacts_key, record_key
-from shared.runs.store import RunStore
-from shared.runs.update import RunUpdate
+from deputize.shared.bus import Bus, follow
+from deputize.shared.connection import Pipe
+from deputize.shared.delegation import Artifact, Status
+from deputize.shared.errors import NotFound
+from deputize.shared.events import Envelope
+from deputize.shared.runs.artifacts import fields_of
+from deputize.shared.runs.keys import artifacts_key, record_key
+from deputize.shared.runs.store import RunStore
+from deputize.shared.runs.update import RunUpdate
 from tests.contracts.store.records import claimed, ending, turn, write
 from tests.waiting import until
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.batch import submit_in_chunks
-from orchestrator.client import Client
-from shared.delegation import DelegationRequest, TerminationReason
+from deputize.orchestrator.cli.batch import submit_in_chunks
+from deputize.orchestrator.client import Client
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService
 from tests.waiting import until

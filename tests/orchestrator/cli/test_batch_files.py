@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.batch import submit_in_chunks
-from orchestrator.client import Client
-from orchestrator.delegations import open_service
-from shared.catalog import Catalog
-from shared.connection import connect
-from shared.delegation import DelegationRequest
-from shared.errors import Invalid
+from deputize.orchestrator.cli.batch import submit_in_chunks
+from deputize.orchestrator.client import Client
+from deputize.orchestrator.delegations import open_service
+from deputize.shared.catalog import Catalog
+from deputize.shared.connection import connect
+from deputize.shared.errors import Invalid
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings

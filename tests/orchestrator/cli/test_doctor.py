@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import redis
 
-from orchestrator.delegations import open_service
-from orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
-from orchestrator.sockets import free_port
-from shared.catalog import Catalog
-from shared.connection import connect
+from deputize.orchestrator.delegations import open_service
+from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
+from deputize.orchestrator.sockets import free_port
+from deputize.shared.catalog import Catalog
+from deputize.shared.connection import connect
 from tests.orchestrator.command_line import Done, deputize
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sockets import free_port
-from shared.errors import Invalid
+from deputize.orchestrator.sockets import free_port
+from deputize.shared.errors import Invalid
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 

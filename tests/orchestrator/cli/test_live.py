@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import DelegationRequest, Progress, Status, TerminationReason, Usage
-from shared.events import Heartbeat, RunStarted
-from shared.wire import now
+from deputize.shared.delegation import Progress, Status, TerminationReason, Usage
+from deputize.shared.events import Heartbeat, RunStarted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.terminal import Terminal, on_terminal
 from tests.waiting import until

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.cli import cli
-from shared.delegation import DelegationRequest, Step, StepStatus, TerminationReason
-from shared.events import Heartbeat, ProgressMade, RunResumed, StepCompleted
-from shared.wire import now
+from deputize.orchestrator.cli import cli
+from deputize.shared.delegation import Step, StepStatus, TerminationReason
+from deputize.shared.events import Heartbeat, ProgressMade, RunResumed, StepCompleted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import now
 from tests.orchestrator.command_line import started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.waiting import until

@@ -14,11 +14,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli import COMMANDS, cli
-from shared.catalog import ToolCard
-from shared.delegation import DelegationRequest, Step, StepStatus, TerminationReason
-from shared.errors import Invalid
-from shared.events import (
+from deputize.orchestrator.cli import COMMANDS, cli
+from deputize.shared.catalog import ToolCard
+from deputize.shared.delegation import Step, StepStatus, TerminationReason
+from deputize.shared.errors import Invalid
+from deputize.shared.events import (
     ErrorSeen,
     ModelRetried,
     PermissionAnswered,
@@ -29,7 +29,8 @@ from shared.events import (
     StepCompleted,
     StepStarted,
 )
-from shared.wire import now
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import now
 from tests.hostile import ACTING, HOSTILE, assert_harmless
 from tests.orchestrator.command_line import Done, started
 from tests.orchestrator.fake_service import FakeService, worker_card

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.redis_server import find_program
-from orchestrator.sockets import free_port
+from deputize.orchestrator.redis_server import find_program
+from deputize.orchestrator.sockets import free_port
 from tests.orchestrator.command_line import deputize
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import TerminationReason
+from deputize.shared.delegation import TerminationReason
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import environment
 from tests.orchestrator.fake_service import FakeService

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.run import APPROVAL_MODES
-from orchestrator.sockets import free_port
-from shared.delegation import ApprovalMode, Step, StepStatus, TerminationReason, Usage
-from shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
-from shared.wire import now
+from deputize.orchestrator.cli.run import APPROVAL_MODES
+from deputize.orchestrator.sockets import free_port
+from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
+from deputize.shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
+from deputize.shared.request import ApprovalMode
+from deputize.shared.wire import now
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -137,7 +138,7 @@ async def test_with_a_wrong_token_or_setting_it_ends_with_3() -> None:
 
 
 async def test_a_refusal_lists_every_mistake(url: str, service: FakeService) -> None:
-    from shared.errors import Invalid
+    from deputize.shared.errors import Invalid
 
     mistakes = [{"pointer": "/tools/0", "detail": "unknown"}, {"pointer": "/tools/1", "detail": "unknown too"}]
     service.away = Invalid("2 mistakes", mistakes)

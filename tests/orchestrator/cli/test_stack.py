@@ -12,8 +12,8 @@ import httpx2
 import pytest
 import redis
 
-from orchestrator.cli.demo import parts
-from shared.delegation import TerminationReason, ToolAgentResult
+from deputize.orchestrator.cli.demo import parts
+from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from tests.orchestrator.command_line import deputize, started
 from tests.redis_server import RedisProcess
 from tests.waiting import until

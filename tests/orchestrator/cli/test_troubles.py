@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli import cli
-from orchestrator.cli.errors import run_command
+from deputize.orchestrator.cli import cli
+from deputize.orchestrator.cli.errors import run_command
 from tests.orchestrator.command_line import PROGRAM, Done, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 

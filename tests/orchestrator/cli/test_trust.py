@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.cli import cli
-from orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli import cli
+from deputize.orchestrator.cli.errors import Exit
 from tests.orchestrator.command_line import PROGRAM, environment
 
 URL = 'url = "http://stranger.example"\n'

@@ -12,10 +12,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli import COMMANDS, cli
-from orchestrator.cli.errors import Exit, exit_code_of_error, exit_code_of_result, exit_code_of_results
-from shared import errors
-from shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.orchestrator.cli import COMMANDS, cli
+from deputize.orchestrator.cli.errors import Exit, exit_code_of_error, exit_code_of_result, exit_code_of_results
+from deputize.shared import errors
+from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 
 
 def command(name: str) -> click.Command:
@@ -39,7 +39,7 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
 def test_help_loads_only_what_it_needs() -> None:
     script = (
         "import json, sys\n"
-        "from orchestrator.cli import main\n"
+        "from deputize.orchestrator.cli import main\n"
         "sys.argv = ['deputize', '--help']\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'pydantic', 'rich', 'httpx2', 'celery', 'anthropic', 'redis', 'fastapi', 'asyncio', 'worker'}\n"
@@ -50,7 +50,7 @@ def test_help_loads_only_what_it_needs() -> None:
 
 
 def test_no_module_of_the_command_line_loads_the_worker_or_the_models_sdk() -> None:
-    modules = sorted({f"orchestrator.cli.{target.partition(':')[0]}" for target, _ in COMMANDS.values()})
+    modules = sorted({f"deputize.orchestrator.cli.{target.partition(':')[0]}" for target, _ in COMMANDS.values()})
     script = (
         f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
         "heavy = {'celery', 'anthropic', 'fastapi', 'worker', 'rich', 'httpx2', 'pydantic'}\n"

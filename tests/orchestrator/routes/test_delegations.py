@@ -7,10 +7,11 @@ import asyncio
 import httpx2
 import pytest
 
-from shared.connection import connect
-from shared.delegation import DelegationRequest, TerminationReason
-from shared.ids import new_id
-from shared.queue import queue_keys
+from deputize.shared.connection import connect
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.ids import new_id
+from deputize.shared.queue import queue_keys
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.waiting import until
 

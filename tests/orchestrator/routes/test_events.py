@@ -12,11 +12,11 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from orchestrator.sse import EventStream, StreamSlots
-from shared.delegation import DelegationRequest
-from shared.errors import Unavailable
-from shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta
-from shared.ids import new_id
+from deputize.orchestrator.sse import EventStream, StreamSlots
+from deputize.shared.errors import Unavailable
+from deputize.shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.waiting import until
 

@@ -34,7 +34,7 @@ async def test_without_workers_it_is_alive_but_not_ready(http: httpx2.AsyncClien
 
 def test_the_api_loads_neither_the_models_sdk_nor_celerys_worker() -> None:
     script = (
-        "import json, sys, orchestrator.serve\n"
+        "import json, sys, deputize.orchestrator.serve\n"
         "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('anthropic', 'worker')"
         " or m.startswith('celery.worker')]))"
     )

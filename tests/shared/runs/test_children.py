@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fakeredis import FakeAsyncRedis
 
-from shared.delegation import DelegationRequest
-from shared.ids import new_id
-from shared.runs.children import call_key, children_of
-from shared.runs.store import RunStore
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.children import call_key, children_of
+from deputize.shared.runs.store import RunStore
 
 
 def test_a_repeated_call_has_the_same_key_and_a_long_one_no_longer_key() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.bus import Bus
-from shared.connection import Pipe
-from shared.delegation import DelegationRequest
-from shared.errors import KeyReused
-from shared.events import Envelope
-from shared.ids import new_id
-from shared.runs.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
-from shared.runs.record import Claim
-from shared.runs.store import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, STALLED, WRITING, RunStore
+from deputize.shared.bus import Bus
+from deputize.shared.connection import Pipe
+from deputize.shared.errors import KeyReused
+from deputize.shared.events import Envelope
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, STALLED, WRITING, RunStore
 
 SECONDS = 1000.0
 

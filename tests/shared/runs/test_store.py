@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from shared.delegation import DelegationRequest
-from shared.errors import NotFound
-from shared.ids import new_id
-from shared.runs.store import RunStore
+from deputize.shared.errors import NotFound
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.store import RunStore
 
 
 class Forgetful(FakeAsyncRedis):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import Limits
-from shared.errors import Misconfigured
-from shared.settings.files import FileSettings, read
-from shared.trust import TrustRecords, configuration_folder, covered
+from deputize.shared.errors import Misconfigured
+from deputize.shared.request import Limits
+from deputize.shared.settings.files import FileSettings, read
+from deputize.shared.trust import TrustRecords, configuration_folder, covered
 
 PATHS = {"home", "mcp_config", "mcp_config_path", "skills_dir", "workspace_sources"}
 

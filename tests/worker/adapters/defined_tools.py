@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from worker.adapters.tool_define import Tool, ToolContext
-from worker.tools import base
-from worker.tools.base import Effect, Kind
-from worker.tools.context import InitContext
+from deputize.worker.adapters.tool_define import Tool, ToolContext
+from deputize.worker.tools import base
+from deputize.worker.tools.base import Effect, Kind
+from deputize.worker.tools.context import InitContext
 
 
 async def tell_place(args: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.bus import follow
-from shared.delegation import DelegationRequest, Step, ToolAgentResult
-from shared.events import StepCompleted, StepUpdated
+from deputize.shared.bus import follow
+from deputize.shared.delegation import Step, ToolAgentResult
+from deputize.shared.events import StepCompleted, StepUpdated
+from deputize.shared.request import DelegationRequest
+from deputize.worker.task import carry_out
+from deputize.worker.tools.base import AnyTool
 from tests.running import call, open_bench, say, script
 from tests.waiting import until
-from worker.task import carry_out
-from worker.tools.base import AnyTool
 
 
 @dataclass

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from deputize.worker.adapters import adapt
+from deputize.worker.adapters.adapter import ToolParameter
+from deputize.worker.adapters.base_tool import BaseTool, ToolPermission, ToolResult
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapt
-from worker.adapters.adapter import ToolParameter
-from worker.adapters.base_tool import BaseTool, ToolPermission, ToolResult
 
 PAGES = ["one", "two", "three"]
 

@@ -7,12 +7,10 @@ from typing import Any, TypedDict
 
 import pytest
 
-from shared.errors import ErrorType, Misconfigured
-from tests.toolbench import Toolbench
-from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapt
-from worker.adapters.adapter import AbortSignal
-from worker.adapters.builder import (
+from deputize.shared.errors import ErrorType, Misconfigured
+from deputize.worker.adapters import adapt
+from deputize.worker.adapters.adapter import AbortSignal
+from deputize.worker.adapters.builder import (
     BaseDeclarativeTool,
     DeclarativeTool,
     ToolInvocation,
@@ -20,8 +18,10 @@ from worker.adapters.builder import (
     ToolResultError,
     UpdateOutput,
 )
-from worker.text.display import FileDiff
-from worker.tools.base import Effect, Kind
+from deputize.worker.text.display import FileDiff
+from deputize.worker.tools.base import Effect, Kind
+from tests.toolbench import Toolbench
+from tests.worker.adapters.playing import Theatre
 
 
 class MyParams(TypedDict):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.adapters import adapt, convert_tools
+from deputize.worker.adapters.execute_kwargs import Tool, ToolResult
+from deputize.worker.tools import BUILTIN
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapt, convert_tools
-from worker.adapters.execute_kwargs import Tool, ToolResult
-from worker.tools import BUILTIN
 
 
 class WordCountTool(Tool):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from shared.errors import Misconfigured
+from deputize.shared.errors import Misconfigured
+from deputize.worker.adapters import adapt_table
+from deputize.worker.adapters.function_table import TableEntry
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapt_table
-from worker.adapters.function_table import TableEntry
 
 
 class ReverseArgs(BaseModel):

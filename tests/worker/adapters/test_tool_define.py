@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult, TextContent
 
-from shared.errors import ErrorType, Misconfigured, ToolError
-from shared.settings import Settings
-from tests.toolbench import Toolbench
-from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
-from tests.worker.adapters.playing import Theatre
-from worker.adapters import adapt
-from worker.adapters.adapter import ToolParameter
-from worker.adapters.tool_define import (
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.settings import Settings
+from deputize.worker.adapters import adapt
+from deputize.worker.adapters.adapter import ToolParameter
+from deputize.worker.adapters.tool_define import (
     Tool,
     ToolContext,
     ToolDefinition,
@@ -24,10 +21,13 @@ from worker.adapters.tool_define import (
     ToolInfoAsync,
     execute_tool,
 )
-from worker.mcp.tools import result_of
-from worker.toolkit.registry import Registry, available_tools
-from worker.tools import BUILTIN
-from worker.tools.context import InitContext
+from deputize.worker.mcp.tools import result_of
+from deputize.worker.toolkit.registry import Registry, available_tools
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.context import InitContext
+from tests.toolbench import Toolbench
+from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
+from tests.worker.adapters.playing import Theatre
 
 
 @pytest.mark.requirement("S002-002", "S002-008", "S002-009")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from shared.events import Envelope, RunStarted, StepCompleted, StepStarted
+from deputize.shared.events import Envelope, RunStarted, StepCompleted, StepStarted
+from deputize.worker.adapters import adapt
+from deputize.worker.adapters.tool_define import Tool
+from deputize.worker.toolkit.registry import Registry, prepare_kit
+from deputize.worker.tools import base
+from deputize.worker.tools.context import InitContext
 from tests.running import call, open_bench, say, script
 from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
-from worker.adapters import adapt
-from worker.adapters.tool_define import Tool
-from worker.toolkit.registry import Registry, prepare_kit
-from worker.tools import base
-from worker.tools.context import InitContext
 
 
 @pytest.mark.requirement("S002-022", "S002-023", "S002-024")

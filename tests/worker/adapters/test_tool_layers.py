@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
+from deputize.worker.adapters import add_workspace_tools, initialize_base_tools
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
+from deputize.worker.tools.traits import Origin
 from tests.toolbench import open_toolbench
-from worker.adapters import add_workspace_tools, initialize_base_tools
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
-from worker.tools.traits import Origin
 
 
 class ServersTool(Tool[Params]):

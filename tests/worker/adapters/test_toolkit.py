@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Misconfigured
+from deputize.shared.errors import Misconfigured
+from deputize.worker.adapters.adapter import ToolParameter
+from deputize.worker.adapters.base_tool import AgentToolkit, BaseTool, ToolRegistry, ToolResult, initialize_tools
 from tests.worker.adapters.playing import Theatre
-from worker.adapters.adapter import ToolParameter
-from worker.adapters.base_tool import AgentToolkit, BaseTool, ToolRegistry, ToolResult, initialize_tools
 
 
 class Named(BaseTool):

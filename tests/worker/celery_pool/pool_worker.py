@@ -16,13 +16,13 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from shared import log
-from shared.errors import Misconfigured
-from shared.queue import TASK, create_app
-from shared.settings import Settings
-from worker.celery_pool import process
-from worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
-from worker.celery_pool.progress import ProgressEvents
+from deputize.shared import log
+from deputize.shared.errors import Misconfigured
+from deputize.shared.queue import TASK, create_app
+from deputize.shared.settings import Settings
+from deputize.worker.celery_pool import process
+from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
+from deputize.worker.celery_pool.progress import ProgressEvents
 
 SEEN = "deputize:test:seen"
 

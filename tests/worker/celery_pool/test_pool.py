@@ -15,8 +15,8 @@ import pytest
 import redis
 from celery import Celery
 
-from shared.queue import create_app
-from shared.settings import Settings
+from deputize.shared.queue import create_app
+from deputize.shared.settings import Settings
 from tests.celery_events import Events
 from tests.leaks import kept
 from tests.redis_server import RedisProcess

@@ -13,8 +13,8 @@ import pytest
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[3]
 PRIVATE = {
-    "worker": "from shared.libc import keep_memory_private; keep_memory_private()",
-    "flower": "import shared.queue; shared.queue.app",
+    "worker": "from deputize.shared.libc import keep_memory_private; keep_memory_private()",
+    "flower": "import deputize.shared.queue; deputize.shared.queue.app",
 }
 
 
@@ -26,7 +26,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_worker_without_redis_says_what_to_set() -> None:
-    ended = run("-m", "worker")
+    ended = run("-m", "deputize.worker")
     assert ended.returncode == 3
     assert "DEPUTIZE_REDIS_URL" in ended.stderr
 
@@ -34,7 +34,7 @@ def test_a_worker_without_redis_says_what_to_set() -> None:
 def test_a_worker_that_cannot_reach_redis_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    ended = run("-m", "worker", DEPUTIZE_REDIS_URL=f"redis://127.0.0.1:{port}")
+    ended = run("-m", "deputize.worker", DEPUTIZE_REDIS_URL=f"redis://127.0.0.1:{port}")
     assert ended.returncode == 3
     assert "Redis does not answer" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -44,14 +44,14 @@ def test_a_service_that_cannot_reach_redis_ends_and_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     url = f"redis://127.0.0.1:{port}"
-    ended = run("-m", "orchestrator.serve", "--port", "0", DEPUTIZE_REDIS_URL=url, DEPUTIZE_TOKEN="secret")
+    ended = run("-m", "deputize.orchestrator.serve", "--port", "0", DEPUTIZE_REDIS_URL=url, DEPUTIZE_TOKEN="secret")
     assert ended.returncode == 3
     assert "Redis does not answer" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_a_wrong_setting_is_named() -> None:
-    ended = run("-m", "worker", "--concurrency", "0", DEPUTIZE_REDIS_URL="redis://127.0.0.1")
+    ended = run("-m", "deputize.worker", "--concurrency", "0", DEPUTIZE_REDIS_URL="redis://127.0.0.1")
     assert ended.returncode == 3
     assert "concurrency" in ended.stderr
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
-from shared.runs.keys import LEASES, channel, ledger_key
-from shared.runs.record import Claim
+from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES, channel, ledger_key
+from deputize.shared.runs.record import Claim
+from deputize.worker.run import Run
+from deputize.worker.task import carry_out
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.run import Run
-from worker.task import carry_out
 
 HOLD = call("bash", command="exec sleep 1000")
 

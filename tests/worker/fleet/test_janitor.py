@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.connection import connect
-from shared.delegation import DelegationRequest
-from shared.queue import Ticket
-from shared.runs.keys import LEASES, PRESENCE, PRUNE
+from deputize.shared.connection import connect
+from deputize.shared.queue import Ticket
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE
+from deputize.worker.fleet.janitor import Janitor
+from deputize.worker.fleet.presence import Presence
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.fleet.janitor import Janitor
-from worker.fleet.presence import Presence
 
 WRITE = call("write_file", path="a.txt", content="x")
 

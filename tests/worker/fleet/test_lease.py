@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from shared.bus import Bus
-from shared.connection import Pipe, connect
-from shared.delegation import DelegationRequest
-from shared.ids import new_id
-from shared.runs.keys import LEASES
-from shared.runs.record import Claim
-from shared.runs.store import RENEW, RunStore
+from deputize.shared.bus import Bus
+from deputize.shared.connection import Pipe, connect
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.store import RENEW, RunStore
+from deputize.worker.fleet.lease import Leases, StopReason, StopSignal
 from tests.waiting import until
-from worker.fleet.lease import Leases, StopReason, StopSignal
 
 LEASE_SECONDS = 1.0
 

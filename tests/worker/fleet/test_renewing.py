@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.bus import Bus
-from shared.delegation import DelegationRequest, Limits
-from shared.runs.keys import CANCEL, LEASES, record_key
-from shared.runs.record import Claim
+from deputize.shared.bus import Bus
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.keys import CANCEL, LEASES, record_key
+from deputize.shared.runs.record import Claim
+from deputize.worker.fleet.lease import Leases, StopReason
 from tests.waiting import until
-from worker.fleet.lease import Leases, StopReason
 
 LONG = 30.0
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.runs.keys import keys_of, ledger_key
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import keys_of, ledger_key
+from deputize.worker.task import carry_out
 from tests.leaks import endless_keys
 from tests.running import Bench, call, say, script
 from tests.waiting import until
-from worker.task import carry_out
 
 WRITE = call("write_file", path="a.txt", content="x")
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from worker.mcp.config import Config, Found, Server
+from deputize.worker.mcp.config import Config, Found, Server
 
 ENVIRON = {"TOKEN": "t0ken", "EMPTY": ""}
 

@@ -8,13 +8,13 @@ import os
 import sys
 from pathlib import Path
 
+from deputize.worker.mcp.source import McpServers
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import owner
+from deputize.worker.toolkit.sources import ToolSourceContext
+from deputize.worker.tools.context import ToolContext
+from deputize.worker.workspace.files import Files
 from tests.worker.mcp.entries import raw
-from worker.mcp.source import McpServers
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.environment import owner
-from worker.toolkit.sources import ToolSourceContext
-from worker.tools.context import ToolContext
-from worker.workspace.files import Files
 
 
 async def hold(folder: Path) -> None:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.errors import ToolError
-from shared.tokens import estimate
+from deputize.shared.errors import ToolError
+from deputize.shared.tokens import estimate
+from deputize.worker.mcp.source import McpServers
+from deputize.worker.toolkit.sources import ToolSourceContext
+from deputize.worker.tools.base import AnyTool, ToolResult
+from deputize.worker.tools.bounded_result import bounded
 from tests.toolbench import Toolbench
-from worker.mcp.source import McpServers
-from worker.toolkit.sources import ToolSourceContext
-from worker.tools.base import AnyTool, ToolResult
-from worker.tools.bounded_result import bounded
 
 CONNECT_SECONDS = 60
 """Much more than any server needs, however busy the machine is."""

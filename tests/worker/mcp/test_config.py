@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import Misconfigured
-from shared.trust import TrustRecords, covered
+from deputize.shared.errors import Misconfigured
+from deputize.shared.trust import TrustRecords, covered
+from deputize.worker.mcp.config import Found, expanded, find_config_file
 from tests.worker.mcp.configuration import one, problem, read
-from worker.mcp.config import Found, expanded, find_config_file
 
 # where
 

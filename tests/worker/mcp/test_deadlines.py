@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
 from tests.toolbench import Toolbench
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import opened

@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx2
 import pytest
 
+from deputize.worker.mcp.remote import guarded
+from deputize.worker.web.targets import ForbiddenTarget
 from tests.internet import PUBLIC, Internet, response
-from worker.mcp.remote import guarded
-from worker.web.targets import ForbiddenTarget
 
 
 def internet(host: str, address: str) -> Internet:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
-from tests.lag import lag_probe
-from worker.mcp.pipes import (
+from deputize.worker.mcp.pipes import (
     BURST_BYTES,
     BURST_LINES,
     BYTES_A_SECOND,
@@ -22,6 +21,7 @@ from worker.mcp.pipes import (
     Incoming,
     Pace,
 )
+from tests.lag import lag_probe
 
 
 def message(number: int, text: str = "") -> bytes:

@@ -7,18 +7,18 @@ import os
 
 import pytest
 
-from shared.delegation import ApprovalMode
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.shared.request import ApprovalMode
+from deputize.worker.policy import PolicyCall, PolicyContext, decide
+from deputize.worker.policy.base import Decision
+from deputize.worker.toolkit.registry import Registry
+from deputize.worker.tools.base import Effect, Kind
+from deputize.worker.tools.context import Touches
+from deputize.worker.tools.traits import Origin
 from tests.toolbench import Toolbench
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.server_processes import started
-from worker.policy import PolicyCall, PolicyContext, decide
-from worker.policy.base import Decision
-from worker.toolkit.registry import Registry
-from worker.tools.base import Effect, Kind
-from worker.tools.context import Touches
-from worker.tools.traits import Origin
 
 pytestmark = pytest.mark.usefixtures("look_around")  # which processes are ours
 

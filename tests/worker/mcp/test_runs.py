@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import ApprovalMode, DelegationRequest, ToolAgentResult
-from shared.events import ErrorSeen, RunStarted, StepCompleted
-from shared.runs.keys import channel, history_key
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import ErrorSeen, RunStarted, StepCompleted
+from deputize.shared.request import ApprovalMode, DelegationRequest
+from deputize.shared.runs.keys import channel, history_key
+from deputize.worker.models.base import Model, Part, Price, Prompt, ToolSpec
+from deputize.worker.task import carry_out
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.workers import configure, worker
-from worker.models.base import Model, Part, Price, Prompt, ToolSpec
-from worker.task import carry_out
 
 SLEEP = call("bash", command="touch begun; exec sleep 1000")
 

@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.tools.base import Effect
 from tests.leaks import ROOT
 from tests.toolbench import Toolbench
 from tests.waiting import until
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.servers.sdk import PNG, server
-from worker.tools.base import Effect
 
 
 @asynccontextmanager

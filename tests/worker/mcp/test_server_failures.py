@@ -8,13 +8,13 @@ import signal
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.mcp.tools import McpTool
 from tests.toolbench import Toolbench
 from tests.waiting import until
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.server_processes import command_of, started
-from worker.mcp.tools import McpTool
 
 # misbehaviour
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.sandbox.base import NoSandbox
 from tests.leaks import ROOT
 from tests.toolbench import Toolbench
 from tests.waiting import until, until_sync
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import opened
 from tests.worker.mcp.server_processes import command_of, started
-from worker.sandbox.base import NoSandbox
 
 pytestmark = pytest.mark.usefixtures("look_around")  # which processes are ours
 

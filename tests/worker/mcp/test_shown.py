@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import Misconfigured
-from worker.mcp.transport import needed, program_of
-from worker.sandbox import environment
+from deputize.shared.errors import Misconfigured
+from deputize.worker.mcp.transport import needed, program_of
+from deputize.worker.sandbox import environment
 
 
 def places(program: str, *asked: Path) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
+from deputize.worker.mcp.source import McpServers
+from deputize.worker.toolkit.sources import ToolSourceContext
 from tests.toolbench import Toolbench
 from tests.worker.mcp.configuration import ENVIRON
-from worker.mcp.source import McpServers
-from worker.toolkit.sources import ToolSourceContext
 
 
 @asynccontextmanager

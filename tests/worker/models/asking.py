@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from deputize.worker.conversation import Conversation
+from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.base import Model, Part, Prompt, Reply, ReplyStarted, Retrying, ToolSpec
+from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import FakeModel
-from worker.conversation import Conversation
-from worker.models.anthropic import AnthropicModel
-from worker.models.base import Model, Part, Prompt, Reply, ReplyStarted, Retrying, ToolSpec
-from worker.models.retry import RetryPolicy
 
 MANY = "words " * 200
 IMPATIENT = RetryPolicy(tries=6, first_delay=0.001, longest_delay=0.01)

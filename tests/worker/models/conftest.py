@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from deputize.worker.models import close_models
 from tests.fake_model import FakeModel
 from tests.toolbench import bare_desk, desk
-from worker.models import close_models
 
 __all__ = ["bare_desk", "desk", "fake"]
 

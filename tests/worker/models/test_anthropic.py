@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
-from shared.delegation import Usage
-from shared.errors import ContextFull, ModelUnavailable
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import ContextFull, ModelUnavailable
+from deputize.worker.conversation import Conversation
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.base import Reply
 from tests.fake_model import FakeModel, Fault, Turn, call, refuse, text
 from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of
-from worker.conversation import Conversation
-from worker.models import close_models
-from worker.models.anthropic import AnthropicModel
-from worker.models.base import Reply
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000])

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
+from deputize.worker.conversation import Conversation
+from deputize.worker.models import open_model
+from deputize.worker.models.base import Prompt, Reply, ToolSpec
+from deputize.worker.tools import DEFAULT_KIT
+from deputize.worker.tools.base import ToolResult
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.worker.models.asking import reply_of
-from worker.conversation import Conversation
-from worker.models import open_model
-from worker.models.base import Prompt, Reply, ToolSpec
-from worker.tools import DEFAULT_KIT
-from worker.tools.base import ToolResult
 
 SAMPLE = Path(__file__).parents[3] / "orchestrator" / "cli" / "sample"
 REPORT = "List the public classes of this package and write a report to REPORT.md."

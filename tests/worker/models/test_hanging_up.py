@@ -8,6 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
+from deputize.worker.models.base import Reply, Retrying
+from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import (
     FakeModel,
     Turn,
@@ -17,8 +19,6 @@ from tests.fake_model import (
 )
 from tests.waiting import until
 from tests.worker.models.asking import MANY, model_of, parts_of, prompt_of, reply_of
-from worker.models.base import Reply, Retrying
-from worker.models.retry import RetryPolicy
 
 
 @pytest.mark.requirement("P-15")

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from shared.delegation import Usage
+from deputize.shared.delegation import Usage
+from deputize.worker.conversation import Conversation
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.base import Call, Prompt, Reply, ReplyStarted, TextPart, ThinkingPart, ToolSpec
+from deputize.worker.tools.base import ToolResult
 from tests.fake_model import (
     FakeModel,
     Turn,
@@ -21,11 +26,6 @@ from tests.fake_model import (
     thinking,
 )
 from tests.worker.models.asking import IMPATIENT, MANY, READ, model_of, parts_of, prompt_of, reply_of
-from worker.conversation import Conversation
-from worker.models import close_models
-from worker.models.anthropic import AnthropicModel
-from worker.models.base import Call, Prompt, Reply, ReplyStarted, TextPart, ThinkingPart, ToolSpec
-from worker.tools.base import ToolResult
 
 # What is sent
 

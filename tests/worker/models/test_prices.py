@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from shared.delegation import Usage
-from worker.models.anthropic import price_of
-from worker.models.base import Price
+from deputize.shared.delegation import Usage
+from deputize.worker.models.anthropic import price_of
+from deputize.worker.models.base import Price
 
 NOVEMBER = date(2026, 11, 21)
 
@@ -53,6 +53,6 @@ def test_a_long_prompt_pays_the_higher_rate_for_the_whole_request(usage: Usage, 
 
 
 def test_the_default_model_has_a_price() -> None:
-    from shared.settings import Settings
+    from deputize.shared.settings import Settings
 
     assert price_of(Settings().model) is not None

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from shared.delegation import Usage
-from shared.errors import ModelUnavailable
-from shared.settings import Settings
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import ModelUnavailable
+from deputize.shared.settings import Settings
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.base import Reply, TextPart
+from deputize.worker.models.retry import Failure, RetryPolicy, RetryState
 from tests.fake_model import FakeModel, Fault, Turn, bad_json, cut, overload, refuse, reset, stall, text
 from tests.waiting import until
 from tests.worker.models.asking import IMPATIENT, MANY, model_of, parts_of, retries
-from worker.models import close_models
-from worker.models.anthropic import AnthropicModel
-from worker.models.base import Reply, TextPart
-from worker.models.retry import Failure, RetryPolicy, RetryState
 
 
 class Clock:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import Usage
-from shared.errors import Misconfigured, ModelUnavailable
-from shared.settings import Settings
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import Misconfigured, ModelUnavailable
+from deputize.shared.settings import Settings
+from deputize.worker.conversation import Conversation
+from deputize.worker.models import open_model
+from deputize.worker.models.base import Call, Price, Prompt, Reply, Retrying, TextPart
+from deputize.worker.models.script import LABEL, Script, TemplateContext, render
+from deputize.worker.models.scripted import ScriptedModel
+from deputize.worker.tools.base import ToolResult
 from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
-from worker.conversation import Conversation
-from worker.models import open_model
-from worker.models.base import Call, Price, Prompt, Reply, Retrying, TextPart
-from worker.models.script import LABEL, Script, TemplateContext, render
-from worker.models.scripted import ScriptedModel
-from worker.tools.base import ToolResult
 
 SETTINGS = Settings()
 
@@ -271,7 +271,7 @@ def test_a_models_name_says_which_adapter(name: str, opened: str) -> None:
 
 def test_the_sdk_is_loaded_only_for_a_model_that_needs_it() -> None:
     script = (
-        "import sys\nfrom shared.settings import Settings\nfrom worker.models import open_model\n"
+        "import sys\nfrom deputize.shared.settings import Settings\nfrom deputize.worker.models import open_model\n"
         "open_model('scripted', Settings())\nassert 'anthropic' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.delegation import Usage
-from worker.models.base import ReplyStarted, TextPart
-from worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder, ReplyAssembler
+from deputize.shared.delegation import Usage
+from deputize.worker.models.base import ReplyStarted, TextPart
+from deputize.worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder, ReplyAssembler
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -7,15 +7,15 @@ from typing import Literal
 
 import pytest
 
-from shared.delegation import ApprovalMode
-from shared.errors import ErrorType
-from worker.policy import RULES, decide, denial
-from worker.policy.ask_before_changes import ask_before_changes
-from worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext, Touches
-from worker.tools.traits import Origin
+from deputize.shared.errors import ErrorType
+from deputize.shared.request import ApprovalMode
+from deputize.worker.policy import RULES, decide, denial
+from deputize.worker.policy.ask_before_changes import ask_before_changes
+from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.traits import Origin
 
 MODES = list(ApprovalMode)
 INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.worker.sandbox.sandboxes import sandbox_over
-from worker.sandbox.bubblewrap import Bubblewrap
 
 
 @pytest.fixture

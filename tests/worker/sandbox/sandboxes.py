@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from worker.sandbox import environment
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command, Completed
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.command import Command, Completed
 
 DAEMON = "mkfifo alive; setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive"
 """Leaves a process that has left its shell's session and would outlive it; ``anyone_alive`` sees it."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.worker.sandbox.sandboxes import bash, said
-from worker.sandbox.bubblewrap import Bubblewrap
 
 SECRET = "sk-test-of-the-sandbox-0123456789"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.command import Command
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, outcome, said
-from worker.sandbox import environment
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from deputize.worker.linux.tree import children, command_line
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.command import Command
 from tests.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import in_child
@@ -24,9 +27,6 @@ from tests.worker.sandbox.sandboxes import (
     sandbox_over,
     unheard,
 )
-from worker.linux.tree import children, command_line
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command
 
 
 @pytest.mark.requirement("S001-038", "S000-073")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.sandbox import environment
 from tests.worker.sandbox.sandboxes import said, sandbox_over
-from worker.sandbox import environment
 
 
 async def test_an_interpreter_can_be_shown_where_the_system_has_none(tmp_path: Path) -> None:

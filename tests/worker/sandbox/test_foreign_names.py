@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.errors import ErrorType, ToolError
-from shared.events import Replied, StepCompleted
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.events import Replied, StepCompleted
+from deputize.shared.request import DelegationRequest
+from deputize.worker.models import close_models
+from deputize.worker.sandbox.command import Command
+from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, text
 from tests.running import Bench, open_bench
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
-from worker.models import close_models
-from worker.sandbox.command import Command
-from worker.task import carry_out
 
 BIND = "v\0--bind\0/\0/tmp"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.process import LONG_RUNNING_NICENESS, NICENESS
 from tests.worker.forked import need_root
 from tests.worker.sandbox.sandboxes import bash, said
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.process import LONG_RUNNING_NICENESS, NICENESS
 
 pytestmark = pytest.mark.requirement("P-03")
 UNTIL_LATER = f"until [ $(nice) = {LONG_RUNNING_NICENESS} ]; do sleep 0.02; done"

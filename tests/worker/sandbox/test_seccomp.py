@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from shared.errors import Misconfigured
-from worker.sandbox import seccomp
+from deputize.shared.errors import Misconfigured
+from deputize.worker.sandbox import seccomp
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 PERMISSION, NO_SUCH_CALL = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS

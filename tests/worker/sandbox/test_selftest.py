@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import Bwrap
+from deputize.worker.sandbox.selftest import run_selftest
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, processes_named, sandbox_over
-from worker.sandbox import environment
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.environment import Bwrap
-from worker.sandbox.selftest import run_selftest
 
 ROOT = Path(__file__).parents[3]
 PR_SET_DUMPABLE = 4
@@ -105,7 +105,7 @@ def test_root_that_may_not_mount_is_told_to_be_somebody_else(tmp_path: Path) -> 
     need_root()
     script = (
         "import asyncio, pathlib, sys\n"
-        "from worker.sandbox.bubblewrap import Bubblewrap\n"
+        "from deputize.worker.sandbox.bubblewrap import Bubblewrap\n"
         "print(asyncio.run(Bubblewrap.selftest(pathlib.Path(sys.argv[1]))))"
     )
     weaker = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.linux.tree import command_line
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.buffers import MAX_UNREAD, LineFilter, OutputBuffer, incomplete_utf8_length
+from deputize.worker.sandbox.environment import Bwrap
+from deputize.worker.sandbox.selftest import run_selftest
+from deputize.worker.sandbox.shells import BackgroundShell
 from tests.leaks import descendants
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
-from worker.linux.tree import command_line
-from worker.sandbox import environment
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.buffers import MAX_UNREAD, LineFilter, OutputBuffer, incomplete_utf8_length
-from worker.sandbox.environment import Bwrap
-from worker.sandbox.selftest import run_selftest
-from worker.sandbox.shells import BackgroundShell
 
 LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
 

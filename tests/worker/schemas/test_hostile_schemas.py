@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.worker.schemas.arguments import MAX_OVERRUNS, ArgumentSchema
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.toolkit.schema_tool import SchemaTool
+from deputize.worker.tools.base import Effect, ToolResult
+from deputize.worker.tools.context import ToolContext
 from tests.lag import lag_probe
 from tests.toolbench import Toolbench
-from worker.schemas.arguments import MAX_OVERRUNS, ArgumentSchema
-from worker.schemas.pool import ValidatorPool
-from worker.toolkit.schema_tool import SchemaTool
-from worker.tools.base import Effect, ToolResult
-from worker.tools.context import ToolContext
 
 JSON = dict[str, Any]
 pytestmark = pytest.mark.requirement("P-10")

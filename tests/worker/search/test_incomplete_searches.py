@@ -10,13 +10,13 @@ from threading import Event
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.sandbox.base import NoSandbox
+from deputize.worker.sandbox.command import Command, Completed
+from deputize.worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, GitIgnoreTree
+from deputize.worker.search.walk import SkippedPaths, find_files, walk
+from deputize.worker.workspace.files import Files
 from tests.toolbench import Toolbench, open_toolbench
-from worker.sandbox.base import NoSandbox
-from worker.sandbox.command import Command, Completed
-from worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, GitIgnoreTree
-from worker.search.walk import SkippedPaths, find_files, walk
-from worker.workspace.files import Files
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"
 """Needs an engine that goes back, which gives up at a limit of its own."""

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import owner
+from deputize.worker.search.glob_pattern import GlobPattern
+from deputize.worker.search.walk import walk
+from deputize.worker.tools.base import ToolResult
+from deputize.worker.workspace.files import Files
 from tests.toolbench import Toolbench, open_toolbench
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.environment import owner
-from worker.search.glob_pattern import GlobPattern
-from worker.search.walk import walk
-from worker.tools.base import ToolResult
-from worker.workspace.files import Files
 
 names = st.text(alphabet="ab.c", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 paths = st.lists(names, min_size=1, max_size=4).map("/".join)

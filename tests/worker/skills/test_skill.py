@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
-from shared.settings import Settings
+from deputize.shared.settings import Settings
+from deputize.worker.skills.skill import (
+    MAX_BYTES,
+    MAX_FILES,
+    MAX_SKILLS,
+    Skill,
+    SkillLoader,
+    find_skills_dir,
+    read_skill,
+)
+from deputize.worker.toolkit.registry import available_tools
 from tests.skills import write_skill
 from tests.toolbench import open_toolbench
-from worker.skills.skill import MAX_BYTES, MAX_FILES, MAX_SKILLS, Skill, SkillLoader, find_skills_dir, read_skill
-from worker.toolkit.registry import available_tools
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.delegation import Step
-from shared.events import StepCompleted
-from shared.runs.keys import history_key
+from deputize.shared.delegation import Step
+from deputize.shared.events import StepCompleted
+from deputize.shared.runs.keys import history_key
 from tests.nesting import begin
 from tests.running import Bench, call
 

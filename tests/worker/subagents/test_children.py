@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.runs.keys import LEASES, children_key
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import LEASES, children_key
+from deputize.worker.task import carry_out
 from tests.nesting import begin, by_task, children_of, delegate, the_child_of
 from tests.redis_server import RedisProcess
 from tests.running import Bench, call, open_bench, say
 from tests.waiting import until
 from tests.worker.subagents.parents import WRITE, answers, run, steps
-from worker.task import carry_out
 
 
 @pytest.mark.requirement("S003-037", "S002-083")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import Limits
-from shared.runs.keys import record_key
+from deputize.shared.request import Limits
+from deputize.shared.runs.keys import record_key
+from deputize.worker.task import carry_out
 from tests.nesting import begin, by_task, delegate, the_child_of
 from tests.running import Bench, say
 from tests.waiting import until
 from tests.worker.subagents.parents import HOLD
-from worker.task import carry_out
 
 
 async def test_a_run_that_is_given_up_ends_its_children(bench: Bench, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DelegationRequest
-from shared.events import RunStarted
+from deputize.shared.events import RunStarted
+from deputize.shared.request import DelegationRequest
 from tests.nesting import by_task, children_of, delegate
 from tests.running import Bench, call, open_bench, say
 from tests.worker.subagents.parents import answers, run

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.connection import Pipe
-from shared.delegation import DelegationRequest
-from shared.ids import new_id
-from shared.runs.store import WRITING, RunStore
-from worker.emit import Emitter
-from worker.subagents.runner import SlotRelease
+from deputize.shared.connection import Pipe
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.store import WRITING, RunStore
+from deputize.worker.emit import Emitter
+from deputize.worker.subagents.runner import SlotRelease
 
 
 class Slots:

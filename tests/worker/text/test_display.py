@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.tokens import estimate
+from deputize.shared.tokens import estimate
+from deputize.worker.text.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList, plain
+from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.bounded_result import bounded
 from tests.toolbench import EVERYTHING, open_toolbench
-from worker.text.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList, plain
-from worker.tools.base import ToolResult
-from worker.tools.bounded_result import bounded
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+two\n"
 

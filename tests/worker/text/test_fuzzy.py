@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
-from worker.text.edit import not_found_error
-from worker.text.fuzzy import replace_fuzzy
-from worker.text.replacement import WORDING, replace
-from worker.text.textfile import TextFile
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.edit import not_found_error
+from deputize.worker.text.fuzzy import replace_fuzzy
+from deputize.worker.text.replacement import WORDING, replace
+from deputize.worker.text.textfile import TextFile
 
 SOURCE = '''\
 import os

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import ToolError
-from worker.text.fuzzy import replace_fuzzy
-from worker.text.merge import Merge, split_source
-from worker.text.similarity import MIN_SIMILARITY, is_short, significant_tokens
-from worker.text.textfile import TextFile
+from deputize.shared.errors import ToolError
+from deputize.worker.text.fuzzy import replace_fuzzy
+from deputize.worker.text.merge import Merge, split_source
+from deputize.worker.text.similarity import MIN_SIMILARITY, is_short, significant_tokens
+from deputize.worker.text.textfile import TextFile
 
 WORDS = ("apple", "banana", "cherry", "in 1 of", "in 2 of", "“quoted”", "a\\b", ";", "x", "long_name_of_something")
 lines = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)

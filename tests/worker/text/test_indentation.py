@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.text.replacement import Replacement, replace
-from worker.text.textfile import TextFile
+from deputize.worker.text.replacement import Replacement, replace
+from deputize.worker.text.textfile import TextFile
 
 
 def edited(text: str, old: str, new: str) -> Replacement | None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import ErrorType, ToolError
-from worker.text.replacement import WORDING, Replacement, replace
-from worker.text.textfile import TextFile
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.replacement import WORDING, Replacement, replace
+from deputize.worker.text.textfile import TextFile
 
 ABOVE = "export function configure(options) {\n  const settings = defaults(options)\n  return {\n"
 BELOW = "    retries: settings.retries,\n    timeout: settings.timeout,\n  }\n}\n"

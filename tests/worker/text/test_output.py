@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.text import clip, valid
-from shared.tokens import estimate
+from deputize.shared.text import clip, valid
+from deputize.shared.tokens import estimate
+from deputize.worker.text.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
+from deputize.worker.tools.base import OutputLimit, ToolResult
+from deputize.worker.tools.bounded_result import bounded
+from deputize.worker.workspace.file_entries import is_private
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
-from worker.text.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
-from worker.tools.base import OutputLimit, ToolResult
-from worker.tools.bounded_result import bounded
-from worker.workspace.file_entries import is_private
 
 HEAD = OutputLimit(max_chars=8000)
 ENDS = OutputLimit(max_chars=8000, keep="head_tail")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import regex
 
-from shared.errors import ErrorType, ModelUnavailable, ToolError
-from worker.models import script
-from worker.sandbox.buffers import LineFilter
-from worker.text.patterns import ComputeLimit, matches, search
+from deputize.shared.errors import ErrorType, ModelUnavailable, ToolError
+from deputize.worker.models import script
+from deputize.worker.sandbox.buffers import LineFilter
+from deputize.worker.text.patterns import ComputeLimit, matches, search
 
 PATTERN = regex.compile("(?:x.*){3}[yz]")
 """Takes the cube of the text's length."""

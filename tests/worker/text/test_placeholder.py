@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
-from worker.text.edit import find_placeholder, refuse_placeholder
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.edit import find_placeholder, refuse_placeholder
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import ErrorType, ToolError
-from worker.text.edit import not_found_error
-from worker.text.normalization import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, NormalizedText
-from worker.text.replacement import Replacement, replace
-from worker.text.textfile import TextFile, decode
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.edit import not_found_error
+from deputize.worker.text.normalization import LINE_ENDS, LOOK_ALIKES, TRAILING_BLANKS, NormalizedText
+from deputize.worker.text.replacement import Replacement, replace
+from deputize.worker.text.textfile import TextFile, decode
 
 plain = st.text(alphabet="ab \t\n", max_size=30)
 windows = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=25).map("".join)

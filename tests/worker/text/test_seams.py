@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.text.replacement import replace
-from worker.text.rewrite import Replacement
-from worker.text.textfile import TextFile
+from deputize.worker.text.replacement import replace
+from deputize.worker.text.rewrite import Replacement
+from deputize.worker.text.textfile import TextFile
 
 REPEATED = "new_string repeats text around its place in the file, which was not written twice."
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ToolError
-from worker.text.textfile import decode, number_lines, strip_line_numbers
+from deputize.shared.errors import ToolError
+from deputize.worker.text.textfile import decode, number_lines, strip_line_numbers
 
 contents = st.one_of(
     st.binary(max_size=200),

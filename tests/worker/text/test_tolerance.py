@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
-from worker.text.replacement import WORDING, Replacement, replace
-from worker.text.textfile import TextFile
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.text.replacement import WORDING, Replacement, replace
+from deputize.worker.text.textfile import TextFile
 
 PROSE = (
     "# Report\n\nThe service was restarted in the morning, and all of the workers came back within a few seconds. "

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.settings import ToolSettings
+from deputize.shared.settings import ToolSettings
+from deputize.worker.toolkit.discovery import Discovery
+from deputize.worker.toolkit.sources import ToolSourceContext
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import AnyTool
 from tests.toolbench import Toolbench
-from worker.toolkit.discovery import Discovery
-from worker.toolkit.sources import ToolSourceContext
-from worker.tools import BUILTIN
-from worker.tools.base import AnyTool
 
 GREET = {
     "name": "greet",

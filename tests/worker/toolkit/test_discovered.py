@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ErrorType
-from shared.events import ErrorSeen, RunStarted, StepCompleted
-from shared.settings import ToolSettings
+from deputize.shared.errors import ErrorType
+from deputize.shared.events import ErrorSeen, RunStarted, StepCompleted
+from deputize.shared.settings import ToolSettings
+from deputize.worker.mcp.source import McpServers
+from deputize.worker.sandbox.base import NoSandbox
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.command import Command, Completed
+from deputize.worker.toolkit.discovery import DiscoveredTool, Discovery, ToolDeclaration
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import Toolbench, open_toolbench
 from tests.worker.toolkit.discovering import CALLS, GREET, announce, announced, found, settings
-from worker.mcp.source import McpServers
-from worker.sandbox.base import NoSandbox
-from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Command, Completed
-from worker.toolkit.discovery import DiscoveredTool, Discovery, ToolDeclaration
 
 
 @asynccontextmanager

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shared.settings import ToolSettings
+from deputize.shared.settings import ToolSettings
+from deputize.worker.toolkit.discovery import MAX_TOOLS
 from tests.toolbench import Toolbench
 from tests.worker.toolkit.discovering import GREET, announced, found, settings
-from worker.toolkit.discovery import MAX_TOOLS
 
 
 async def test_a_worker_without_a_sandbox_discovers_nothing_and_says_why(bare_desk: Toolbench) -> None:

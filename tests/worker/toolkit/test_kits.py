@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from shared.errors import ErrorType, Invalid, ToolError
+from deputize.shared.errors import ErrorType, Invalid, ToolError
+from deputize.worker.toolkit.registry import Registry, find_tool, tool_cards
+from deputize.worker.tools import BUILTIN, DEFAULT_KIT
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext
 from tests.toolbench import EVERYTHING
-from worker.toolkit.registry import Registry, find_tool, tool_cards
-from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import ToolContext
 
 
 @pytest.mark.requirement("S000-001", "S001-001", "S001-002")

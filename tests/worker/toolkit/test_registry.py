@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Invalid, Misconfigured
-from shared.settings import Settings
-from worker.toolkit.registry import Registry, available_tools, default_kit, prepare_kit, tool_cards
-from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
-from worker.tools.context import InitContext, ToolContext
-from worker.tools.traits import Availability, Origin
+from deputize.shared.errors import Invalid, Misconfigured
+from deputize.shared.settings import Settings
+from deputize.worker.toolkit.registry import Registry, available_tools, default_kit, prepare_kit, tool_cards
+from deputize.worker.tools import BUILTIN, DEFAULT_KIT
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import InitContext, ToolContext
+from deputize.worker.tools.traits import Availability, Origin
 
 
 class NoParams(Params):

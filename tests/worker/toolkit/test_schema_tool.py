@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, Misconfigured, ToolError
-from worker.toolkit.schema_tool import SchemaTool
-from worker.tools.base import Effect, ToolResult
-from worker.tools.context import ToolContext
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.worker.toolkit.schema_tool import SchemaTool
+from deputize.worker.tools.base import Effect, ToolResult
+from deputize.worker.tools.context import ToolContext
 
 
 class Sample(SchemaTool):

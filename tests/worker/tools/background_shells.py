@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from deputize.worker.sandbox.shells import BackgroundShell
+from deputize.worker.tools.base import ToolResult
 from tests.toolbench import Toolbench
 from tests.waiting import until
-from worker.sandbox.shells import BackgroundShell
-from worker.tools.base import ToolResult
 
 WAIT_FOR_GO = "while ! [ -e go ]; do sleep 0.01; done"
 

@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from shared.errors import ToolError
-from shared.settings import Settings, ToolSettings
+from deputize.shared.errors import ToolError
+from deputize.shared.settings import Settings, ToolSettings
+from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.web_search import WebSearch
 from tests.internet import PUBLIC, Internet, response
 from tests.toolbench import Toolbench
-from worker.tools.base import ToolResult
-from worker.tools.web_search import WebSearch
 
 KEY = "brave-secret-key-1234"
 SEARXNG: dict[str, Any] = {"search_provider": "searxng", "search_url": "http://search.test/"}

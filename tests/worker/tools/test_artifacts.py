@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import Artifact
-from shared.errors import ErrorType
+from deputize.shared.delegation import Artifact
+from deputize.shared.errors import ErrorType
+from deputize.worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts
 from tests.toolbench import Toolbench, recoverable
-from worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts
 
 REPORT = "# Report\n\nThe parser is slow.\nThe tests are fast.\n"
 

@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import ApprovalMode, Artifact, DelegationRequest
-from shared.errors import NotFound
-from shared.events import RunStarted, StepCompleted
-from shared.runs.keys import ledger_key
-from shared.settings import Settings
+from deputize.shared.delegation import Artifact
+from deputize.shared.errors import NotFound
+from deputize.shared.events import RunStarted, StepCompleted
+from deputize.shared.request import ApprovalMode, DelegationRequest
+from deputize.shared.runs.keys import ledger_key
+from deputize.shared.settings import Settings
+from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
+from deputize.worker.task import carry_out
+from deputize.worker.toolkit.registry import available_tools
+from deputize.worker.tools.base import AnyTool, Kind
+from deputize.worker.tools.create_artifact import CreateArtifact
+from deputize.worker.workspace.artifacts import Artifacts
+from deputize.worker.workspace.files import Files
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
-from worker.policy import PolicyCall, PolicyContext, decide, denial
-from worker.task import carry_out
-from worker.toolkit.registry import available_tools
-from worker.tools.base import AnyTool, Kind
-from worker.tools.create_artifact import CreateArtifact
-from worker.workspace.artifacts import Artifacts
-from worker.workspace.files import Files
 
 FOUR = ("create_artifact", "read_artifact", "update_artifact", "rewrite_artifact")
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.linux.tree import command_line
+from deputize.worker.sandbox.shells import MAX_SHELLS
 from tests.toolbench import Toolbench
 from tests.waiting import until
 from tests.worker.tools.background_shells import has_ended, output, shell_of, start
-from worker.linux.tree import command_line
-from worker.sandbox.shells import MAX_SHELLS
 
 
 @pytest.mark.requirement("S000-061", "S000-064", "S000-066", "S000-069", "S000-070", "S000-071", "S000-072")

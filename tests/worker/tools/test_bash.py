@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.text.display import AnsiOutput
+from deputize.worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams, shell
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
-from worker.text.display import AnsiOutput
-from worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams, shell
 
 
 @pytest.mark.requirement("S001-037", "S001-039", "S001-043", "S004-019")

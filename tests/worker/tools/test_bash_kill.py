@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.tools.base import Effect, Kind
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, sandbox_over
 from tests.worker.tools.background_shells import has_ended, output, shell_of, start
-from worker.tools.base import Effect, Kind
 
 
 @pytest.mark.requirement("S000-080", "S000-081", "S000-082", "S000-083", "S000-078")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.sandbox.buffers import HiddenLines
 from tests.toolbench import Toolbench, open_toolbench
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import sandbox_over
 from tests.worker.tools.background_shells import WAIT_FOR_GO, all_output, has_ended, output, shell_of, start
-from worker.sandbox.buffers import HiddenLines
 
 
 @pytest.mark.requirement("S000-065")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
 from tests.running import Bench, call, script
 from tests.toolbench import EVERYTHING, Toolbench
 

@@ -8,10 +8,10 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.workspace.locks import edit_lock
+from deputize.worker.workspace.workspace import delete
 from tests.toolbench import Toolbench
-from worker.workspace.locks import edit_lock
-from worker.workspace.workspace import delete
 
 WIDE = [
     (BOM_UTF32_LE, "utf-32-le"),

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import ApprovalMode
-from shared.errors import ErrorType, ToolError
-from shared.events import RunStarted, StepCompleted
-from shared.settings import Settings
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.events import RunStarted, StepCompleted
+from deputize.shared.request import ApprovalMode
+from deputize.shared.settings import Settings
+from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
+from deputize.worker.skills.skill import SkillLoader
+from deputize.worker.toolkit.registry import available_tools, default_kit, find_tool
+from deputize.worker.tools import DEFAULT_KIT
+from deputize.worker.tools.base import AnyTool, Kind, ToolResult
+from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.get_skill import GetSkill, create_skill_tools, skills_of
 from tests.running import Bench, call, open_bench, say, script
 from tests.skills import write_skill
 from tests.toolbench import Toolbench
-from worker.policy import PolicyCall, PolicyContext, decide, denial
-from worker.skills.skill import SkillLoader
-from worker.toolkit.registry import available_tools, default_kit, find_tool
-from worker.tools import DEFAULT_KIT
-from worker.tools.base import AnyTool, Kind, ToolResult
-from worker.tools.context import InitContext
-from worker.tools.get_skill import GetSkill, create_skill_tools, skills_of
 
 
 @pytest.fixture

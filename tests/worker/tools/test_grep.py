@@ -7,10 +7,10 @@ from threading import Event
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.search.hits import format_hits, parse_hits
+from deputize.worker.search.plain_grep import GrepQuery, search
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.search.hits import format_hits, parse_hits
-from worker.search.plain_grep import GrepQuery, search
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
 

@@ -11,17 +11,17 @@ from threading import Event
 
 import pytest
 
-from shared.delegation import ApprovalMode
-from shared.errors import ErrorType, ToolError
-from shared.events import StepCompleted
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.events import StepCompleted
+from deputize.shared.request import ApprovalMode
+from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
+from deputize.worker.tools.base import Kind
+from deputize.worker.tools.context import Touches
+from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.locks import file_lock
+from deputize.worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench, recoverable
-from worker.policy import PolicyCall, PolicyContext, decide, denial
-from worker.tools.base import Kind
-from worker.tools.context import Touches
-from worker.workspace.files import Files
-from worker.workspace.locks import file_lock
-from worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes
 
 
 @pytest.mark.requirement("S000-085", "S000-086", "S000-087", "S000-090", "S000-093", "S004-023")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
 from tests.toolbench import EVERYTHING
 
 TODO = {"description": "a", "status": "pending"}

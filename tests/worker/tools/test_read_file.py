@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from shared.errors import ErrorType
-from shared.tokens import estimate
+from deputize.shared.errors import ErrorType
+from deputize.shared.tokens import estimate
 from tests.toolbench import EVERYTHING, Toolbench
 
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
+from deputize.worker.tools import DEFAULT_KIT
+from deputize.worker.tools.base import Kind
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.tools import DEFAULT_KIT
-from worker.tools.base import Kind
 
 
 @pytest.mark.requirement("S004-012")

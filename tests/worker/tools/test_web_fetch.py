@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
-from shared.settings import Settings, ToolSettings
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.settings import Settings, ToolSettings
+from deputize.worker.tools import BUILTIN, DEFAULT_KIT
+from deputize.worker.tools.base import Kind, ToolResult
+from deputize.worker.tools.web_fetch import WebFetch
+from deputize.worker.web.page_text import raw_url
 from tests.internet import PUBLIC, Internet, redirect, response
 from tests.toolbench import Toolbench
-from worker.tools import BUILTIN, DEFAULT_KIT
-from worker.tools.base import Kind, ToolResult
-from worker.tools.web_fetch import WebFetch
-from worker.web.page_text import raw_url
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style></head><body>
 <nav><a href="/">Home</a></nav>

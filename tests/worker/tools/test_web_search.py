@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ErrorType, Misconfigured, ToolError
-from shared.settings import Settings, ToolSettings
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.settings import Settings, ToolSettings
+from deputize.worker.toolkit.registry import available_tools, default_kit
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import Kind
+from deputize.worker.tools.web_search import WebSearch
 from tests.internet import redirect, response
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
@@ -26,10 +30,6 @@ from tests.worker.tools.search_providers import (
     search,
 )
 from tests.worker.web.servers import falling_silent, saying, serving
-from worker.toolkit.registry import available_tools, default_kit
-from worker.tools import BUILTIN
-from worker.tools.base import Kind
-from worker.tools.web_search import WebSearch
 
 
 @pytest.mark.requirement("S003-039", "S004-021")

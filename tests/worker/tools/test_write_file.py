@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from shared.errors import ErrorType
+from deputize.shared.errors import ErrorType
 from tests.toolbench import EVERYTHING, Toolbench
 
 

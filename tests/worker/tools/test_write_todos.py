@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import ApprovalMode
-from shared.errors import ErrorType
-from shared.events import StepCompleted
+from deputize.shared.errors import ErrorType
+from deputize.shared.events import StepCompleted
+from deputize.shared.request import ApprovalMode
+from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
+from deputize.worker.text.display import TodoItem, TodoList
+from deputize.worker.tools.base import Kind
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
-from worker.policy import PolicyCall, PolicyContext, decide, denial
-from worker.text.display import TodoItem, TodoList
-from worker.tools.base import Kind
 
 TODOS = [
     {"description": "Read the tests", "status": "completed"},

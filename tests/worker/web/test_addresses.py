@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from worker.web.targets import CLOUD_METADATA, is_ours, refusal_reason
+from deputize.worker.web.targets import CLOUD_METADATA, is_ours, refusal_reason
 
 PUBLIC = "1.1.1.1 9.255.255.255 11.0.0.0 93.184.215.14 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 "
 PUBLIC += "172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 223.255.255.255 "

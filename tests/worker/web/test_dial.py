@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from shared.errors import Misconfigured
+from deputize.shared.errors import Misconfigured
+from deputize.worker.web.dial import MAX_TRIES, GuardedTransport
+from deputize.worker.web.targets import ForbiddenTarget, target
 from tests.internet import PUBLIC, Internet, redirect, response
 from tests.worker.web.servers import serving
-from worker.web.dial import MAX_TRIES, GuardedTransport
-from worker.web.targets import ForbiddenTarget, target
 
 SIX = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
 

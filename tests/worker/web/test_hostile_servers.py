@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
-from shared.settings import ToolSettings
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.settings import ToolSettings
+from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.web_fetch import WebFetch
+from deputize.worker.web.fetch import MAX_BODY_BYTES, MAX_CHUNKS
 from tests.internet import redirect, response
 from tests.toolbench import Toolbench
 from tests.worker.web.servers import Talk, dripping, falling_silent, saying, saying_for_ever, serving
-from worker.tools.base import ToolResult
-from worker.tools.web_fetch import WebFetch
-from worker.web.fetch import MAX_BODY_BYTES, MAX_CHUNKS
 
 SOON = 0.5
 """The time limit in tests that are about reaching it."""

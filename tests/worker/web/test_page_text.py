@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.web import converter
+from deputize.worker.web.fetch import MAX_PDF_BYTES, WebPage
+from deputize.worker.web.page_text import MAX_CONVERSIONS, page_text
 from tests.leaks import descendants
 from tests.waiting import until
-from worker.web import converter
-from worker.web.fetch import MAX_PDF_BYTES, WebPage
-from worker.web.page_text import MAX_CONVERSIONS, page_text
 
 SLOW = b"<b><i><p>" * 200_000
 """A page that takes seconds: its tags are never closed."""

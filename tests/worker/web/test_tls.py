@@ -13,10 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from deputize.worker.web.dial import GuardedTransport
+from deputize.worker.web.fetch import fetch
 from tests.internet import response
 from tests.worker.web.servers import Loopback, saying, serving
-from worker.web.dial import GuardedTransport
-from worker.web.fetch import fetch
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ToolError
+from deputize.shared.errors import ToolError
+from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.web_fetch import TIMEOUT_SECONDS, WebFetch
 from tests.internet import Internet, redirect, response
 from tests.toolbench import Toolbench
-from worker.tools.base import ToolResult
-from worker.tools.web_fetch import TIMEOUT_SECONDS, WebFetch
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "urls.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import EmptyWorkspace
+from deputize.shared.request import EmptyWorkspace
+from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.path_corpus import base
 from tests.worker.workspace.trees import directory
-from worker.workspace.files import Files
-from worker.workspace.workspace import Workspace
 
 __all__ = ["base"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.delegation import FileChange
+from deputize.shared.delegation import FileChange
+from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import git_apply, tree
-from worker.workspace.workspace import Workspace
 
 
 def sha256(data: bytes) -> str:

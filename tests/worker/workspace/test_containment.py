@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.workspace.files import Files
 from tests.worker.workspace.path_corpus import CORPUS, SECRET
-from worker.workspace.files import Files
 
 ROWS = [json.loads(line) for line in (CORPUS / "paths.jsonl").read_text("utf-8").splitlines()]
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from shared.delegation import DirectoryWorkspace, EmptyWorkspace
-from shared.errors import Invalid
+from deputize.shared.errors import Invalid
+from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
+from deputize.worker.fleet.lease import StopReason, StopSignal
+from deputize.worker.linux.openat2 import beneath
+from deputize.worker.outcome import collect_outputs
+from deputize.worker.workspace.comparison import MAX_CHANGES, Facts
+from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
+from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
+from deputize.worker.workspace.workspace import Workspace, delete
 from tests.running import Bench, call, say, script
 from tests.waiting import until, until_sync
-from worker.fleet.lease import StopReason, StopSignal
-from worker.linux.openat2 import beneath
-from worker.outcome import collect_outputs
-from worker.workspace.comparison import MAX_CHANGES, Facts
-from worker.workspace.deadline import UNBOUNDED, Deadline
-from worker.workspace.file_entries import TEMPORARY, temporary_name
-from worker.workspace.workspace import Workspace, delete
 
 MIB = 1 << 20
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.workspace.files import FileEntry, Files, Stat
 from tests.worker.forked import in_child, need_root
-from worker.workspace.files import FileEntry, Files, Stat
 
 
 def error_of(files: Files, method: str, path: str, *more: object) -> ToolError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from shared.delegation import DirectoryWorkspace
-from worker.workspace.workspace import Workspace
+from deputize.shared.request import DirectoryWorkspace
+from deputize.worker.workspace.workspace import Workspace
 
 
 def git(folder: Path, *arguments: str) -> None:

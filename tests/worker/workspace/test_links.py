@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from worker.linux.openat2 import beneath
-from worker.workspace.manifest import read_content, scan
-from worker.workspace.tree_copy import TreeCopy
+from deputize.worker.linux.openat2 import beneath
+from deputize.worker.workspace.manifest import read_content, scan
+from deputize.worker.workspace.tree_copy import TreeCopy
 
 
 def test_a_directory_that_became_a_link_shows_no_other_folder(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.delegation import FileChange
+from deputize.shared.delegation import FileChange
+from deputize.worker.workspace.comparison import quote_path
+from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import directory, git_apply, plant, tree
-from worker.workspace.comparison import quote_path
-from worker.workspace.workspace import Workspace
 
 
 async def test_a_patch_looks_as_git_writes_it(copied: Workspace) -> None:

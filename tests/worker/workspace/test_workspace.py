@@ -12,14 +12,14 @@ from threading import Event
 
 import pytest
 
-from shared.delegation import ArchiveWorkspace, EmptyWorkspace, GitWorkspace, WorkspaceSpec
-from shared.errors import Invalid
+from deputize.shared.errors import Invalid
+from deputize.shared.request import ArchiveWorkspace, EmptyWorkspace, GitWorkspace, WorkspaceSpec
+from deputize.worker.sandbox import environment
+from deputize.worker.workspace.tree_copy import CopyStopped, TreeCopy
+from deputize.worker.workspace.workspace import Workspace
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.workspace.trees import directory, tree
-from worker.sandbox import environment
-from worker.workspace.tree_copy import CopyStopped, TreeCopy
-from worker.workspace.workspace import Workspace
 
 
 @pytest.mark.requirement("P-03", "S000-007")

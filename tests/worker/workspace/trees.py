@@ -8,7 +8,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from shared.delegation import DirectoryWorkspace
+from deputize.shared.request import DirectoryWorkspace
 
 GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent", "LC_ALL": "C"}
 

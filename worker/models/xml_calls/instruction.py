@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from worker.models.base import ToolSpec
-from worker.models.xml_calls.coercion import declared_types
+from deputize.worker.models.base import ToolSpec
+from deputize.worker.models.xml_calls.coercion import declared_types
 
 FORM = """\
 <tool_call>

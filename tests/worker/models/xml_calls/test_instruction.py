@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from worker.models.base import ToolSpec
-from worker.models.xml_calls.instruction import FORM, format_tool_result, generate_tool_instruction
-from worker.models.xml_calls.parser import ToolCall, parse_tool_calls
-from worker.tools import BUILTIN
+from deputize.worker.models.base import ToolSpec
+from deputize.worker.models.xml_calls.instruction import FORM, format_tool_result, generate_tool_instruction
+from deputize.worker.models.xml_calls.parser import ToolCall, parse_tool_calls
+from deputize.worker.tools import BUILTIN
 
 
 def spec(name: str, *required: str, **properties: Any) -> ToolSpec:

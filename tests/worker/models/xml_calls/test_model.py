@@ -10,15 +10,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deputize.worker.conversation import Conversation
+from deputize.worker.models.base import Model, Reply, TextPart
+from deputize.worker.models.script import Script
+from deputize.worker.models.scripted import ScriptedModel
+from deputize.worker.models.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
+from deputize.worker.models.xml_calls.model import XmlCalls
+from deputize.worker.tools.base import ToolResult
 from tests.fake_model import FakeModel, Turn, overload, text, thinking
 from tests.worker.models.asking import READ, model_of, parts_of, prompt_of, reply_of
-from worker.conversation import Conversation
-from worker.models.base import Model, Reply, TextPart
-from worker.models.script import Script
-from worker.models.scripted import ScriptedModel
-from worker.models.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
-from worker.models.xml_calls.model import XmlCalls
-from worker.tools.base import ToolResult
 
 CALL = format_tool_call("read_file", {"path": "a ]]> b"})
 BARE = "<tool_call><name>read_file</name><params><path>a & b</path></params></tool_call>"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker.models.base import ToolSpec
-from worker.models.xml_calls.instruction import format_tool_call
-from worker.models.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
+from deputize.worker.models.base import ToolSpec
+from deputize.worker.models.xml_calls.instruction import format_tool_call
+from deputize.worker.models.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
 
 TOOL = ToolSpec(
     "tool",
