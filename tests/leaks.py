@@ -28,6 +28,9 @@ KEPT_WITHOUT_END = (
 )
 """The index, the deadlines, the signs of life and the queues of a service live as long as it does."""
 
+_zombies: set[int] = set()
+"""Orphans that became ours and that nothing waits for. A killed fleet leaves hundreds: each is looked at once."""
+
 kept: set[int | str] = set()
 """Processes and files that a fixture of the whole session holds for later tests."""
 
@@ -75,11 +78,15 @@ def adopt_orphans() -> None:
 
 def descendants() -> set[int]:
     """Process ids of everything that this process or a child of it has started and that is not yet gone."""
-    found, edge = set[int](), {os.getpid()}
+    ours = {*children(os.getpid())}
+    _zombies.intersection_update(ours)  # the others were waited for, and their numbers may come again
+    found, edge = set[int](), ours - _zombies
     while edge:
+        gone = {pid for pid in edge if _is_gone(pid)}
+        _zombies.update(gone & ours)
+        found |= edge - gone
         edge = {child for pid in edge for child in children(pid)} - found
-        found |= edge
-    return {pid for pid in found if not _is_gone(pid)}
+    return found
 
 
 def _is_gone(pid: int) -> bool:
