@@ -16,6 +16,7 @@ from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.settings import Settings
 from tests.fundamentals.stack import until_whole
 from tests.leaks import descendants, kept
+from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 
@@ -54,5 +55,5 @@ async def deputies(settings: Settings) -> AsyncIterator[Orchestrator]:
 async def http(stack: StackInfo) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the HTTP service that sends the token."""
     headers = {"Authorization": f"Bearer {stack.token}"}
-    async with httpx2.AsyncClient(base_url=stack.url, headers=headers, timeout=60) as client:
+    async with httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=stack.url, headers=headers, timeout=60) as client:
         yield client

@@ -10,6 +10,7 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
+from tests.plain_http import PLAIN_HTTP
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ async def url(service: FakeService) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=30) as client:
         yield client
 
 
@@ -35,6 +36,6 @@ async def real(redis_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     using = settings(redis_url=redis_url)
     async with (
         served(lambda: open_service(using, redis_url), using) as url,
-        httpx2.AsyncClient(base_url=url, timeout=10) as client,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=10) as client,
     ):
         yield client

@@ -9,6 +9,7 @@ from deputize.orchestrator.app import create_app
 from deputize.shared.errors import Misconfigured
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, served, settings
+from tests.plain_http import PLAIN_HTTP
 
 GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools", "/v1/workers"]
 
@@ -18,7 +19,10 @@ GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools"
     "sent", [None, "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer secret2", "Bearer sécret", "secret"]
 )
 async def test_without_the_token_nobody_is_let_in(path: str, sent: str | None) -> None:
-    async with served(FakeService(), settings(token="secret")) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with (
+        served(FakeService(), settings(token="secret")) as url,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http,
+    ):
         answer = await http.get(path, headers={b"Authorization": sent.encode()} if sent else {})
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -26,14 +30,20 @@ async def test_without_the_token_nobody_is_let_in(path: str, sent: str | None) -
 
 
 async def test_with_the_token_everybody_is() -> None:
-    async with served(FakeService(), settings(token="sécret")) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with (
+        served(FakeService(), settings(token="sécret")) as url,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http,
+    ):
         answer = await http.get("/v1/workers", headers={b"Authorization": "Bearer sécret".encode()})
         assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
 async def test_probes_and_the_document_are_open(path: str) -> None:
-    async with served(FakeService(), settings(token="secret")) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with (
+        served(FakeService(), settings(token="secret")) as url,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http,
+    ):
         assert (await http.get(path)).status_code in (200, 503)
 
 

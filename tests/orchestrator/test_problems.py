@@ -16,6 +16,7 @@ from deputize.shared.connection import connect
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
+from tests.plain_http import PLAIN_HTTP
 from tests.redis_server import RedisProcess
 from tests.waiting import until
 
@@ -241,7 +242,7 @@ async def test_with_redis_away_the_answer_is_503_and_says_when_to_come_back(redi
     using = settings(redis_url=redis_process.url)
     async with (
         served(lambda: open_service(using, redis_process.url), using) as url,
-        httpx2.AsyncClient(base_url=url, timeout=30) as http,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=30) as http,
     ):
         redis_process.kill()
         for answer in (await http.post("/v1/delegations", json={"task": "t"}), await http.get("/readyz")):

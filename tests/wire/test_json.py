@@ -19,6 +19,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
+from tests.plain_http import PLAIN_HTTP
 from tests.wire.conftest import Golden
 from tests.wire.samples import DELEGATION, EVENTS, ID, REQUEST, RESULT, STEP, TRANSIENT
 
@@ -165,7 +166,7 @@ async def http(request: pytest.FixtureRequest) -> AsyncIterator[tuple[httpx2.Asy
     headers = {"Authorization": "Bearer right", "X-Request-ID": "req-1"}
     async with (
         served(service, settings(token="right")) as url,
-        httpx2.AsyncClient(base_url=url, headers=headers) as client,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, headers=headers) as client,
     ):
         yield client, service
 

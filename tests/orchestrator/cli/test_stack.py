@@ -15,6 +15,7 @@ import redis
 from deputize.orchestrator.cli.demo import parts
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from tests.orchestrator.command_line import deputize, started
+from tests.plain_http import PLAIN_HTTP
 from tests.redis_server import RedisProcess
 from tests.waiting import until
 
@@ -54,7 +55,7 @@ async def _only_its_user_is_let_in(home: Path, **here: Any) -> None:
     url = json.loads((home / "stack.json").read_text())["url"]
     token = (await deputize("token", **here)).out.strip()
     assert len(token) > 30
-    async with httpx2.AsyncClient(base_url=url) as http:
+    async with httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http:
         assert (await http.get("/v1/delegations")).status_code == 401
         assert (await http.get("/v1/delegations", headers={"Authorization": f"Bearer {token}"})).status_code == 200
     assert home.stat().st_mode & 0o077 == 0

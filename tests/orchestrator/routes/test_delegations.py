@@ -13,6 +13,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.queue import queue_keys
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
+from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 
@@ -145,7 +146,7 @@ async def test_the_wait_may_run_out_and_a_longer_one_than_a_minute_is_cut(
 
 
 async def test_a_caller_who_hangs_up_is_not_waited_for(url: str, service: FakeService) -> None:
-    async with httpx2.AsyncClient(base_url=url) as http:
+    async with httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http:
         id = await create(http)
         waiting = asyncio.create_task(http.get(f"/v1/delegations/{id}", params={"wait": 30}, timeout=60))
         await until(lambda: service.waiting)

@@ -18,6 +18,7 @@ from deputize.shared.events import Envelope, Heartbeat, ProgressMade, RunFinishe
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
+from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 
@@ -106,7 +107,7 @@ async def test_a_cut_connection_loses_nothing_and_repeats_nothing(
     last, got = 0, []
     for _ in range(3):
         async with (
-            httpx2.AsyncClient(base_url=url) as cut,
+            httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as cut,
             following(cut, id, headers={"Last-Event-ID": str(last)}) as lines,
         ):
             async for line in lines:
