@@ -21,7 +21,10 @@ from deputize.shared.events import Envelope, RunFinished
 from deputize.shared.request import DelegationRequest
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from deputize.shared.catalog import ToolCard, WorkerCard
+    from deputize.shared.runs.cost import CostReport
 
 T = TypeVar("T")
 
@@ -127,6 +130,14 @@ class Client:
         body = json.dumps({"olderThanSeconds": older_than})
         answer = await self._http.send("POST", "/v1/delegations:prune", content=body)
         return self._http.read(answer, lambda body: int(body["removed"]))
+
+    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
+        from deputize.shared.runs.cost import CostReport
+
+        params = {"by": by} | ({"since": since.isoformat()} if since else {})
+        answer = await self._http.send("GET", "/v1/cost", params=params)
+        return self._http.read(answer, CostReport.model_validate)
 
     async def not_ready(self) -> str | None:
         """Returns why new work would only be queued (no worker, or no Redis), or None if the service is ready."""

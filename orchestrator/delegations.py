@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from redis.exceptions import RedisError
 
@@ -21,6 +22,7 @@ from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.cost import CostReport, cost_report
 from deputize.shared.runs.store import Page, RunStore
 from deputize.shared.settings import Settings
 
@@ -156,6 +158,11 @@ class Delegations:
             return await self.store.prune(
                 self._settings.workspace_retention_seconds if older_than is None else older_than
             )
+
+    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
+        async with _redis_guard(self._settings):
+            return await cost_report(self.store.redis, by, since)
 
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard(self._settings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _lock = threading.Lock()
@@ -19,4 +20,13 @@ def new_id(prefix: str = "dlg") -> str:
     global _last  # noqa: PLW0603 - rising needs a memory, and a process has one clock
     with _lock:
         _last = number = max(time.time_ns() // 1_000_000 << 80 | secrets.randbits(80), _last + 1)
+    return _written(prefix, number)
+
+
+def first_id(moment: datetime, prefix: str = "dlg") -> str:
+    """Returns the smallest id of that moment: later delegations have greater ones."""
+    return _written(prefix, max(0, int(moment.timestamp() * 1000)) << 80)
+
+
+def _written(prefix: str, number: int) -> str:
     return f"{prefix}_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

@@ -39,6 +39,8 @@ class Meter:
     usage: Usage = field(default_factory=Usage)
     wasted: Usage = field(default_factory=Usage)
     """The part of ``usage`` spent on failed tries: replies that were cut and requested again."""
+    own: Usage = field(default_factory=Usage)
+    """The part of ``usage`` that this run spent itself: without its child delegations."""
     earlier_seconds: float = 0.0
     """Seconds used by earlier attempts."""
     begun: float = field(default_factory=time.monotonic)
@@ -112,6 +114,7 @@ class Meter:
         self.begun_reply = None
         priced = self._priced(usage)
         self.usage += priced
+        self.own += priced
         if wasted:
             self.wasted += priced
         return priced
@@ -194,6 +197,7 @@ class Meter:
             "toolCalls": self.tool_calls,
             "usage": self.usage,
             "wasted": self.wasted,
+            "own": self.own,
             "elapsed": round(self.elapsed, 3),
             "begun": self.begun_reply,
             "begunTurn": self.begun_turn,
@@ -211,6 +215,7 @@ class Meter:
             tool_calls=int(str(checkpoint["toolCalls"])),
             usage=Usage.model_validate(checkpoint["usage"]),
             wasted=Usage.model_validate(checkpoint["wasted"]),
+            own=Usage.model_validate(checkpoint.get("own", checkpoint["usage"])),
             earlier_seconds=float(str(checkpoint["elapsed"])),
             booked=list(checkpoint.get("booked", ())),
         )
@@ -218,7 +223,7 @@ class Meter:
             # That reply is requested again: its turn is not counted twice, its cost is.
             meter.turns -= bool(checkpoint.get("begunTurn", True))
             begun = Usage.model_validate(checkpoint["begun"])
-            meter.usage, meter.wasted = meter.usage + begun, meter.wasted + begun
+            meter.usage, meter.wasted, meter.own = meter.usage + begun, meter.wasted + begun, meter.own + begun
         return meter
 
 

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from deputize.shared.delegation import Progress
 from deputize.shared.events import ErrorSeen
+from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.record import Claim
 from deputize.worker.attempts import ledger_of
 from deputize.worker.conversation import Conversation
@@ -56,12 +57,17 @@ class RunState:
             cost_usd=self.meter.usage.cost_usd,
         )
 
+    @property
+    def counts(self) -> dict[str, str]:
+        """Returns what was used so far, as fields of the record."""
+        return {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
+
     def checkpoint(self, conversation: Conversation) -> Callable[[], None]:
         """Returns a function that stores, for the next attempt and for clients that poll, what was used so far."""
 
         def store() -> None:
             state = self.meter.checkpoint() | {"window": conversation.billed}
-            self.emit.set({"checkpoint": to_json(state).decode(), "progress": self.progress.to_json()})
+            self.emit.set({"checkpoint": to_json(state).decode(), **self.counts})
 
         return store
 

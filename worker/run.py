@@ -12,6 +12,7 @@ from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from deputize.shared.events import Heartbeat, RunFinished, RunResumed, RunStarted
 from deputize.shared.log import log
+from deputize.shared.runs.cost import MODEL
 from deputize.shared.runs.record import Claim
 from deputize.shared.text import clip
 from deputize.shared.wire import now
@@ -86,6 +87,7 @@ class Run:
             return self._failure(TerminationReason.WORKER_LOST, given_up(self.claim))
         try:
             model = await self.services.model(self.claim.request.model)
+            self.state.emit.set({MODEL: model.name})
             self.state.meter.set_price(model)
             self.workspace = await self.services.workspace(self.claim)
             parts = LoopBuilder(self.claim, self.services, self.state, self.children, self.workspace)
@@ -220,7 +222,7 @@ class Run:
             "status": result.status.value,
             "result": self.state.emit.masked_json(result.to_json()),
             "finished": now().isoformat(),
-            "progress": self.state.progress.to_json(),
+            **self.state.counts,
         }
         if outputs.patch is not None:
             fields["patch"] = self.state.emit.masked(outputs.patch)

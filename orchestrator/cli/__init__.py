@@ -20,6 +20,7 @@ COMMANDS = {
     "watch": ("watch:watch", "Follow delegations until they are finished."),
     "show": ("show:show", "Show one delegation: its result, events, steps or patch."),
     "list": ("show:list_", "List delegations, newest first."),
+    "cost": ("cost:cost", "Show what delegations cost, by day, model, session or label."),
     "cancel": ("cancel:cancel", "Stop delegations."),
     "prune": ("prune:prune", "Remove finished delegations and their files."),
     "tools": ("fleet:tools", "List the tools that workers have announced."),

@@ -13,6 +13,7 @@ from deputize.shared.errors import NotFound
 from deputize.shared.event_size import capped
 from deputize.shared.events import Envelope, RunQueued
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.cost import LABELS, MODEL, SESSION
 from deputize.shared.wire import now
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
@@ -92,6 +93,9 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits) -> dict[str,
         "created": now().isoformat(),
         "title": request.title,
         "priority": request.priority,
+        LABELS: json.dumps(request.labels, ensure_ascii=False),
+        SESSION: request.session_id or "",
+        MODEL: request.model or "",
     }
     return {
         "id": id,

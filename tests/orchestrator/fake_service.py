@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from deputize.orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
@@ -21,11 +21,13 @@ from deputize.shared.delegation import (
     TerminationReason,
     ToolAgentResult,
     ToolAgentStep,
+    Usage,
 )
 from deputize.shared.errors import KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.cost import Bill, CostReport, CostTable
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED, Page
 from deputize.shared.wire import now
@@ -206,6 +208,16 @@ class FakeService:
         for id in gone:
             del self.runs[id], self.kept[id]
         return len(gone)
+
+    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        self._check()
+        table = CostTable(by, since)
+        for run in self.runs.values():
+            if since is None or run.created_at >= since:
+                asked, usage = run.request, run.result.usage if run.result else Usage()
+                day = f"{run.created_at:%Y-%m-%d}"
+                table.add(Bill(day, asked.model, asked.session_id, asked.labels, usage))
+        return table.report()
 
     async def workers(self) -> list[WorkerCard]:
         self._check()

@@ -1,0 +1,104 @@
+"""`deputize cost`: what delegations cost."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import connect, load_settings
+from deputize.orchestrator.cli.errors import Exit
+
+if TYPE_CHECKING:
+    from deputize.shared.runs.cost import Cost, CostReport
+    from deputize.shared.settings import Settings
+
+AGO = re.compile(r"(\d{1,5})([dh])")
+NO_KEY = "(none)"
+
+
+class Since(click.ParamType[datetime]):
+    """``7d`` or ``24h`` ago, a date, or a date and time; UTC where no offset is given."""
+
+    name = "since"
+
+    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if found := AGO.fullmatch(value):
+            unit = {"d": timedelta(days=1), "h": timedelta(hours=1)}[found[2]]
+            return datetime.now(UTC) - int(found[1]) * unit
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither like 7d or 24h nor a date like 2026-11-01", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class Group(click.ParamType[str]):
+    name = "group"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from deputize.shared.runs.cost import check_group
+
+        try:
+            return check_group(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=Group(),
+    default="day",
+    show_default=True,
+    metavar="GROUP",
+    help="day, model, session, label, or label:KEY for one label's values.",
+)
+@click.option("--since", type=Since(), metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
+@click.pass_context
+def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> Exit:
+    """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
+
+    A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
+    """
+    report = asyncio.run(_cost(load_settings(ctx), by, since))
+    if as_json:
+        output.json_line(report.to_json())
+        return Exit.SUCCEEDED
+    for row in _table(report):
+        output.line(row)
+    if unpriced := report.total.unpriced:
+        many = formatting.count(unpriced, "delegation")
+        output.line(f"the cost of {many} is not known: the price of the model is not", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _cost(settings: Settings, by: str, since: datetime | None) -> CostReport:
+    async with connect(settings) as service:
+        return await service.client.cost(by, since)
+
+
+def _table(report: CostReport) -> list[str]:
+    rows = [
+        (report.by, "delegations", "tokens", "cost"),
+        *(_cells(item.key or NO_KEY, item) for item in report.items),
+        _cells("total", report.total),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+def _cells(name: str, row: Cost) -> tuple[str, str, str, str]:
+    return (formatting.cut(name, 60), str(row.delegations), f"{row.usage.total:,}", formatting.cost(row.usage.cost_usd))

@@ -1,0 +1,37 @@
+"""What delegations cost."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field, field_validator
+
+from deputize.orchestrator.dependencies import Service
+from deputize.orchestrator.problems import problem_responses
+from deputize.shared.request import MAX_NAME
+from deputize.shared.runs.cost import CostReport, check_group
+from deputize.shared.wire import Request
+
+router = APIRouter(prefix="/v1", tags=["cost"])
+
+
+class CostFilter(Request):
+    """Whose cost to add up, and how."""
+
+    by: str = Field(default="day", max_length=MAX_NAME)
+    """``day``, ``model``, ``session``, ``label`` or ``label:KEY``."""
+    since: datetime | None = None
+    """Only delegations accepted since then; without an offset it is UTC."""
+
+    @field_validator("by")
+    @classmethod
+    def _known(cls, by: str) -> str:
+        return check_group(by)
+
+
+@router.get("/cost", responses=problem_responses(422))
+async def cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> CostReport:
+    """Returns what delegations cost, from the records that exist; each counts what it spent itself."""
+    return await service.cost(wanted.by, wanted.since)

@@ -1,0 +1,85 @@
+"""`deputize cost`: tables of what delegations cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from deputize.orchestrator.cli import cli
+from deputize.shared.delegation import Usage
+from deputize.shared.request import DelegationRequest
+from tests.orchestrator.fake_service import FakeService
+
+
+async def deputize(url: str, *arguments: str) -> Result:
+    runner = CliRunner(env={"DEPUTIZE_URL": url, "DEPUTIZE_TOKEN": None})
+    return await asyncio.to_thread(runner.invoke, cli, list(arguments), catch_exceptions=False)
+
+
+async def spent(service: FakeService, cost: float | None, days_ago: int = 0, **fields: Any) -> None:
+    id = (await service.accept(DelegationRequest(task="do it", **fields))).delegation.id
+    service.finish(id, usage=Usage(input_tokens=1000, cost_usd=cost))
+    made = service.runs[id].created_at - timedelta(days=days_ago)
+    service.runs[id] = service.runs[id].model_copy(update={"created_at": made})
+
+
+async def test_the_cost_of_each_day_and_of_all(url: str, service: FakeService) -> None:
+    await spent(service, 0.25)
+    await spent(service, 0.5)
+    await spent(service, 1.0, days_ago=3)
+    done = await deputize(url, "cost")
+    heads, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert heads == ["day", "delegations", "tokens", "cost"]
+    assert [row[1:] for row in rows] == [
+        ["1", "1,000", "$1.0000"],
+        ["2", "2,000", "$0.7500"],
+        ["3", "3,000", "$1.7500"],
+    ]
+    assert rows[0][0] < rows[1][0]
+    assert (rows[2][0], done.exit_code, done.stderr) == ("total", 0, "")
+
+
+async def test_the_cost_of_each_value_of_a_label_dearest_first(url: str, service: FakeService) -> None:
+    await spent(service, 0.25, labels={"team": "docs"})
+    await spent(service, 0.5, labels={"team": "shop"})
+    await spent(service, 0.125)
+    done = await deputize(url, "cost", "--by", "label:team")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["label:team", "shop", "docs", "(none)", "total"]
+    report = json.loads((await deputize(url, "cost", "--by", "label", "--json")).stdout)
+    assert [(item["key"], item["usage"]["costUsd"]) for item in report["items"]] == [
+        ("team:shop", 0.5),
+        ("team:docs", 0.25),
+        (None, 0.125),
+    ]
+
+
+async def test_what_was_accepted_before_does_not_count(url: str, service: FakeService) -> None:
+    await spent(service, 1.0, days_ago=3)
+    await spent(service, 0.25)
+    for since in ("2d", "30h"):
+        assert "$0.2500" in (await deputize(url, "cost", "--since", since)).stdout.splitlines()[-1]
+    assert "$1.2500" in (await deputize(url, "cost", "--since", "2020-01-01")).stdout.splitlines()[-1]
+
+
+async def test_an_unknown_price_is_not_zero_and_is_said(url: str, service: FakeService) -> None:
+    await spent(service, None, model="house-model")
+    done = await deputize(url, "cost", "--by", "model")
+    assert done.stdout.splitlines()[1].split() == ["house-model", "1", "1,000", "–"]
+    assert "the cost of 1 delegation is not known" in done.stderr
+    await spent(service, 0.5, model="claude")
+    assert (await deputize(url, "cost")).stdout.splitlines()[-1].split() == ["total", "2", "2,000", "$0.5000"]
+
+
+async def test_a_group_or_a_time_that_is_none_is_a_mistake(url: str) -> None:
+    done = await deputize(url, "cost", "--by", "colour")
+    assert done.exit_code == 2
+    assert "--by: 'colour' is not one of day, model, session, label or label:KEY" in done.stderr.replace(
+        "'--by'", "--by"
+    )
+    done = await deputize(url, "cost", "--since", "yesterday")
+    assert done.exit_code == 2
+    assert "'yesterday' is neither like 7d or 24h nor a date" in done.stderr
