@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.batch_files import RequestLine, Results, open_results, read_lines, with_lines
+from deputize.orchestrator.cli.batch_files import Results, open_results
+from deputize.orchestrator.cli.batch_input import FORMATS, BatchInput, RequestLine
 from deputize.orchestrator.cli.connect import connect, load_settings, needs_model_endpoint, note_before_work
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
 from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.values import Finite
+from deputize.orchestrator.cli.request_options import given_options, request_options
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_once
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
 from deputize.shared.errors import Refused
 
@@ -32,28 +34,48 @@ CHUNK_SIZE = 1000
 """Requests per call to the service."""
 
 
-@click.command()
-@click.argument("file", type=click.File("rb"), metavar="FILE.jsonl")
+@click.command(cls=StrictCommand)
+@click.argument("file", type=click.File("rb"), metavar="FILE|-")
+@click.option(
+    "--format", type=click.Choice(FORMATS), help="What FILE is; without it its extension says so, else JSON lines."
+)
+@click.option(
+    "--task", type=Text(), metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell."
+)
+@request_options
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier batch into the same --out broke off.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @click.pass_context
 def batch(
-    ctx: click.Context, file: BinaryIO, out: Path | None, resume: bool, wait: float | None, as_json: bool
+    ctx: click.Context,
+    file: BinaryIO,
+    format: str | None,
+    out: Path | None,
+    resume: bool,
+    wait: float | None,
+    as_json: bool,
+    **given: Any,
 ) -> Exit:
-    """Hand over many tasks: one request a line, as JSON ("-" reads stdin).
+    """Hand over many tasks: a JSON request, a line of text or a row of a CSV or TSV table each ("-" reads stdin).
 
+    Options of a request hold for every line that says nothing else. In all of them {{column}} stands for a cell of
+    the row, {{line}} for the line of a text: batch files.csv --task "Summarise {{path}}". Without --task the columns
+    task, context and expectedOutcome count.
     Results come as the delegations finish; with --out each also goes to a file, with the number of its line.
     """
     if resume and out is None:
         raise click.UsageError("--resume needs --out: there it finds what is done")
+    if file is sys.stdin.buffer:
+        stdin_once(ctx)
     settings = load_settings(ctx)
     name = click.format_filename(file.name)
-    lines = read_lines(file, name)
+    source = BatchInput.of(name, format, given_options(given, task="--task"))
+    lines = source.read(file)
     if not lines:
         raise click.UsageError(f"{name} holds no request")
-    options = _OutputOptions(name, wait, as_json)
+    options = _OutputOptions(source, wait, as_json)
     if out is None:
         code, results = asyncio.run(_run(settings, lines, options, None))
         return exit_code_of_results(results) if code is None else code
@@ -70,9 +92,9 @@ def batch(
 
 @dataclass(frozen=True, slots=True)
 class _OutputOptions:
-    """How the command was asked to tell its results."""
+    """Where the requests come from, and how the command was asked to tell their results."""
 
-    name: str
+    source: BatchInput
     wait: float | None
     as_json: bool
 
@@ -88,7 +110,7 @@ async def _run(
         except Refused as refusal:
             if written:
                 written.withdraw()
-            raise with_lines(refusal, lines, options.name) from None
+            raise options.source.placed(refusal, lines) from None
         numbers: dict[str, list[int]] = {}
         for delegation, line in zip(delegations, lines, strict=True):
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation

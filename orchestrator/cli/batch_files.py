@@ -1,4 +1,4 @@
-"""The files of a batch: requests, one per line, and results from which `--resume` continues."""
+"""The file of a batch's results, from which `--resume` continues."""
 
 from __future__ import annotations
 
@@ -9,85 +9,15 @@ import os
 import secrets
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from deputize.shared.errors import Invalid, Misconfigured, Refused
+from deputize.orchestrator.cli.batch_input import RequestLine
+from deputize.shared.errors import Invalid, Misconfigured
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import ToolAgentResult
-    from deputize.shared.request import DelegationRequest
-
-BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-SHOWN_MISTAKES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLine:
-    number: int
-    request: DelegationRequest
-
-
-def read_lines(file: BinaryIO, name: str) -> list[RequestLine]:
-    """Returns every request. Raises Invalid with every line that has a mistake."""
-    data = file.read()
-    if (encoding := BOMS.get(data[:2])) is not None:
-        raise Invalid(f"{name} is {encoding}; save it as UTF-8")
-    lines: list[RequestLine] = []
-    mistakes: list[dict[str, str]] = []
-    for number, text in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if not text.strip():
-            continue
-        try:
-            lines.append(RequestLine(number, _request(text)))
-        except Refused as error:
-            mistakes += [{"pointer": f"{name}, line {number}", "detail": _message(each)} for each in error.errors]
-    if mistakes:
-        raise refusal(mistakes)
-    return lines
-
-
-def _request(text: bytes) -> DelegationRequest:
-    from pydantic import ValidationError
-
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.wire import explain
-
-    try:
-        return DelegationRequest.model_validate_json(text.decode())
-    except UnicodeDecodeError as error:
-        raise Invalid("", [{"pointer": "", "detail": f"not UTF-8 text at byte {error.start} of the line"}]) from None
-    except ValidationError as error:
-        raise Invalid("", explain(error, DelegationRequest)) from None
-
-
-def _message(mistake: dict[str, str]) -> str:
-    return ": ".join(part for part in (mistake["pointer"], mistake["detail"]) if part)
-
-
-def refusal(mistakes: list[dict[str, str]]) -> Invalid:
-    """Returns one error for all invalid lines; nothing was submitted."""
-    if len(mistakes) == 1:
-        return Invalid(_message(mistakes[0]), mistakes)
-    more = len(mistakes) - SHOWN_MISTAKES
-    shown = mistakes[:SHOWN_MISTAKES]
-    if more > 0:
-        shown = [*shown, {"pointer": "and", "detail": f"{more} more"}]
-    return Invalid(f"{len(mistakes)} mistakes, so nothing was handed over", shown)
-
-
-def with_lines(error: Refused, lines: list[RequestLine], name: str) -> Refused:
-    """Returns the service's refusal of a batch with line numbers of the file instead of indexes in the request."""
-    mistakes: list[dict[str, str]] = []
-    for each in error.errors:
-        parts = each["pointer"].split("/", 3)  # "", "requests", the index, the rest
-        if len(parts) < 3 or parts[1] != "requests" or not parts[2].isdigit() or int(parts[2]) >= len(lines):
-            return error
-        where = f"{name}, line {lines[int(parts[2])].number}"
-        rest = {"pointer": f"/{parts[3]}" if len(parts) > 3 else "", "detail": each["detail"]}
-        mistakes.append({"pointer": where, "detail": _message(rest)})
-    return refusal(mistakes) if mistakes else error
 
 
 @dataclass(slots=True)
@@ -122,7 +52,7 @@ class Results:
         return [
             line
             if line.request.idempotency_key
-            else RequestLine(line.number, line.request.model_copy(update={"idempotency_key": f"{name}-{line.number}"}))
+            else replace(line, request=line.request.model_copy(update={"idempotency_key": f"{name}-{line.number}"}))
             for line in lines
         ]
 

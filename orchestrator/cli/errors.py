@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputize.orchestrator.cli import output
-from deputize.shared.errors import DeputizeError, Misconfigured, Refused, Unauthorized
+from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, Refused, Unauthorized
 from deputize.shared.text import visible
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import ToolAgentResult
 
 PACKAGES = ("orchestrator", "shared")
+SHOWN_MISTAKES = 20
 FRAMES = 3
 """Stack frames of our code that the report of an internal error contains."""
 
@@ -59,6 +60,22 @@ def exit_code_of_error(error: DeputizeError) -> Exit:
     if isinstance(error, Refused) and not isinstance(error, Unauthorized):
         return Exit.USAGE
     return Exit.UNREACHABLE
+
+
+def message(mistake: dict[str, str]) -> str:
+    """Returns `where: what` of a mistake."""
+    return ": ".join(part for part in (mistake["pointer"], mistake["detail"]) if part)
+
+
+def refusal(mistakes: list[dict[str, str]]) -> Invalid:
+    """Returns one error for all mistakes; nothing was submitted."""
+    if len(mistakes) == 1:
+        return Invalid(message(mistakes[0]), mistakes)
+    more = len(mistakes) - SHOWN_MISTAKES
+    shown = mistakes[:SHOWN_MISTAKES]
+    if more > 0:
+        shown = [*shown, {"pointer": "and", "detail": f"{more} more"}]
+    return Invalid(f"{len(mistakes)} mistakes, so nothing was handed over", shown)
 
 
 def run_command(command: Callable[[], Any]) -> int:

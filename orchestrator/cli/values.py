@@ -1,17 +1,15 @@
-"""Parameter types of the command line, and option names for JSON pointers."""
+"""Parameter types of the command line, commands that report every wrong value, and option names for JSON pointers."""
 
 from __future__ import annotations
 
 import math
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
-if TYPE_CHECKING:
-    from deputize.shared.errors import Refused
+from deputize.orchestrator.cli.errors import refusal
 
 OPTIONS = {
     "task": "TASK",
@@ -23,8 +21,16 @@ OPTIONS = {
     "limits/maxTurns": "--max-turns",
     "limits/maxToolCalls": "--max-tool-calls",
     "limits/timeoutSeconds": "--timeout",
+    "limits/maxTokens": "--max-tokens",
     "limits/maxCostUsd": "--max-cost",
     "model": "--model",
+    "toolCallStyle": "--tool-call-style",
+    "labels": "--label",
+    "priority": "--priority",
+    "sessionId": "--session",
+    "messageId": "--message-id",
+    "parentId": "--parent",
+    "idempotencyKey": "--idempotency-key",
 }
 """Pointers into a request, and their options on the command line."""
 
@@ -39,7 +45,7 @@ class Text(click.ParamType[str]):
             return value[1:] if value.startswith("@@") else value
         try:
             if value == "-":
-                return read_text(_stdin_once(ctx))
+                return read_text(stdin_once(ctx))
             with Path(value[1:]).open("rb") as file:
                 return read_text(file)
         except OSError as error:
@@ -69,6 +75,19 @@ class Directory(click.ParamType[Path]):
         return Path(value)
 
 
+class Names(click.ParamType[list[str]]):
+    """Names separated by commas; at least one."""
+
+    name = "names"
+
+    def convert(self, value: str | list[str], param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        names = value.split(",") if isinstance(value, str) else value
+        names = [name.strip() for name in names if name.strip()]
+        if not names:
+            self.fail("it names none; leave the option out for the default ones", param, ctx)
+        return names
+
+
 class Label(click.ParamType[str]):
     """``KEY:VALUE``."""
 
@@ -80,12 +99,39 @@ class Label(click.ParamType[str]):
         return value
 
 
+class StrictCommand(click.Command):
+    """A command that reports every wrong value at once, by the names of its options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as first:
+            mistakes = self._mistakes(ctx, given)
+            if len(mistakes) < 2:
+                raise
+            raise refusal(mistakes) from first
+
+    def _mistakes(self, ctx: click.Context, args: list[str]) -> list[dict[str, str]]:
+        values, _, _ = self.make_parser(ctx).parse_args(args)
+        mistakes: list[dict[str, str]] = []
+        for param in self.get_params(ctx):
+            try:
+                param.handle_parse_result(ctx, values, [])
+            except click.BadParameter as error:
+                name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
+                mistakes.append({"pointer": name, "detail": error.message})
+            except click.UsageError:
+                pass  # standard input was read the first time
+        return mistakes
+
+
 def stdin_text(ctx: click.Context) -> str:
     """Returns the text of a pipe or file on stdin; "" for a terminal. Raises ``click.UsageError``."""
     if sys.stdin.isatty():
         return ""
     try:
-        return read_text(_stdin_once(ctx))
+        return read_text(stdin_once(ctx))
     except (OSError, ValueError) as error:
         raise click.UsageError(f"the task on standard input cannot be read: {error}", ctx) from None
 
@@ -103,29 +149,9 @@ def read_text(file: BinaryIO) -> str:
         raise ValueError(f"it is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
-def _stdin_once(ctx: click.Context | None) -> BinaryIO:
+def stdin_once(ctx: click.Context | None) -> BinaryIO:
     if ctx is not None and ctx.meta.setdefault("deputize.stdin_read", False):
         raise click.UsageError("standard input can be read only once; give the other text as @FILE", ctx)
     if ctx is not None:
         ctx.meta["deputize.stdin_read"] = True
     return sys.stdin.buffer
-
-
-def in_options(error: Refused) -> Refused:
-    """Returns the refusal with the names of options instead of pointers."""
-    errors = [{**each, "pointer": _option(each["pointer"])} for each in error.errors]
-    detail = error.detail
-    for before, after in zip(error.errors, errors, strict=True):
-        if before["pointer"] and detail.startswith(f"{before['pointer']}: "):
-            detail = detail.replace(before["pointer"], after["pointer"], 1)
-    if len(errors) == 1 and errors[0]["pointer"] not in detail:
-        detail = f"{errors[0]['pointer']}: {detail}"
-    return type(error)(detail, errors)
-
-
-def _option(pointer: str) -> str:
-    for path, option in OPTIONS.items():
-        if pointer.strip("/") == path or pointer.startswith(f"/{path}/"):
-            item = re.fullmatch(r"/(\d+)", pointer.removeprefix(f"/{path}"))
-            return f"{option}, item {int(item[1]) + 1}" if item else option
-    return pointer

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.run import APPROVAL_MODES
+from deputize.orchestrator.cli.request_options import APPROVAL_MODES
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted

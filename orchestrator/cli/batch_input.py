@@ -1,0 +1,254 @@
+"""The requests of a batch: a JSON object, a text or a row of a table each, with templates for texts and tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from deputize.orchestrator.cli.errors import message, refusal
+from deputize.orchestrator.cli.formatting import count
+from deputize.orchestrator.cli.request_options import RequestOptions, merged, read_request
+from deputize.shared.errors import Invalid, Refused
+from deputize.shared.text import did_you_mean
+
+if TYPE_CHECKING:
+    from deputize.shared.request import DelegationRequest
+
+BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+FORMATS = ("jsonl", "text", "csv", "tsv")
+EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+LINE = "line"
+"""What a line of a text is called in a template."""
+REQUEST_COLUMNS = ("task", "context", "expectedOutcome")
+"""Columns of a table without a template that are fields of the request."""
+
+Mistakes = list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLine:
+    number: int
+    request: DelegationRequest
+    own: frozenset[str] = frozenset()
+    """Fields that the line says itself, or that templates made of it; the others come from options."""
+
+
+class _LineMistake(Exception):
+    """A line is not a request."""
+
+
+Fields = tuple[dict[str, Any], frozenset[str]]
+"""A line's request, and which of its fields are the line's own."""
+Row = list[str] | _LineMistake
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInput:
+    """A file of requests, and the options that hold where a line says nothing else."""
+
+    name: str
+    format: str
+    options: RequestOptions
+
+    @classmethod
+    def of(cls, name: str, format: str | None, options: RequestOptions) -> BatchInput:
+        """Without a format it is the one of the file's extension, else JSON lines."""
+        return cls(name, format or EXTENSIONS.get(PurePath(name).suffix.lower(), "jsonl"), options)
+
+    def read(self, file: BinaryIO) -> list[RequestLine]:
+        """Returns every request. Raises Invalid with every mistake of every line."""
+        data = file.read()
+        if (encoding := BOMS.get(data[:2])) is not None:
+            raise Invalid(f"{self.name} is {encoding}; save it as UTF-8")
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        lines: list[RequestLine] = []
+        mistakes: Mistakes = []
+        rows, parse = self._table(data) if self.format in ("csv", "tsv") else self._lines(data)
+        for number, row in rows:
+            own: frozenset[str] = frozenset()
+            try:
+                fields, own = parse(row)
+                lines.append(RequestLine(number, read_request(fields), own))
+            except _LineMistake as error:
+                mistakes.append({"pointer": self._place(number), "detail": str(error)})
+            except Refused as error:
+                mistakes += self._placed(error.errors, number, own)
+        if mistakes:
+            raise refusal(_once(mistakes))
+        return lines
+
+    def placed(self, error: Refused, lines: Sequence[RequestLine]) -> Refused:
+        """Returns the service's refusal of a batch with line numbers of the file instead of indexes."""
+        mistakes: Mistakes = []
+        for each in error.errors:
+            parts = each["pointer"].split("/", 3)  # "", "requests", the index, the rest
+            if len(parts) < 3 or parts[1] != "requests" or not parts[2].isdigit() or int(parts[2]) >= len(lines):
+                return error
+            line = lines[int(parts[2])]
+            rest = {"pointer": f"/{parts[3]}" if len(parts) > 3 else "", "detail": each["detail"]}
+            mistakes += self._placed([rest], line.number, line.own)
+        return refusal(_once(mistakes)) if mistakes else error
+
+    def _placed(self, errors: Mistakes, number: int, own: frozenset[str]) -> Mistakes:
+        """Names the line, or the option where the line said nothing itself."""
+        placed: Mistakes = []
+        for each in errors:
+            field = each["pointer"].strip("/").partition("/")[0]
+            option = None if field in own else self.options.name(each["pointer"])
+            if option is not None:
+                placed.append(each | {"pointer": option})
+            else:
+                placed.append({"pointer": self._place(number), "detail": message(each)})
+        return placed
+
+    def _place(self, number: int) -> str:
+        return f"{self.name}, line {number}"
+
+    def _lines(self, data: bytes) -> tuple[Iterable[tuple[int, Any]], Callable[[Any], Fields]]:
+        self._check_columns(() if self.format == "jsonl" else (LINE,))
+        rows = ((number, raw) for number, raw in enumerate(data.split(b"\n"), 1) if raw.strip())
+        return rows, self._json_line if self.format == "jsonl" else self._text_line
+
+    def _json_line(self, raw: bytes) -> Fields:
+        try:
+            fields = json.loads(_decoded(raw))
+        except json.JSONDecodeError as error:
+            hint = "" if raw.lstrip()[:1] in (b"{", b"[") else "; for plain lines say --format text"
+            raise _LineMistake(f"not valid JSON: {error.msg} at column {error.colno}{hint}") from None
+        except RecursionError:
+            raise _LineMistake("not valid JSON: it is nested too deeply") from None
+        if not isinstance(fields, dict):
+            raise _LineMistake('not a JSON object, as {"task": "…"}')
+        own = merged({}, fields)
+        return merged(self.options.fields, own), frozenset(own)
+
+    def _text_line(self, raw: bytes) -> Fields:
+        text = _decoded(raw).strip()
+        return self._filled({LINE: text}) if "task" in self.options.fields else self._filled({LINE: text}, task=text)
+
+    def _table(self, data: bytes) -> tuple[Iterable[tuple[int, Any]], Callable[[Any], Fields]]:
+        try:
+            rows = iter(_Rows(_decoded(data), self.format))
+            number, first = next(rows, (1, None))
+            if isinstance(first, _LineMistake):
+                raise first
+        except _LineMistake as error:
+            raise Invalid(f"{self.name}: {error}") from None
+        columns = [] if first is None else self._header(first, number)
+        return rows, partial(self._row, columns)
+
+    def _header(self, row: Sequence[str], number: int) -> list[str]:
+        columns = [cell.strip() for cell in row]
+        if twice := sorted({each for each in columns if columns.count(each) > 1}):
+            raise Invalid(f"{self._place(number)}: there are several columns {', '.join(map(repr, twice))}")
+        self._check_columns(columns)
+        if "task" not in self.options.fields and "task" not in columns:
+            raise Invalid(
+                f"{self.name} has no column 'task', and no --task is given, as in --task 'Check {{{{{columns[0]}}}}}'"
+            )
+        return columns
+
+    def _row(self, columns: Sequence[str], row: Row) -> Fields:
+        if isinstance(row, _LineMistake):
+            raise row
+        if len(row) != len(columns):
+            raise _LineMistake(
+                f"{count(len(row), 'cell')}, but {count(len(columns), 'column')}; a cell with a separator needs quotes"
+            )
+        cells = dict(zip(columns, row, strict=True))
+        if "task" in self.options.fields:
+            return self._filled(cells)
+        return self._filled(cells, **{name: cells[name] for name in REQUEST_COLUMNS if cells.get(name)})
+
+    def _filled(self, cells: Mapping[str, str], **own: str) -> Fields:
+        templates = {name for name, value in self.options.fields.items() if _placeholders(value)}
+        filled = {name: _fill(value, cells) for name, value in self.options.fields.items()}
+        return {**own, **filled}, frozenset(own.keys() - filled.keys() | templates)
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """Raises Invalid if a template names what is not there, or if no template uses the lines."""
+        mistakes: Mistakes = []
+        named = False
+        for field, value in self.options.fields.items():
+            for column in _placeholders(value):
+                named = True
+                if column not in columns:
+                    option = self.options.name(f"/{field}") or field
+                    mistakes.append({"pointer": option, "detail": _no_column(column, columns)})
+        if mistakes:
+            raise refusal(_once(mistakes))
+        if columns and not named and "task" in self.options.fields:
+            raise Invalid(
+                f"{self.options.task} is the same for every line; put {{{{{columns[0]}}}}} where a line's text belongs"
+            )
+
+
+class _Rows:
+    """The rows of a table with the number of the line where each begins; a mistake instead of a row that has one."""
+
+    def __init__(self, text: str, format: str) -> None:
+        from deputize.shared.request import MAX_REQUEST_BYTES
+
+        csv.field_size_limit(MAX_REQUEST_BYTES)
+        first = text.partition("\n")[0]
+        comma = ";" if ";" in first and "," not in first else ","  # as spreadsheets write it where "," is in numbers
+        self._reader = csv.reader(
+            io.StringIO(text, newline=""), delimiter="\t" if format == "tsv" else comma, strict=True
+        )
+
+    def __iter__(self) -> Iterator[tuple[int, Row]]:
+        while True:
+            number = self._reader.line_num + 1
+            try:
+                row = next(self._reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield number, _LineMistake(f"not a row of the table: {error}")
+                continue
+            if any(cell.strip() for cell in row):
+                yield number, row
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start)
+        where = f"line {line + 1}" if line else f"byte {error.start} of the line"
+        raise _LineMistake(f"not UTF-8 text at {where}") from None
+
+
+def _placeholders(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return PLACEHOLDER.findall(value)
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [name for each in values for name in _placeholders(each)]
+
+
+def _fill(value: Any, cells: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return PLACEHOLDER.sub(lambda found: cells[found[1]], value)
+    if isinstance(value, dict):
+        return {name: _fill(each, cells) for name, each in value.items()}
+    return [_fill(each, cells) for each in value] if isinstance(value, list) else value
+
+
+def _no_column(column: str, columns: Sequence[str]) -> str:
+    if not columns:
+        return f"{{{{{column}}}}} needs lines of text or a table; say --format text, csv or tsv"
+    near = did_you_mean(column[:100], columns, 1) or f"there are {', '.join(columns)}"
+    return f"{{{{{column}}}}}: no such column; {near}"
+
+
+def _once(mistakes: Mistakes) -> Mistakes:
+    """An option's mistake is the same in every line."""
+    return [dict(pair) for pair in dict.fromkeys(tuple(sorted(each.items(), reverse=True)) for each in mistakes)]

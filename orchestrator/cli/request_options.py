@@ -1,0 +1,183 @@
+"""The fields of a request as options of `run` and `batch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from deputize.orchestrator.cli.errors import message, refusal
+from deputize.orchestrator.cli.values import OPTIONS, Directory, Finite, Label, Names, Text, read_text, stdin_once
+
+if TYPE_CHECKING:
+    from deputize.shared.errors import Refused
+    from deputize.shared.request import DelegationRequest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
+CALL_STYLES = ("native", "xml")
+
+_OPTIONS = (
+    click.option("--context", type=Text(), metavar="TEXT|@FILE|-", help="Background the worker needs."),
+    click.option("--expect", type=Text(), metavar="TEXT|@FILE|-", help="What must be true at the end."),
+    click.option(
+        "--workspace",
+        type=Directory(),
+        metavar="DIR",
+        help="Work on a copy of this directory; without it in an empty one.",
+    ),
+    click.option("--tools", type=Names(), metavar="A,B", help="Only these tools; names or patterns."),
+    click.option("--approval", type=click.Choice(APPROVAL_MODES), help="Who decides on risky steps."),
+    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Replies of the model, at most."),
+    click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most."),
+    click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Seconds of work, at most."),
+    click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens of the model, at most."),
+    click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most."),
+    click.option("--model", metavar="M", help="Another model than the configured one."),
+    click.option("--tool-call-style", type=click.Choice(CALL_STYLES), help="How tool calls travel to the model."),
+    click.option(
+        "--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="A label to find it by; repeatable."
+    ),
+    click.option("--priority", type=click.IntRange(0, 9), metavar="0-9", help="Higher ones start first; 5 if unsaid."),
+    click.option("--session", metavar="ID", help="The parent's session; `list --session` finds it."),
+    click.option("--message-id", metavar="ID", help="The parent's message."),
+    click.option("--parent", metavar="ID", help="The delegation that this one belongs to."),
+    click.option("--idempotency-key", metavar="KEY", help="Sent twice with the same key it is one delegation."),
+)
+
+
+def request_options(command: Command) -> Command:
+    """Adds an option for each field of a request but the task."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What was given of a request by options: its fields in the words of the wire, and the option of each pointer."""
+
+    fields: dict[str, Any]
+    task: str = "TASK"
+    """How the command names the task."""
+
+    def name(self, pointer: str) -> str | None:
+        """Returns the option that gave what is at the pointer, with the item of a list; None if none did."""
+        for path, option in OPTIONS.items():
+            if pointer.strip("/") != path and not pointer.startswith(f"/{path}/"):
+                continue
+            if not _holds(self.fields, path):
+                return None
+            item = pointer.removeprefix(f"/{path}").strip("/")
+            return (self.task if path == "task" else option) + (f", item {int(item) + 1}" if item.isdigit() else "")
+        return None
+
+
+def _holds(fields: Mapping[str, Any], path: str) -> bool:
+    head, _, rest = path.partition("/")
+    return head in fields and (not rest or _holds(fields[head], rest))
+
+
+def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOptions:
+    """Returns the fields that the options give; others keep their defaults."""
+    limits = {
+        "maxTurns": given["max_turns"],
+        "maxToolCalls": given["max_tool_calls"],
+        "timeoutSeconds": given["timeout"],
+        "maxTokens": given["max_tokens"],
+        "maxCostUsd": given["max_cost"],
+    }
+    workspace: Path | None = given["workspace"]
+    fields = {
+        "task": given["task"],
+        "context": given["context"],
+        "expectedOutcome": given["expect"],
+        "sessionId": given["session"],
+        "messageId": given["message_id"],
+        "limits": {name: value for name, value in limits.items() if value is not None} or None,
+        "tools": given["tools"],
+        "approvalMode": given["approval"],
+        "model": given["model"],
+        "toolCallStyle": given["tool_call_style"],
+        # The worker runs in another working directory.
+        "workspace": {"kind": "directory", "path": str(workspace.absolute())} if workspace else None,
+        "labels": dict(label.split(":", 1) for label in given["labels"]) or None,
+        "priority": given["priority"],
+        "parentId": given["parent"],
+        "idempotencyKey": given["idempotency_key"],
+    }
+    return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
+
+
+class RequestFile(click.ParamType["tuple[str, dict[str, Any]]"]):
+    """A file with a request as JSON, or - for stdin: its name and the fields."""
+
+    name = "file"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, dict[str, Any]]:
+        try:
+            if value == "-":
+                fields = json.loads(read_text(stdin_once(ctx)))
+            else:
+                with Path(value).open("rb") as file:
+                    fields = json.loads(read_text(file))
+        except OSError as error:
+            self.fail(f"{value} cannot be read: {error.strerror}", param, ctx)
+        except json.JSONDecodeError as error:
+            self.fail(f"{value} is not valid JSON: {error}", param, ctx)
+        except (ValueError, RecursionError) as error:
+            self.fail(f"{value}: {error}", param, ctx)
+        if not isinstance(fields, dict):
+            self.fail(f'{value} is not a JSON object; a request is, as {{"task": "…"}}', param, ctx)
+        return "stdin" if value == "-" else value, fields
+
+
+def in_options(error: Refused, name: Callable[[str], str | None]) -> Refused:
+    """Returns the refusal with the names of options, or what else ``name`` returns, instead of pointers."""
+    errors = [each | {"pointer": name(each["pointer"]) or each["pointer"]} for each in error.errors]
+    if len(errors) > 1:
+        return type(error)(refusal(errors).detail, errors)
+    detail = error.detail
+    for before, after in zip(error.errors, errors, strict=True):
+        detail = detail.replace(before["pointer"], "", 1).removeprefix(": ") if before["pointer"] else detail
+        detail = message({"pointer": after["pointer"], "detail": detail or after["detail"]})
+    return type(error)(detail, errors)
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of both; of limits and labels each key, otherwise the whole of ``over``."""
+    from deputize.shared.request import DelegationRequest, Limits
+
+    under, over = _in_wire_names(under, DelegationRequest), _in_wire_names(over, DelegationRequest)
+    both = {**under, **over}
+    for name in ("limits", "labels"):
+        one, other = under.get(name), over.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            both[name] = {**_in_wire_names(one, Limits), **_in_wire_names(other, Limits)}
+    return both
+
+
+def _in_wire_names(fields: Mapping[str, Any], model: type[Any]) -> dict[str, Any]:
+    """Python's names of fields are accepted, too, and must not hide that both sides give the same one."""
+    wire = {name: field.alias or name for name, field in model.model_fields.items()}
+    return {wire.get(name, name): value for name, value in fields.items()}
+
+
+def read_request(fields: Mapping[str, Any]) -> DelegationRequest:
+    """Returns the request. Raises Invalid with a pointer for each mistake."""
+    from pydantic import ValidationError
+
+    from deputize.shared.errors import Invalid
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.wire import explain
+
+    try:
+        return DelegationRequest.model_validate(fields)
+    except ValidationError as error:
+        raise Invalid("", explain(error, DelegationRequest)) from None
