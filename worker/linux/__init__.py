@@ -1,1 +1,1 @@
-"""Linux features that Python's modules lack: openat2, process trees and the pipes of child processes."""
+"""Linux features that Python's modules lack: process trees and the pipes of child processes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.linux.openat2 import beneath, require_openat2
+from deputize.shared.openat2 import beneath, require_openat2
 from deputize.worker.threads import take_memory
 from deputize.worker.workspace.file_entries import (
     PRIVATE_DIR,

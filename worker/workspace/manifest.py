@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import NamedTuple
 
-from deputize.worker.linux.openat2 import beneath
+from deputize.shared.openat2 import beneath
 from deputize.worker.threads import give_way
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written

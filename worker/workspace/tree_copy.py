@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from deputize.worker.linux.openat2 import beneath
+from deputize.shared.openat2 import beneath
 from deputize.worker.threads import give_way
 
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Invalid
+from deputize.shared.openat2 import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.worker.fleet.lease import StopReason, StopSignal
-from deputize.worker.linux.openat2 import beneath
 from deputize.worker.outcome import collect_outputs
 from deputize.worker.workspace.comparison import MAX_CHANGES, Facts
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
