@@ -32,7 +32,8 @@ Others cross files of the worker and become a result or one of the above there:
     ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── SourceUnreadable         a file cannot be copied into the workspace
     ├── SourceTooLarge           there is more to copy than ``workspace_max_bytes``
-    └── CopyStopped              a copy was cancelled
+    ├── CopyStopped              a copy was cancelled
+    └── CannotApply              a file cannot take a run's change without losing other work
     ValueError
     └── InvalidSchema            a tool's parameters are not a valid JSON Schema
     ConnectError

@@ -21,6 +21,7 @@ COMMANDS = {
     "show": ("show:show", "Show one delegation: its result, events, steps or patch."),
     "list": ("show:list_", "List delegations, newest first."),
     "cost": ("cost:cost", "Show what delegations cost, by day, model, session or label."),
+    "apply": ("apply:apply", "Take the changes of a run over into your directory."),
     "cancel": ("cancel:cancel", "Stop delegations."),
     "prune": ("prune:prune", "Remove finished delegations and their files."),
     "tools": ("fleet:tools", "List the tools that workers have announced."),

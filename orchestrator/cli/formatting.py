@@ -68,15 +68,6 @@ def command(settings: Settings, *arguments: str) -> str:
     return f"{home}{shlex.quote(program)} {shlex.join(arguments)}"
 
 
-def apply_command(settings: Settings, result: ToolAgentResult, folder: Path) -> str:
-    """Returns the command that applies a run's patch to the directory that its workspace is a copy of."""
-    patch = command(settings, "show", result.delegation_id, "--patch")
-    top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
-    # Inside a repository `git apply` takes paths from its top, and skips others silently.
-    below = [] if top == folder else [f"--directory={folder.relative_to(top)}"]
-    return f"{patch} | {shlex.join(['git', '-C', str(top), 'apply', *below])}"
-
-
 def cut(text: str, width: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"

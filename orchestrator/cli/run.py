@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -34,7 +33,7 @@ from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowe
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation
+    from deputize.shared.delegation import Delegation, ToolAgentResult
     from deputize.shared.request import DelegationRequest
     from deputize.shared.settings import Settings
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     "--request", type=RequestFile(), metavar="FILE|-", help="The request as JSON; what other options say goes first."
 )
 @request_options
+@click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
@@ -55,6 +55,7 @@ def run(
     wait: float | None,
     detach: bool,
     as_json: bool,
+    apply: bool,
     **given: Any,
 ) -> Exit:
     """Hand over TASK and wait for its result. Without TASK it is read from standard input.
@@ -70,9 +71,11 @@ def run(
     if given["task"] is None and "task" not in fields:
         raise click.MissingParameter(ctx=ctx, param=next(each for each in ctx.command.params if each.name == "task"))
     given_request = _GivenRequest.of(given_options(given), file, fields)
+    if apply and (detach or given_request.request.workspace.kind != "directory"):
+        raise click.UsageError("--apply needs --workspace DIR, whose copy is changed, and no --detach")
     if detach:
         return asyncio.run(_run_detached(settings, given_request, as_json))
-    return asyncio.run(_run_and_watch(settings, given_request, wait, as_json))
+    return asyncio.run(_run_and_watch(settings, given_request, wait, as_json, apply))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,9 @@ async def _run_detached(settings: Settings, given: _GivenRequest, as_json: bool)
     return Exit.SUCCEEDED
 
 
-async def _run_and_watch(settings: Settings, given: _GivenRequest, wait: float | None, as_json: bool) -> Exit:
-    from deputize.shared.request import DirectoryWorkspace
-
+async def _run_and_watch(
+    settings: Settings, given: _GivenRequest, wait: float | None, as_json: bool, apply: bool
+) -> Exit:
     request = given.request
     async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
         await note_before_work(service, [request], _note)
@@ -131,11 +134,28 @@ async def _run_and_watch(settings: Settings, given: _GivenRequest, wait: float |
             watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
         for result in watched.results.values():
             print_result(result, json=as_json)
-            if result.file_changes and isinstance(request.workspace, DirectoryWorkspace):
-                folder = Path(request.workspace.path)
-                apply = formatting.apply_command(settings, result, folder)
-                _note(f"  {folder} itself is unchanged; to take this over: {apply}")
+            if await _take_over(settings, service.client, result, apply):
+                return Exit.FAILED
     return watched.code
+
+
+async def _take_over(settings: Settings, client: Client, result: ToolAgentResult, apply: bool) -> bool:
+    """Applies the changes to the directory that was copied, or says how to. Returns whether that was refused."""
+    from deputize.orchestrator.cli.apply import print_plan, take_over, target_directory
+    from deputize.shared.request import DirectoryWorkspace
+
+    delegation = await client.get(result.delegation_id)
+    if not result.file_changes or not isinstance(delegation.request.workspace, DirectoryWorkspace):
+        return False
+    if apply and result.success:
+        folder = target_directory(delegation, None)
+        plan = await take_over(client, delegation, folder)
+        print_plan(settings, plan, delegation, folder, _note)
+        return bool(plan.refused)
+    why = ", because the run did not succeed" if apply else ""
+    command = formatting.command(settings, "apply", delegation.id)
+    _note(f"  {delegation.request.workspace.path} itself is unchanged{why}; to take this over: {command}")
+    return False
 
 
 def _note(text: str) -> None:

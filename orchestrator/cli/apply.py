@@ -1,0 +1,145 @@
+"""`deputize apply`: takes the changes of a run over into the directory that its workspace is a copy of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import connect, full_id, load_settings
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.values import Directory
+from deputize.shared.errors import Conflict, Invalid
+
+if TYPE_CHECKING:
+    from deputize.orchestrator.client import Client
+    from deputize.orchestrator.patches.merge import MergePlan
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.settings import Settings
+
+
+@click.command()
+@click.argument("id")
+@click.option(
+    "--into",
+    type=Directory(),
+    metavar="DIR",
+    help="Change this directory, not the one that was copied.",
+)
+@click.option("--check", is_flag=True, help="Only say what would be changed, and whether it can be.")
+@click.option("--reverse", is_flag=True, help="Take the changes back.")
+@click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
+@click.pass_context
+def apply(ctx: click.Context, id: str, into: Path | None, check: bool, reverse: bool, as_json: bool) -> Exit:
+    """Take over what a run changed: into the directory that it worked on a copy of.
+
+    Files that were changed here since are merged. Where that would lose other work, nothing at all is changed, and the
+    files are named. ID may be shortened to its beginning or its end; @last is the newest delegation.
+    """
+    settings = load_settings(ctx)
+    return asyncio.run(_apply(settings, id, into, check, reverse, as_json))
+
+
+async def _apply(settings: Settings, id: str, into: Path | None, check: bool, reverse: bool, as_json: bool) -> Exit:
+    async with connect(settings) as service:
+        client = service.client
+        delegation = await client.get(await full_id(client, id))
+        folder = target_directory(delegation, into)
+        plan = await take_over(client, delegation, folder, check=check, reverse=reverse)
+    if as_json:
+        output.json_line(_as_json(plan, delegation, folder))
+    else:
+        print_plan(settings, plan, delegation, folder, output.line, check=check, reverse=reverse)
+    return Exit.FAILED if plan.refused else Exit.SUCCEEDED
+
+
+def target_directory(delegation: Delegation, into: Path | None) -> Path:
+    """Returns the directory to change. Raises Invalid where none is known or it does not exist."""
+    from deputize.shared.request import DirectoryWorkspace
+
+    workspace = delegation.request.workspace
+    if into is None:
+        if not isinstance(workspace, DirectoryWorkspace):
+            raise Invalid(f"{delegation.id} began in an empty directory; say where its files shall go with --into DIR")
+        into = Path(workspace.path)
+    if not into.is_dir():
+        raise Invalid(f"{into} is no directory on this machine; say where the changes shall go with --into DIR")
+    return into.absolute()
+
+
+async def take_over(
+    client: Client, delegation: Delegation, folder: Path, *, check: bool = False, reverse: bool = False
+) -> MergePlan:
+    """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
+    from deputize.orchestrator.patches.directory import Directory as Target
+    from deputize.orchestrator.patches.format import parse_patch
+    from deputize.orchestrator.patches.merge import MergePlan, content_in_git
+
+    if delegation.result is None:
+        raise Conflict(f"{delegation.id} is not finished yet ({delegation.status}); `deputize watch` waits for it")
+    parts = parse_patch(await client.patch(delegation.id))
+    if reverse:
+        parts = [part.reversed() for part in reversed(parts)]
+    with Target(folder) as target:
+        plan = MergePlan(target, lambda _, blob: content_in_git(folder, blob))
+        plan.add(parts)
+        if not check and not plan.refused and plan.applied:
+            plan.write()
+    return plan
+
+
+def print_plan(
+    settings: Settings,
+    plan: MergePlan,
+    delegation: Delegation,
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    check: bool = False,
+    reverse: bool = False,
+) -> None:
+    """Says what was done or would be done; the files that prevent it, and what the patch lacks, go to stderr."""
+    said, warn = formatting.count(len(plan.applied), "change"), partial(output.line, err=True)
+    if plan.refused:
+        warn(f"nothing was changed in {folder}: {formatting.count(len(plan.refused), 'file')} would lose other work")
+        for path, why in sorted(plan.refused.items()):
+            warn(f"  {path}: {why}")
+    elif not plan.applied:
+        say(f"nothing to do in {folder}: " + ("it has every change already" if plan.already else "no file was changed"))
+    elif check:
+        say(f"{said} can be applied to {folder}")
+    else:
+        say(f"{said} {'taken back in' if reverse else 'applied to'} {folder}")
+    for planned in () if plan.refused else plan.applied:
+        say(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
+    missing = not_in_patch(delegation)
+    if missing:
+        names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        warn(f"  not in the patch, so not taken over: {names}")
+    if plan.applied and not (plan.refused or check or reverse):
+        warn(f"  to take it back: {formatting.command(settings, 'apply', delegation.id, '--reverse')}")
+
+
+def not_in_patch(delegation: Delegation) -> list[str]:
+    """Returns the paths of changed files that the patch lacks."""
+    changes = delegation.result.file_changes if delegation.result else []
+    return [change.path for change in changes if not change.in_patch]
+
+
+def _as_json(plan: MergePlan, delegation: Delegation, folder: Path) -> str:
+    return json.dumps(
+        {
+            "directory": str(folder),
+            "applied": [] if plan.refused else [planned.path for planned in plan.applied],
+            "merged": [] if plan.refused else [planned.path for planned in plan.applied if planned.merged],
+            "already": plan.already,
+            "refused": plan.refused,
+            "notInPatch": not_in_patch(delegation),
+        }
+    )

@@ -1,0 +1,206 @@
+"""The merge of a run's changes into a directory that may have changed since: planned as a whole, then written."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deputize.orchestrator.patches.directory import FOLDER, LINK, Directory, FileState
+from deputize.orchestrator.patches.format import PatchPart, blob_id
+
+MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
+FindContent = Callable[[str, str], bytes | None]
+"""Returns the content with git's id, from the path and the id; None where it is not known."""
+
+
+class CannotApply(Exception):
+    """One path cannot take the run's change; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The change of one path: ``verb`` as in ``created``, and whether the directory's own changes were kept."""
+
+    verb: str
+    path: str
+    merged: bool = False
+
+
+@dataclass(slots=True)
+class MergePlan:
+    """What applying the parts would do. Nothing is written before ``write``, and nothing at all if any is refused."""
+
+    directory: Directory
+    find: FindContent = lambda _path, _id: None
+    applied: list[Planned] = field(default_factory=list[Planned])
+    already: list[str] = field(default_factory=list[str])
+    """Paths that have the run's content already."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Why a path cannot be changed without losing other work."""
+    _states: dict[str, FileState | None] = field(default_factory=dict[str, FileState | None])
+
+    def add(self, parts: Sequence[PatchPart]) -> None:
+        """Plans the parts of a patch."""
+        for part in parts:
+            try:
+                self._plan(part)
+            except CannotApply as error:
+                self.refused.setdefault(part.path, str(error))
+            except OSError as error:
+                self.refused.setdefault(part.path, f"it cannot be read: {error.strerror}")
+
+    def write(self) -> None:
+        """Writes everything planned. Raises OSError."""
+        self.directory.replace(self._states)
+
+    def _plan(self, part: PatchPart) -> None:
+        if part.new_path is None:
+            self._delete(part)
+            return
+        self._check_folders(part.new_path)
+        if part.old_path is None:
+            self._create(part)
+        else:
+            self._modify(part)
+
+    def _delete(self, part: PatchPart) -> None:
+        assert part.old_path is not None
+        there = self._state(part.old_path)
+        if there is None:
+            self.already.append(part.old_path)
+            return
+        same_kind = (there.mode == LINK) == (part.old_mode == LINK) and there.mode in (LINK, "100644", "100755")
+        if not same_kind or (there.id != part.old_id if part.old_id else part.result(there.data) != b""):
+            raise CannotApply("it was changed here since, and the run deleted it")
+        self._set(part.old_path, None, Planned("deleted", part.old_path))
+
+    def _create(self, part: PatchPart) -> None:
+        assert part.new_path is not None
+        wanted = FileState(part.new_mode or "100644", self._new_content(part, b""))
+        there = self._state(part.new_path)
+        if there is not None and (there.mode == LINK, there.data) == (wanted.mode == LINK, wanted.data):
+            self.already.append(part.new_path)
+        elif there is not None:
+            raise CannotApply(f"{there.name} is here already, and the run created it with another content")
+        else:
+            self._set(part.new_path, wanted, Planned("created", part.new_path))
+
+    def _modify(self, part: PatchPart) -> None:
+        assert part.old_path is not None
+        assert part.new_path is not None
+        renamed, there = part.old_path != part.new_path, self._state(part.old_path)
+        if (there is None or not renamed) and self._has_new(part):
+            self.already.append(part.new_path)
+            return
+        if there is None:
+            raise CannotApply(f"{part.old_path} is not here any more")
+        if renamed and (blocking := self._state(part.new_path)) is not None:
+            raise CannotApply(f"{blocking.name} is here already, and the run renamed {part.old_path} to it")
+        if (there.mode == LINK) != (LINK in (part.old_mode, part.new_mode)) or there.mode == FOLDER:
+            raise CannotApply(f"it is {there.name} here now")
+        data, same = self._modified(part, there)
+        mode = part.new_mode if part.new_mode != part.old_mode and part.new_mode else there.mode
+        if renamed:
+            self._states[part.old_path] = None
+        verb = f"renamed {part.old_path} →" if renamed else "modified"
+        self._set(part.new_path, FileState(mode, data), Planned(verb, part.new_path, merged=not same))
+
+    def _modified(self, part: PatchPart, there: FileState) -> tuple[bytes, bool]:
+        """Returns the content to write, and whether nothing else had changed the file."""
+        if not (part.hunks or part.binary) or there.id == part.new_id:
+            return there.data, True
+        if there.id == part.old_id:
+            return self._new_content(part, there.data), True
+        return self._merged(part, there.data), False
+
+    def _has_new(self, part: PatchPart) -> bool:
+        """Whether the new path has everything that the part changes."""
+        there = self._state(part.new_path or "")
+        if there is None or part.new_id not in (None, there.id):
+            return False
+        changes_mode = part.new_mode != part.old_mode
+        if changes_mode and there.mode != part.new_mode:
+            return False
+        return changes_mode or part.new_id is not None or part.old_path != part.new_path
+
+    def _new_content(self, part: PatchPart, old: bytes) -> bytes:
+        data = part.result(old)
+        if data is None and part.new_id:
+            data = self.find(part.path, part.new_id)
+        if data is None:
+            why = "its earlier content is not in the patch, because it is binary" if part.binary else MASKED
+            raise CannotApply(why)
+        if part.new_id and blob_id(data) != part.new_id:
+            raise CannotApply(MASKED)
+        return data
+
+    def _merged(self, part: PatchPart, current: bytes) -> bytes:
+        if part.binary or LINK in (part.old_mode, part.new_mode):
+            what = "link" if part.new_mode == LINK else "binary file"
+            raise CannotApply(f"this {what} was changed here since, too, by something else than this run")
+        base = self.find(part.old_path or "", part.old_id) if part.old_id else None
+        data = None
+        if base is not None:
+            data = _three_way(current, base, self._new_content(part, base))
+        elif part.hunks:
+            data = part.merged_by_context(current)
+        if data is None:
+            raise CannotApply("the same lines were changed here since")
+        return data
+
+    def _check_folders(self, path: str) -> None:
+        for folder in _folders(path):
+            there = self._state(folder)
+            if there is not None and there.mode != FOLDER:
+                raise CannotApply(f"its folder {folder} is {there.name} here")
+
+    def _state(self, path: str) -> FileState | None:
+        if path in self._states:
+            return self._states[path]
+        there = self.directory.read(path)
+        if there is not None and there.mode == FOLDER and any(each.startswith(f"{path}/") for each in self._states):
+            return None if self._is_emptied(path) else there
+        return there
+
+    def _is_emptied(self, folder: str) -> bool:
+        """Whether the plan removes everything that is in the directory."""
+        names = self.directory.names(folder)
+        return bool(names) and all(self._state(name) is None for name in names)
+
+    def _set(self, path: str, state: FileState | None, planned: Planned) -> None:
+        self._states[path] = state
+        self.applied.append(planned)
+
+
+def _folders(path: str) -> Iterator[str]:
+    names = path.split("/")[:-1]
+    for count in range(1, len(names) + 1):
+        yield "/".join(names[:count])
+
+
+def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:
+    """Returns the merge by git, None where both sides changed the same lines. Raises CannotApply without git."""
+    with tempfile.TemporaryDirectory(prefix="deputize-merge-") as folder:
+        for name, data in (("current", current), ("base", base), ("new", new)):
+            Path(folder, name).write_bytes(data)
+        try:
+            command = ["git", "merge-file", "-p", "-q", "current", "base", "new"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        except FileNotFoundError:
+            raise CannotApply(
+                "it was changed here since, and the program git, which could merge it, is missing"
+            ) from None
+    return done.stdout if done.returncode == 0 else None
+
+
+def content_in_git(directory: Path, id: str) -> bytes | None:
+    """Returns the content with this id from the repository that the directory is in, if any."""
+    try:
+        command = ["git", "-C", str(directory), "cat-file", "blob", id]
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 and blob_id(done.stdout) == id else None

@@ -1,0 +1,229 @@
+"""`deputize apply`: what a run changed reaches the caller's directory, and nothing of the caller's is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.orchestrator.patches.directory import Directory
+from deputize.orchestrator.patches.format import parse_patch
+from deputize.orchestrator.patches.merge import MergePlan, content_in_git
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import Invalid
+from deputize.shared.request import DelegationRequest
+from deputize.worker.workspace.workspace import Workspace
+from tests.orchestrator.cli.following import run
+from tests.orchestrator.command_line import Done, deputize
+from tests.orchestrator.fake_service import FakeService
+from tests.worker.workspace.trees import directory, tree
+
+TEXT = "".join(f"line {number}\n" for number in range(1, 21))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The caller's directory, no repository."""
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src/main.py").write_text(TEXT)
+    (folder / "run me.sh").write_text("#!/bin/sh\n")
+    (folder / "old name").write_text("moves\n")
+    (folder / "gone/deep").mkdir(parents=True)
+    (folder / "gone/deep/file").write_text("goes\n")
+    (folder / "link").symlink_to("src/main.py")
+    (folder / "logo.png").write_bytes(bytes(range(256)) * 5)
+    return folder
+
+
+async def changed(folder: Path, root: Path) -> str:
+    """The patch of a run that makes a change of every kind."""
+    workspace = await Workspace.create(directory(folder), "dlg_x", root)
+    path = workspace.path
+    (path / "src/main.py").write_text(TEXT.replace("line 10\n", "line ten\nand more\n"))
+    (path / "run me.sh").chmod(0o755)
+    (path / "old name").rename(path / "né w")
+    shutil.rmtree(path / "gone")
+    (path / "gone").write_text("a file now\n")
+    (path / "link").unlink()
+    (path / "link").symlink_to("run me.sh")
+    (path / "logo.png").write_bytes(bytes(range(255, -1, -1)) * 5)
+    (path / "new/deep").mkdir(parents=True)
+    (path / "new/deep/empty").write_text("")
+    (path / "new/no-end").write_bytes(b"a\r\nb")
+    patch = await workspace.patch()
+    workspace.close()
+    return patch
+
+
+async def finished(service: FakeService, folder: Path, patch: str, **fields: Any) -> str:
+    request = DelegationRequest(task="x", workspace=directory(folder))
+    id = (await service.accept(request)).delegation.id
+    service.patches[id] = patch
+    service.finish(id, **fields)
+    return id
+
+
+async def apply(url: str, *arguments: str) -> Done:
+    return await deputize("apply", *arguments, DEPUTIZE_URL=url)
+
+
+def planned(folder: Path, patch: str) -> MergePlan:
+    with Directory(folder) as target:
+        plan = MergePlan(target, lambda _, blob: content_in_git(folder, blob))
+        plan.add(parse_patch(patch))
+        if not plan.refused:
+            plan.write()
+    return plan
+
+
+async def test_every_kind_of_change_is_taken_over_and_back(
+    url: str, service: FakeService, folder: Path, tmp_path: Path
+) -> None:
+    before = tree(folder)
+    patch = await changed(folder, tmp_path / "root")
+    wanted = tree(tmp_path / "root/dlg_x/files")
+    (folder / "logo.png.bak").write_bytes((folder / "logo.png").read_bytes())
+    id = await finished(service, folder, patch)
+    checked = await apply(url, id, "--check")
+    assert (checked.code, tree(folder).keys()) == (0, before.keys() | {"logo.png.bak"})
+    assert checked.out.splitlines()[0] == f"9 changes can be applied to {folder}"
+    done = await apply(url, id[-8:])
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0] == f"9 changes applied to {folder}"
+    assert "  renamed old name → né w" in done.out.splitlines()
+    (folder / "logo.png.bak").unlink()
+    assert tree(folder) == wanted
+    again = await apply(url, id)
+    assert (again.code, again.out) == (0, f"nothing to do in {folder}: it has every change already\n")
+    # The earlier binary content is in no patch; without it nothing at all is taken back.
+    back = await apply(url, id, "--reverse")
+    assert back.code == 1
+    assert "logo.png: its earlier content is not in the patch" in back.err
+    assert tree(folder) == wanted
+
+
+async def test_text_changes_are_taken_back_beside_later_ones(url: str, service: FakeService, folder: Path) -> None:
+    before = tree(folder)
+    patch = await changed(folder, folder.parent / "root")
+    id = await finished(service, folder, patch.partition("diff --git a/logo.png")[0])
+    assert (await apply(url, id)).code == 0
+    (folder / "src/main.py").write_text((folder / "src/main.py").read_text().replace("line 20", "line twenty"))
+    done = await apply(url, id, "--reverse")
+    assert done.code == 0, done.err
+    assert (folder / "src/main.py").read_text() == TEXT.replace("line 20", "line twenty")
+    assert tree(folder).keys() <= before.keys()
+
+
+async def test_what_was_changed_here_since_is_merged(url: str, service: FakeService, folder: Path) -> None:
+    patch = await changed(folder, folder.parent / "root")
+    (folder / "src/main.py").write_text("first\n" + TEXT.replace("line 15", "line fifteen"))
+    id = await finished(service, folder, patch)
+    done = await apply(url, id)
+    assert done.code == 0, done.err
+    assert "  modified src/main.py, merged with the changes here" in done.out.splitlines()
+    text = (folder / "src/main.py").read_text()
+    assert text == "first\n" + TEXT.replace("line 10\n", "line ten\nand more\n").replace("line 15", "line fifteen")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_beside_the_same_lines_a_merge_needs_the_base_of_the_repository(folder: Path, is_known: bool) -> None:
+    if is_known:
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
+    patch = await changed(folder, folder.parent / "root")
+    mine = TEXT.replace("line 12\n", "line twelve\n")  # in the context of the run's change
+    (folder / "src/main.py").write_text(mine)
+    plan = planned(folder, patch)
+    if is_known:
+        assert (folder / "src/main.py").read_text() == mine.replace("line 10\n", "line ten\nand more\n")
+    else:
+        assert plan.refused == {"src/main.py": "the same lines were changed here since"}
+
+
+async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_named(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    patch = await changed(folder, folder.parent / "root")
+    (folder / "src/main.py").write_text(TEXT.replace("line 10", "my ten"))
+    (folder / "logo.png").write_bytes(b"\0mine")
+    (folder / "gone/deep/file").write_text("still needed\n")
+    (folder / "new").write_text("mine\n")
+    before = tree(folder)
+    id = await finished(service, folder, patch)
+    for options in ([], ["--check"]):
+        done = await apply(url, id, *options)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.splitlines() == [
+            f"nothing was changed in {folder}: 6 files would lose other work",
+            "  gone: a directory is here already, and the run created it with another content",
+            "  gone/deep/file: it was changed here since, and the run deleted it",
+            "  logo.png: this binary file was changed here since, too, by something else than this run",
+            "  new/deep/empty: its folder new is a file here",
+            "  new/no-end: its folder new is a file here",
+            "  src/main.py: the same lines were changed here since",
+        ]
+    assert tree(folder) == before
+    report = json.loads((await apply(url, id, "--json")).out)
+    assert report["applied"] == []
+    assert len(report["refused"]) == 6
+
+
+async def test_a_link_in_the_directory_leads_nowhere_else(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    patch = await changed(folder, tmp_path / "root")
+    (folder / "new").symlink_to(tmp_path / "elsewhere")
+    assert planned(folder, patch).refused["new/no-end"] == "its folder new is a link here"
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", ".git/hooks/post-checkout", "a/.GIT/config"])
+def test_a_patch_that_leads_elsewhere_is_refused(path: str) -> None:
+    patch = f"diff --git a/{path} b/{path}\nnew file mode 100755\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
+    with pytest.raises(Invalid, match="no file of a directory"):
+        parse_patch(patch)
+
+
+async def test_a_masked_secret_is_not_written_into_a_file(folder: Path) -> None:
+    patch = await changed(folder, folder.parent / "root")
+    plan = planned(folder, patch.replace("+and more", "+***"))
+    assert "masked" in plan.refused["src/main.py"]
+
+
+async def test_without_a_directory_it_says_where_one_is_named(url: str, service: FakeService, tmp_path: Path) -> None:
+    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    waiting = await apply(url, id, "--into", str(tmp_path))
+    assert (waiting.code, "is not finished yet (queued)" in waiting.err) == (2, True)
+    service.finish(id)
+    assert "--into DIR" in (await apply(url, id)).err
+    done = await apply(url, id, "--into", str(tmp_path))
+    assert (done.code, done.out) == (0, f"nothing to do in {tmp_path}: no file was changed\n")
+
+
+@pytest.mark.parametrize("reason", [TerminationReason.COMPLETED, TerminationReason.ERROR])
+async def test_a_run_applies_its_changes_only_after_success(
+    url: str, service: FakeService, folder: Path, reason: TerminationReason
+) -> None:
+    patch = await changed(folder, folder.parent / "root")
+
+    def finish(id: str) -> None:
+        service.patches[id] = patch
+        service.finish(id, reason, summary="Done.", file_changes=[{"path": "né w", "change": "renamed"}])
+
+    done = await run(url, service, "x", "--workspace", str(folder), "--apply", then=finish)
+    assert done.out == "Done.\n"
+    if reason is TerminationReason.COMPLETED:
+        assert f"9 changes applied to {folder}" in done.err.splitlines()
+        assert (folder / "né w").exists()
+    else:
+        assert "itself is unchanged, because the run did not succeed; to take this over: " in done.err
+        assert not (folder / "né w").exists()
+
+
+async def test_apply_of_a_run_needs_a_directory(url: str) -> None:
+    done = await deputize("run", "x", "--apply", DEPUTIZE_URL=url)
+    assert (done.code, "--workspace DIR" in done.err) == (2, True)
