@@ -11,11 +11,13 @@ from fastapi import Depends, FastAPI
 from pydantic import Field, TypeAdapter, create_model
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deputize.orchestrator import problems
 from deputize.orchestrator.auth import check_origin, require_token
 from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.mcp.http import METHODS, PATH, McpEndpoint
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.protocol import SAFE_HEADERS
 from deputize.orchestrator.routes import BODIES, OPEN, ROUTERS
@@ -42,9 +44,11 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     """Returns the application; it opens and closes its own service. Raises Misconfigured."""
     check_binding(settings)
 
+    mcp = McpEndpoint()
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with open_service() as app.state.service:
+        async with open_service() as app.state.service, mcp.lifespan():
             yield
 
     # No documentation pages: they load their scripts from other hosts.
@@ -61,6 +65,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
+    app.router.routes.append(Route(PATH, mcp, methods=METHODS))
     app.add_middleware(RequestMiddleware)
     return app
 

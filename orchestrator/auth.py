@@ -81,6 +81,11 @@ async def require_token(
         raise Unauthorized("this is not the service's token; compare it with DEPUTIZE_TOKEN there")
 
 
+async def check_token(request: Request) -> None:
+    """The same for an ASGI application that is no route, and so has no dependencies."""
+    await require_token(request, await _bearer(request))
+
+
 def _check_local_host(request: Request) -> None:
     # A page in a browser of this machine can reach loopback through DNS rebinding. Its requests have that host name;
     # those of a program do not.

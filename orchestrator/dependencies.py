@@ -72,7 +72,7 @@ def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Req
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise NotJson("send the body as JSON, with the header `Content-Type: application/json`")
-        read = await _read(request, cap)
+        read = await read_body(request, cap)
         await check_shape(read, values)
         return await asyncio.to_thread(parse, model, read)
 
@@ -85,7 +85,8 @@ def document(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-async def _read(request: Request, cap: int) -> bytes:
+async def read_body(request: Request, cap: int) -> bytes:
+    """Returns the body. Raises TooLarge, and TooSlow if it does not arrive in time."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > cap:
         raise _too_large(int(declared), cap)

@@ -29,6 +29,7 @@ COMMANDS = {
     "up": ("stack:up", "Run Redis, workers and the API on this machine."),
     "serve": ("stack:serve", "Run the API alone."),
     "worker": ("stack:worker", "Run one worker alone."),
+    "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
     "token": ("stack:token", "Print the token of this machine's stack."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),

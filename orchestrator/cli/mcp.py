@@ -1,0 +1,93 @@
+"""`deputize mcp`: the MCP server for a client on this machine, over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deputize.orchestrator.cli.connect import Service, connect, load_settings, needs_model_endpoint, stack_here
+from deputize.orchestrator.cli.errors import Exit
+
+if TYPE_CHECKING:
+    from deputize.orchestrator.client import Client
+    from deputize.shared.request import DelegationRequest
+    from deputize.shared.settings import Settings
+
+
+@click.command()
+@click.pass_context
+def mcp(ctx: click.Context) -> Exit:
+    """Serve delegations as tools to an MCP client, over standard input and output.
+
+    The client starts it: `claude mcp add deputize -- deputize mcp`. The first call uses the service of DEPUTIZE_URL
+    or this machine's stack, or starts one.
+    """
+    asyncio.run(_serve(load_settings(ctx)))
+    return Exit.SUCCEEDED
+
+
+async def _serve(settings: Settings) -> None:
+    from deputize.orchestrator.mcp import stdio
+
+    async with LazyService(settings) as source:
+        serving = asyncio.create_task(stdio.serve(source))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, serving.cancel)
+        try:
+            await asyncio.wait({serving})
+            if not serving.cancelled():
+                serving.result()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+class LazyService(AsyncExitStack):
+    """Connects on first use: clients start their servers with every session, and most sessions delegate nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._connecting = asyncio.Lock()
+        self._service: Service | None = None
+
+    @property
+    def folder(self) -> Path:
+        return Path.cwd()
+
+    @property
+    def stays(self) -> bool:
+        return self._service is None or self._service.stays
+
+    async def for_work(self, requests: Sequence[DelegationRequest]) -> Client:
+        return await self._connected(1, needs_model=needs_model_endpoint(requests, self._settings))
+
+    async def for_reading(self) -> Client:
+        return await self._connected(0)
+
+    async def if_open(self) -> Client | None:
+        return None if self._service is None else self._service.client
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def _connected(self, workers: int, *, needs_model: bool = False) -> Client:
+        async with self._connecting:
+            if self._service is None or (workers and not self._service.has_workers) or self._has_ended():
+                connecting = connect(self._settings, workers=workers, needs_model=needs_model)
+                self._service = await self.enter_async_context(connecting)
+            return self._service.client
+
+    def _has_ended(self) -> bool:
+        """Returns whether the stack in use was stopped; another one has another address."""
+        if self._settings.url or self._service is None:
+            return False
+        there = stack_here(self._settings)
+        return there is None or there.url != self._service.client.url

@@ -1,0 +1,116 @@
+"""The arguments of the tools, and JSON Schemas that every client can read."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pydantic import BaseModel, Field, ValidationError
+
+from deputize.shared.delegation import Status
+from deputize.shared.errors import Invalid
+from deputize.shared.request import MAX_ENTRIES, MAX_NAME, VERIFY_ROUNDS, DelegationRequest
+from deputize.shared.wire import Request, explain
+
+MAX_MANY = 100
+MAX_WAIT_SECONDS = 600.0
+UNSUPPORTED: dict[str, Any] = {"outputSchema": {}, "verify": [{}], "maxVerifyRounds": VERIFY_ROUNDS + 1}
+"""Fields of a request that the service refuses today, with values that it refuses: a model must not be offered them."""
+UNSUPPORTED_WORKSPACES = ("git", "archive")
+
+
+class ManyArguments(Request):
+    """Several delegations at once; all are accepted or none."""
+
+    requests: list[DelegationRequest] = Field(min_length=1, max_length=MAX_MANY)
+    shared_context: str = ""
+    """Background that every one of them needs; it precedes the context of each."""
+    wait: bool = True
+    """Whether to wait for all results; false returns the ids at once."""
+
+    def each(self) -> list[DelegationRequest]:
+        if not self.shared_context:
+            return self.requests
+        return [
+            request.model_copy(update={"context": f"{self.shared_context}\n\n{request.context}".strip()})
+            for request in self.requests
+        ]
+
+
+class ResultArguments(Request):
+    id: str = Field(max_length=MAX_NAME)
+    """The delegation, dlg_…"""
+    wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)
+    """How long to wait for its end; 0 returns at once."""
+    patch: bool = False
+    """Whether to return its changes of files, too, as a unified diff."""
+
+
+class CancelArguments(Request):
+    id: str = Field(max_length=MAX_NAME)
+    """The delegation, dlg_…"""
+
+
+class ListArguments(Request):
+    status: Status | None = None
+    session_id: str | None = Field(default=None, max_length=MAX_NAME)
+    """Only those that were delegated with this sessionId."""
+    labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
+    """Only those that have all of these labels."""
+    limit: int = Field(default=20, ge=1, le=100)
+    cursor: str | None = Field(default=None, max_length=MAX_NAME)
+    """The nextCursor of the page before."""
+
+
+def parsed(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
+    """Returns the arguments as the model. Raises Invalid with a pointer per mistake."""
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        mistakes = explain(error, model)
+        raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes) from None
+
+
+def input_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns the schema of a tool's arguments, without the fields that the service refuses today."""
+    return _without_unsupported(_plain(model, "validation"))
+
+
+def output_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return _plain(model, "serialization")
+
+
+def _plain(model: type[BaseModel], mode: Any) -> dict[str, Any]:
+    schema = model.model_json_schema(by_alias=True, mode=mode)
+    return cast("dict[str, Any]", _inlined(schema, schema.pop("$defs", {})))
+
+
+def _inlined(part: Any, definitions: dict[str, Any], *, names: bool = False) -> Any:
+    """Returns the schema without references, which some clients do not resolve, and without generated titles.
+
+    ``names`` says that the keys of ``part`` are names of properties, not keywords.
+    """
+    if isinstance(part, list):
+        return [_inlined(each, definitions) for each in cast("list[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    found = cast("dict[str, Any]", part)
+    if names:
+        return {name: _inlined(each, definitions) for name, each in found.items()}
+    if "$ref" in found:
+        found = {**definitions[found["$ref"].rpartition("/")[2]], **{k: v for k, v in found.items() if k != "$ref"}}
+    dropped = {"title", "discriminator"} | ({"default"} if isinstance(found.get("default"), dict) else set())
+    return {
+        key: _inlined(each, definitions, names=key == "properties") for key, each in found.items() if key not in dropped
+    }
+
+
+def _without_unsupported(schema: dict[str, Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = schema["properties"]
+    if "requests" in properties:
+        _without_unsupported(properties["requests"]["items"])
+    if "task" in properties:
+        for name in UNSUPPORTED:
+            del properties[name]
+        kinds = properties["workspace"]["oneOf"]
+        kinds[:] = [each for each in kinds if each["properties"]["kind"]["const"] not in UNSUPPORTED_WORKSPACES]
+    return schema

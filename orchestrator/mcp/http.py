@@ -1,0 +1,148 @@
+"""`/mcp`: the server over Streamable HTTP, with the token, the origin check and the limits of every other route."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from deputize.orchestrator.auth import check_token
+from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.dependencies import check_shape, read_body
+from deputize.orchestrator.sse import StreamSlots
+from deputize.shared.request import DelegationRequest
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from deputize.orchestrator.mcp.server import Context
+
+PATH = "/mcp"
+GONE = "deputize.gone"
+"""Key in the ASGI scope of the event that is set when the client disconnects."""
+METHODS = ("GET", "POST", "DELETE")
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_VALUES = 20_000
+
+
+class ServiceHere:
+    """The operations of this process."""
+
+    folder = None
+    stays = True
+
+    def __init__(self, service: Delegations, slots: StreamSlots) -> None:
+        self._service = service
+        self._slots = slots
+
+    async def for_work(self, requests: Sequence[DelegationRequest]) -> Delegations:
+        return self._service
+
+    async def for_reading(self) -> Delegations:
+        return self._service
+
+    async def if_open(self) -> Delegations:
+        return self._service
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return self._slots.acquire()
+
+
+class McpEndpoint:
+    """The ASGI application. It loads the MCP SDK with its first request: most services never get one."""
+
+    def __init__(self) -> None:
+        self._loading = asyncio.Lock()
+        self._closed = asyncio.Event()
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        await check_token(request)
+        if scope.get("head"):
+            raise HTTPException(405)
+        body = b""
+        if request.method == "POST":
+            body = await read_body(request, MAX_BODY_BYTES)
+            await check_shape(body, MAX_VALUES)
+        manager = await self._started(request)
+        gone = asyncio.Event()
+        await manager.handle_request({**scope, GONE: gone}, _replayed(body, receive, gone), send)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            self._closed.set()
+            if self._serving is not None:
+                await self._serving
+
+    async def _started(self, request: Request) -> StreamableHTTPSessionManager:
+        async with self._loading:
+            if self._manager is None:
+                await asyncio.to_thread(_load)
+                ready = asyncio.Event()
+                self._serving = asyncio.create_task(self._serve(request, ready))
+                await ready.wait()
+            assert self._manager is not None
+            return self._manager
+
+    async def _serve(self, request: Request, ready: asyncio.Event) -> None:
+        """Runs the sessions until the end of the application. A task, because their task group needs one."""
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from deputize.orchestrator.mcp.server import McpServer
+
+        state = request.app.state
+        server = McpServer(ServiceHere(state.service, state.slots), self)
+        manager = StreamableHTTPSessionManager(
+            server.server, max_sessions=state.settings.max_streams, max_request_body_size=MAX_BODY_BYTES
+        )
+        async with manager.run():
+            self._manager = manager
+            ready.set()
+            await self._closed.wait()
+            await server.close()
+
+    def gone(self, context: Context) -> asyncio.Event:
+        assert context.request is not None
+        return context.request.scope[GONE]
+
+    def left(self, context: Context) -> bool:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        if self.gone(context).is_set():
+            return True
+        # A modern client cancels by disconnecting alone; else the server ends the request because it stops.
+        return not (self._closed.is_set() or context.protocol_version in MODERN_PROTOCOL_VERSIONS)
+
+
+def _load() -> None:
+    """Imports the SDK and the server; called in a thread, because it takes long enough to delay other requests."""
+    for module in ("mcp.server.streamable_http_manager", "deputize.orchestrator.mcp.server"):
+        importlib.import_module(module)
+
+
+def _replayed(body: bytes, receive: Receive, gone: asyncio.Event) -> Receive:
+    """Returns a ``receive`` that gives the body that was read, and then notes the client's disconnect."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            gone.set()
+        return message
+
+    return replay

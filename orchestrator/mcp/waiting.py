@@ -1,0 +1,112 @@
+"""Waits for delegations on behalf of a client: reports every step, and notices that the client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from deputize.orchestrator.mcp.source import Operations
+from deputize.shared.delegation import StepStatus
+from deputize.shared.events import AnyEvent, Heartbeat, ModelRetried, RunResumed, RunStarted, StepCompleted, StepStarted
+from deputize.shared.text import clip, visible
+
+PROGRESS_SECONDS = 8.0
+"""Maximum seconds between two progress notifications; clients end a call that is silent."""
+MAX_MESSAGE = 200
+
+Report = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+class Caller:
+    """The client of one call."""
+
+    def __init__(self, report: Report, gone: asyncio.Event | None = None) -> None:
+        self._report = report
+        self._reported = 0
+        self.gone = gone or asyncio.Event()
+        """Set when the client cancels the call or disconnects."""
+        self.reported_at = 0.0
+
+    async def report(self, message: str) -> None:
+        """Sends a progress notification if the client asked for them; the number only counts them."""
+        if self.gone.is_set():
+            return
+        self._reported += 1
+        self.reported_at = asyncio.get_running_loop().time()
+        await self._report(self._reported, None, message)
+
+
+async def wait_for(operations: Operations, ids: Sequence[str], caller: Caller, seconds: float | None = None) -> None:
+    """Returns when all are finished, after ``seconds``, or when the client has gone."""
+    loop = asyncio.get_running_loop()
+    deadline = None if seconds is None else loop.time() + seconds
+    watch = _Watch(operations, ids, caller)
+    following = asyncio.gather(*(watch.follow(id) for id in ids))
+    leaving = asyncio.create_task(caller.gone.wait())
+    caller.reported_at = loop.time()
+    try:
+        while not (following.done() or leaving.done()):
+            now = loop.time()
+            if deadline is not None and now >= deadline:
+                return
+            if now - caller.reported_at >= PROGRESS_SECONDS:
+                await caller.report(watch.state())
+            next_report = caller.reported_at + PROGRESS_SECONDS
+            until = next_report if deadline is None else min(next_report, deadline)
+            await asyncio.wait(
+                {following, leaving}, timeout=max(0.0, until - loop.time()), return_when=asyncio.FIRST_COMPLETED
+            )
+        if following.done():
+            following.result()
+    finally:
+        following.cancel()
+        leaving.cancel()
+        await asyncio.gather(following, leaving, return_exceptions=True)
+
+
+class _Watch:
+    """The delegations that one call waits for, and what they do at present."""
+
+    def __init__(self, operations: Operations, ids: Sequence[str], caller: Caller) -> None:
+        self._operations = operations
+        self._caller = caller
+        self._doing = dict.fromkeys(ids, "queued")
+        self._finished = 0
+
+    async def follow(self, id: str) -> None:
+        async with aclosing(self._operations.follow(id)) as events:
+            async for envelope in events:
+                message = self._message(id, envelope.event)
+                if message is not None:
+                    await self._caller.report(self._of(id, message))
+        self._finished += 1
+
+    def state(self) -> str:
+        if len(self._doing) == 1:
+            return next(iter(self._doing.values()))
+        return f"{self._finished} of {len(self._doing)} finished"
+
+    def _message(self, id: str, event: AnyEvent) -> str | None:
+        """Notes what the delegation does. Returns what is reported of it at once, if anything."""
+        if isinstance(event, RunStarted):
+            self._doing[id] = "running"
+            return f"started by {event.worker} with {event.model}"
+        if isinstance(event, RunResumed):
+            return f"resumed by {event.worker} at turn {event.from_turn}: {event.reason}"
+        if isinstance(event, ModelRetried):
+            return f"turn {event.turn}: the model did not answer, next try in {event.delay_seconds:.0f} s"
+        if isinstance(event, Heartbeat):
+            facts = f"turn {event.turn}, {event.tool_calls} tool calls, {event.elapsed_ms / 1000:.0f} s"
+            self._doing[id] = f"running: {facts}"
+        if isinstance(event, StepStarted):
+            self._doing[id] = f"turn {event.step.turn_index}: {event.step.title}"
+        if isinstance(event, StepCompleted):
+            sign = "✓" if event.step.status is StepStatus.COMPLETED else "✗"
+            self._doing[id] = "running"
+            return f"turn {event.step.turn_index}: {sign} {event.step.title}"
+        return None
+
+    def _of(self, id: str, message: str) -> str:
+        said = message if len(self._doing) == 1 else f"{id}: {message}"
+        return clip(visible(said), MAX_MESSAGE)
