@@ -23,6 +23,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import CostReport, cost_report
+from deputize.shared.runs.spend import check_caps
 from deputize.shared.runs.store import Page, RunStore
 from deputize.shared.settings import Settings
 
@@ -75,6 +76,7 @@ class Delegations:
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
+            await check_caps(self.store.redis, self._settings.spend, requests)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(new, self._settings.claim_seconds)
             tickets = [

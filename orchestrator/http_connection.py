@@ -18,6 +18,7 @@ from deputize.shared.errors import (
     NotFound,
     OutOfSpace,
     Refused,
+    SpendCapReached,
     TooLarge,
     Unauthorized,
     Unavailable,
@@ -38,6 +39,7 @@ ERRORS: dict[int, type[Refused]] = {
     409: Conflict,
     413: TooLarge,
     422: Invalid,
+    429: SpendCapReached,
 }
 
 

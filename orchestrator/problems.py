@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from deputize.shared.errors import Invalid, OutOfSpace, Refused, Unauthorized, Unavailable
+from deputize.shared.errors import Invalid, OutOfSpace, Refused, SpendCapReached, Unauthorized, Unavailable
+from deputize.shared.runs.spend import seconds_to_midnight
 from deputize.shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
 
 MEDIA_TYPE = "application/problem+json"
@@ -53,7 +54,11 @@ async def _handle_refused(_: Request, error: Refused) -> Response:
 
 
 def refused_response(error: Refused) -> Response:
-    headers = {"WWW-Authenticate": 'Bearer realm="deputize"'} if isinstance(error, Unauthorized) else None
+    headers: dict[str, str] = {}
+    if isinstance(error, Unauthorized):
+        headers = {"WWW-Authenticate": 'Bearer realm="deputize"'}
+    elif isinstance(error, SpendCapReached):
+        headers = {"Retry-After": str(seconds_to_midnight())}
     return answer(
         Problem(
             type=name_of(type(error)),
@@ -156,6 +161,7 @@ DESCRIPTIONS: dict[int | str, str] = {
     413: "Over a size cap; the detail names it",
     415: "The body is not sent as JSON",
     422: "A field is wrong, or the idempotency key stands for another body",
+    429: "The day's cap on spending is reached; Retry-After says when the next day begins",
     503: "Redis is away, or no worker is alive; try again after Retry-After seconds",
     "default": "Any other problem",
 }

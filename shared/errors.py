@@ -9,6 +9,7 @@
     │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
     │   ├── Conflict             already decided (HTTP 409)
     │   │   └── KeyReused        the same idempotency key with another body (HTTP 422)
+    │   ├── SpendCapReached      the day's cap on spending is reached (HTTP 429, exit code 5)
     │   ├── Unauthorized         no or wrong token (HTTP 401, exit code 3)
     │   └── Forbidden            sent by a page of another origin (HTTP 403, exit code 2)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
@@ -86,6 +87,13 @@ class Conflict(Refused):
 class KeyReused(Conflict):
     status = 422
     title = "Idempotency key reused"
+
+
+class SpendCapReached(Refused):
+    """What may be spent on one day is spent; delegations can be accepted again on the next."""
+
+    status = 429
+    title = "Spend cap reached"
 
 
 class Unauthorized(Refused):

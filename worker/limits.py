@@ -185,7 +185,7 @@ class Meter:
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxTokens", self.limits.max_tokens)
         if (money := self.money_left) is not None and self.price is not None:
-            allowed = min(allowed, _affordable(prompt_tokens, money, self.price))
+            allowed = min(allowed, affordable(prompt_tokens, money, self.price))
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
         return allowed
@@ -227,7 +227,7 @@ class Meter:
         return meter
 
 
-def _affordable(prompt_tokens: int, money: float, price: Price) -> int:
+def affordable(prompt_tokens: int, money: float, price: Price) -> int:
     """Returns the output tokens affordable after the prompt is paid for."""
     rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
     left = money - prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000

@@ -15,6 +15,7 @@ from deputize.worker.emit import Emitter
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from deputize.worker.prompt import ask_for_report, ask_for_summary
+from deputize.worker.spending import Spending
 
 MAX_OUTPUT_TOKENS = 16_000
 SUMMARY_TOKENS = 8_000
@@ -35,6 +36,8 @@ class ModelCalls:
     emit: Emitter
     checkpoint: Callable[[], None]
     """Stores the meter's counts, so that the usage owed survives this worker."""
+    spending: Spending | None = None
+    """None where the day's spending is not capped."""
 
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
@@ -61,12 +64,18 @@ class ModelCalls:
 
         ``counted``: the reply counts as a turn. ``stream``: text deltas are published.
         """
-        tokens = await self.conversation.tokens_at_most(prompt) if self.meter.has_budget else 0
+        bounded = self.meter.has_budget or self.spending
+        tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         while True:
             allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
+            if self.spending:
+                allowance = await self.spending.allowance(tokens, allowance)
             allowed = replace(prompt, max_output_tokens=allowance)
             if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
-                return replace(reply, usage=self.meter.spend(reply.usage))
+                usage = self.meter.spend(reply.usage)
+                if self.spending:
+                    await self.spending.settle()
+                return replace(reply, usage=usage)
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""

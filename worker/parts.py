@@ -24,6 +24,7 @@ from deputize.worker.policy import PolicyContext
 from deputize.worker.prompt import first_message, system_prompt
 from deputize.worker.sandbox.bubblewrap import MOUNT
 from deputize.worker.services import Services
+from deputize.worker.spending import Spending
 from deputize.worker.steps import StepLog
 from deputize.worker.subagents.children import Children
 from deputize.worker.subagents.runner import SlotRelease, SubagentRunner
@@ -81,6 +82,7 @@ class LoopBuilder:
     state: RunState
     children: Children
     workspace: Workspace
+    spending: Spending | None = None
 
     @asynccontextmanager
     async def open(self, model: Model) -> AsyncGenerator[Loop]:
@@ -141,7 +143,9 @@ class LoopBuilder:
         system = system_prompt(MOUNT, skills="get_skill" in tools.kit)
         return Loop(
             conversation=conversation,
-            model_calls=ModelCalls(model, system, tools.specs, conversation, state.meter, state.emit, checkpoint),
+            model_calls=ModelCalls(
+                model, system, tools.specs, conversation, state.meter, state.emit, checkpoint, self.spending
+            ),
             tool_calls=ToolCalls(
                 run_tools=tools,
                 policy=PolicyContext(

@@ -14,6 +14,7 @@ from deputize.shared.events import Heartbeat, RunFinished, RunResumed, RunStarte
 from deputize.shared.log import log
 from deputize.shared.runs.cost import MODEL
 from deputize.shared.runs.record import Claim
+from deputize.shared.runs.spend import caps_of
 from deputize.shared.text import clip
 from deputize.shared.wire import now
 from deputize.worker.attempts import files_left, given_up, recall_steps, resumed_because, settle_steps
@@ -24,6 +25,7 @@ from deputize.worker.loop import Loop
 from deputize.worker.outcome import RunOutcome, RunOutputs, collect_outputs
 from deputize.worker.parts import LoopBuilder, RunState
 from deputize.worker.services import Services
+from deputize.worker.spending import Spending
 from deputize.worker.steps import StepLog
 from deputize.worker.subagents.children import Children
 from deputize.worker.threads import EXIT_EXCEPTIONS
@@ -53,6 +55,8 @@ class Run:
         meter = Meter.restored(claim.limits, claim.checkpoint)
         self.state = RunState(emit, meter, StepLog(emit, partial(services.progress.update, claim.id)))
         self.children = Children(claim, services, emit, meter)
+        caps = caps_of(services.settings.spend, claim.request.labels)
+        self.spending = Spending(claim, services.pipe, meter, emit, caps) if caps else None
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
         self.loop: Loop | None = None
@@ -89,8 +93,10 @@ class Run:
             model = await self.services.model(self.claim.request.model)
             self.state.emit.set({MODEL: model.name})
             self.state.meter.set_price(model)
+            if self.spending:
+                self.spending.check(model)
             self.workspace = await self.services.workspace(self.claim)
-            parts = LoopBuilder(self.claim, self.services, self.state, self.children, self.workspace)
+            parts = LoopBuilder(self.claim, self.services, self.state, self.children, self.workspace, self.spending)
             async with parts.open(model) as self.loop:
                 await self._announce(self.loop)
                 return await self._supervise(self.loop)
@@ -226,6 +232,8 @@ class Run:
         }
         if outputs.patch is not None:
             fields["patch"] = self.state.emit.masked(outputs.patch)
+        if self.spending:
+            await self.spending.settle()
         artifacts = {name: self.state.emit.masked(text) for name, text in outputs.kept.items()}
         await self.state.emit.finish(
             RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts

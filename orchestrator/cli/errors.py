@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputize.orchestrator.cli import output
-from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, Refused, Unauthorized
+from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, Refused, SpendCapReached, Unauthorized
 from deputize.shared.text import visible
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def exit_code_of_results(results: Iterable[ToolAgentResult]) -> Exit:
 
 
 def exit_code_of_error(error: DeputizeError) -> Exit:
+    if isinstance(error, SpendCapReached):
+        return Exit.LIMIT
     if isinstance(error, Refused) and not isinstance(error, Unauthorized):
         return Exit.USAGE
     return Exit.UNREACHABLE

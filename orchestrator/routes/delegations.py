@@ -94,7 +94,7 @@ BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
     status_code=202,
     responses={
         200: {"description": "Accepted before, with the same key and body", "model": Delegation},
-        **problem_responses(400, 408, 413, 415, 422),
+        **problem_responses(400, 408, 413, 415, 422, 429),
     },
     openapi_extra=document(DelegationRequest),
 )
@@ -127,7 +127,7 @@ def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
 @router.post(
     "/delegations:batch",
     status_code=202,
-    responses=problem_responses(400, 408, 413, 415, 422),
+    responses=problem_responses(400, 408, 413, 415, 422, 429),
     openapi_extra=document(Batch),
 )
 async def create_batch(

@@ -18,6 +18,8 @@ TOOLS = "deputize:tools"
 """The fleet's tools, by name."""
 BUS = "deputize:bus"
 """Channel on which nothing is published: it keeps a process's connection subscribed without listeners."""
+RESERVED_MONEY = "deputize:spend:reserved"
+"""What runs have reserved for the model calls under way, by counter."""
 KEY_PREFIX = "deputize:celery:"
 """Prefix of every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 
@@ -35,6 +37,11 @@ def worker_key(name: str) -> str:
 def idempotency_key(key: str) -> str:
     """Returns the key that maps a caller's idempotency key to its delegation."""
     return f"deputize:idempotency:{key}"
+
+
+def spend_key(day: str) -> str:
+    """Returns the key of what was spent on a day, by counter, where spending is capped."""
+    return f"deputize:spend:{day}"
 
 
 def channel(id: str) -> str:

@@ -36,6 +36,7 @@ from deputize.shared.runs.keys import (
     record_key,
 )
 from deputize.shared.runs.record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
+from deputize.shared.runs.spend import SPEND
 from deputize.shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -55,7 +56,7 @@ REUSED = {
 """The accept script's codes for an idempotency key that cannot be used again, as text."""
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
 """A record's key before and after its id, for scripts that look up ids themselves."""
-WRITING = (CLAIM, RECORD, RENEW, RELEASE)
+WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND)
 """The scripts that a worker's pipe may run."""
 
 

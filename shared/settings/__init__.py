@@ -1,8 +1,17 @@
 """Settings. All of them are in ``fields.py``; ``loading.py`` reads them."""
 
-from deputize.shared.settings.fields import CAPS, ToolSettings
+from deputize.shared.settings.fields import CAPS, ModelPrice, SpendSettings, ToolSettings
 from deputize.shared.settings.loading import Settings
 from deputize.shared.settings.model_endpoint import header_pairs, header_values
 from deputize.shared.settings.variables import environment
 
-__all__ = ["CAPS", "Settings", "ToolSettings", "environment", "header_pairs", "header_values"]
+__all__ = [
+    "CAPS",
+    "ModelPrice",
+    "Settings",
+    "SpendSettings",
+    "ToolSettings",
+    "environment",
+    "header_pairs",
+    "header_values",
+]

@@ -6,6 +6,7 @@ fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[too
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -39,6 +40,15 @@ def _existing(path: Path) -> Path:
     """
     path = path.expanduser()
     return path.absolute() if path.exists() else path
+
+
+def _parse_table(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {error}") from None
 
 
 COMMA_SEPARATED = BeforeValidator(_split)
@@ -106,6 +116,33 @@ class ToolSettings(BaseModel):
         return self
 
 
+class SpendSettings(BaseModel):
+    """Caps on what the fleet's model calls cost in a day (UTC), in US dollars.
+
+    Before each call its highest cost is reserved. What would exceed a cap ends its run, and nothing more is accepted.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    daily_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """For all delegations together."""
+    per_label: Annotated[
+        dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], BeforeValidator(_parse_table)
+    ] = {}
+    """By label: ``"team:docs" = 5`` caps that value, ``team = 5`` each value of the label."""
+
+
+class ModelPrice(BaseModel):
+    """US dollars per million tokens. Cached tokens cost as much as others where it is not said."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+    cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
 class SettingsFields(BaseModel):
     """Times are in seconds, sizes in bytes."""
 
@@ -163,6 +200,11 @@ class SettingsFields(BaseModel):
     """The server's caps: a request's limits are lowered to these. What a file or ``CAP_`` variable leaves out stays."""
     tools: ToolSettings = ToolSettings()
     """The tools that this worker offers."""
+    spend: SpendSettings = SpendSettings()
+    """Caps on a day's cost. The service and all workers need the same ones."""
+    prices: Annotated[dict[str, ModelPrice], BeforeValidator(_parse_table)] = {}
+    """Prices of models, by name, where they are unknown or others than those of the provider's list. A variable holds
+    JSON: ``{"my-model": {"input": 1, "output": 5}}``; ``PRICES_FILE`` names a file of it."""
     loop_detection: bool = True
     """Whether a run that repeats itself is stopped."""
     max_attempts: int = Field(default=3, ge=1)

@@ -12,12 +12,16 @@ from pydantic import BaseModel, ValidationError
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import Limits
 from deputize.shared.settings import files, variables
-from deputize.shared.settings.fields import CAPS, SettingsFields, ToolSettings
+from deputize.shared.settings.fields import CAPS, SettingsFields, SpendSettings, ToolSettings
 from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
 from deputize.shared.settings.variables import PREFIX
 from deputize.shared.wire import explain
 
-_TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {"caps": ("CAP_", Limits), "tools": ("TOOLS_", ToolSettings)}
+_TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "caps": ("CAP_", Limits),
+    "tools": ("TOOLS_", ToolSettings),
+    "spend": ("SPEND_", SpendSettings),
+}
 """Settings that are tables of their own: what follows ``DEPUTIZE_`` in their variables, and their fields."""
 
 

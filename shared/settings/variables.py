@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
+from pydantic_core import to_json
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.log import log
@@ -64,4 +65,6 @@ def written(value: Any) -> str | None:
         return value.get_secret_value()
     if value is None:
         return None
+    if isinstance(value, dict):
+        return to_json(value).decode()
     return ",".join(map(str, value if isinstance(value, list) else [value]))

@@ -35,6 +35,8 @@ def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
         ({"DEPUTIZE_CAP_MAX_TURNS": "-1"}, "max_turns"),
         ({"DEPUTIZE_TOOLS_ENABLE_BASH": "maybe"}, "tools/enable_bash"),
         ({"DEPUTIZE_TOOLS_DISCOVERY_COMMAND": "find-tools"}, "tools: discovery_command needs call_command"),
+        ({"DEPUTIZE_SPEND_DAILY_USD": "-1"}, "spend/daily_usd"),
+        ({"DEPUTIZE_PRICES": "{"}, "prices: is not valid JSON"),
         ({"DEPUTIZE_CONFIG": "/nowhere/deputize.toml"}, "does not exist"),
         ({"ANTHROPIC_API_KEY_FILE": "/nowhere/key"}, "ANTHROPIC_API_KEY_FILE"),
     ],
@@ -57,6 +59,8 @@ def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
         home=tmp_path,
         local=True,
         queues=["a", "b"],
+        spend={"daily_usd": 20, "per_label": {"team:docs": 5}},
+        prices={"house": {"input": 1, "output": 5}},
         tools={"enable_note": True, "allowed_hosts": ["a.example", "*.b.example"], "search_key": "key"},
     )
     environ = settings.child_environment()

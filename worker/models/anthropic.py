@@ -17,7 +17,7 @@ import httpx2
 from pydantic import SecretStr
 
 from deputize.shared.errors import ContextFull, ModelUnavailable
-from deputize.shared.settings import Settings
+from deputize.shared.settings import ModelPrice, Settings
 from deputize.worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from deputize.worker.models.endpoint import Credentials, Endpoint, endpoint_of
 from deputize.worker.models.retry import (
@@ -33,6 +33,7 @@ from deputize.worker.web.dial import trust_store
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
+DATED = re.compile(r"(.+)-\d{8}")
 MAX_PREFIXES = 512
 """Encoded prefixes in the cache, one per active run."""
 _WINDOWS = (
@@ -49,8 +50,15 @@ class AnthropicModel:
     Shared by all runs of a process, on any event loop; connections are shared by all models of an endpoint.
     """
 
-    def __init__(self, name: str, variables: Mapping[str, SecretStr], retry_policy: RetryPolicy | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        variables: Mapping[str, SecretStr],
+        retry_policy: RetryPolicy | None = None,
+        prices: Mapping[str, ModelPrice] | None = None,
+    ) -> None:
         self._name = name
+        self._prices = prices or {}
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = Credentials.from_variables(variables, self._retry_policy)
         self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
@@ -59,15 +67,15 @@ class AnthropicModel:
     def open(cls, name: str, settings: Settings) -> Self:
         """Returns the model of that name at the configured endpoint. The first call blocks; run it in a thread."""
         trust_store()
-        return cls(name, settings.model_endpoint, RetryPolicy(seconds=settings.model_retry_seconds))
+        return cls(name, settings.model_endpoint, RetryPolicy(seconds=settings.model_retry_seconds), settings.prices)
 
     @property
     def name(self) -> str:
         return self._name
 
     def price(self) -> Price | None:
-        """Returns today's price, or None for a model that is not in the price table."""
-        return price_of(self._name)
+        """Returns the price of the settings, else today's; None for a model that is in neither price table."""
+        return _price_set(self._prices, self._name) or price_of(self._name)
 
     def window(self) -> int:
         """Returns the context window in tokens, replies included."""
@@ -192,6 +200,15 @@ async def _check_response(response: httpx2.Response, model: str, url: str) -> No
     )
 
 
+def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
+    dated = DATED.fullmatch(model)
+    price = prices.get(model) or (prices.get(dated[1]) if dated else None)
+    if price is None:
+        return None
+    cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
+    return Price(price.input, price.output, cache_read, cache_write)
+
+
 def price_of(model: str, day: date | None = None) -> Price | None:
     """Returns the price on a day (default: today, UTC), or None where it is unknown.
 
@@ -202,7 +219,7 @@ def price_of(model: str, day: date | None = None) -> Price | None:
 
 @lru_cache(maxsize=64)
 def _price_on(day: date, model: str) -> Price | None:
-    dated = re.fullmatch(r"(.+)-\d{8}", model)
+    dated = DATED.fullmatch(model)
     rows = _price_table().get(dated[1] if dated else model, [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
     return _parse_price(max(current, key=lambda row: row["since"])) if current else None

@@ -56,3 +56,15 @@ def test_the_default_model_has_a_price() -> None:
     from deputize.shared.settings import Settings
 
     assert price_of(Settings().model) is not None
+
+
+def test_a_price_of_the_settings_comes_first_and_caches_nothing_unsaid() -> None:
+    from deputize.shared.settings import Settings
+    from deputize.worker.models import open_model
+
+    said = '{"house": {"input": 1, "output": 5}, "claude-sonnet-5-5": {"input": 9, "output": 9, "cache_read": 0}}'
+    settings = Settings.load(environ={"DEPUTIZE_PRICES": said})
+    assert open_model("house", settings).price() == Price(1, 5, 1, 1)
+    assert open_model("house-20261123", settings).price() == Price(1, 5, 1, 1)
+    assert open_model("claude-sonnet-5-5", settings).price() == Price(9, 9, 0, 9)
+    assert open_model("claude-opus-5-5", settings).price() == price_of("claude-opus-5-5")

@@ -1,0 +1,86 @@
+"""One run's share of the day's caps on spending: reserved in Redis before each model call, booked after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deputize.shared.connection import Pipe
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import Fenced, Refused
+from deputize.shared.events import ProgressMade
+from deputize.shared.runs.record import Claim
+from deputize.shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
+from deputize.worker.emit import Emitter
+from deputize.worker.limits import SMALLEST_REPLY, LimitReached, Meter, affordable
+from deputize.worker.models.base import Model, Price
+
+FULL_SECONDS = 1.0
+"""Seconds between two tries while other runs have reserved the rest of a cap."""
+
+
+@dataclass(slots=True)
+class Spending:
+    """Books and reserves for one run. ``caps`` is not empty."""
+
+    claim: Claim
+    pipe: Pipe
+    meter: Meter
+    emit: Emitter
+    caps: Sequence[Cap]
+    _noted: bool = field(default=False)
+
+    def check(self, model: Model) -> None:
+        """Raises ``Refused`` for a model whose price is not known. Scripts cost nothing."""
+        if model.price() is None and not model.name.startswith("scripted"):
+            raise Refused(
+                f"{self.caps[0].name} cannot be held: the price of {model.name} is not known. "
+                "Whoever runs this service can say it in the setting `prices`"
+            )
+
+    async def allowance(self, prompt_tokens: int, wanted: int) -> int:
+        """Returns how many output tokens the next call may have; waits while other runs have reserved the rest.
+
+        Raises ``LimitReached(BUDGET)`` where a cap is reached, and ``Fenced``.
+        """
+        if (price := self.meter.price) is None:
+            return wanted
+        most, least = (_highest_cost(price, prompt_tokens, output) for output in (wanted, SMALLEST_REPLY))
+        while True:
+            verdict, *rest = await self._ask(most, least)
+            match verdict:
+                case "granted":
+                    return min(wanted, max(SMALLEST_REPLY, affordable(prompt_tokens, int(rest[0]) / BILLIONTHS, price)))
+                case "over":
+                    cap = self.caps[int(rest[0])]
+                    raise LimitReached(TerminationReason.BUDGET, f"{cap.name} (US dollars a day)", f"{cap.usd:g}")
+                case "full":
+                    self._note_wait()
+                    await asyncio.sleep(FULL_SECONDS)
+                case _:
+                    raise Fenced
+
+    async def settle(self) -> None:
+        """Books what was spent and gives the reservation back."""
+        await self._ask(0, 0)
+
+    async def _ask(self, wanted: float, least: float) -> list[str]:
+        keys, arguments = spend_call(
+            self.claim.id, self.claim.fence, self.meter.own.cost_usd or 0, wanted, least, self.caps
+        )
+        answer = self.pipe.script(SPEND, keys, arguments)
+        self.pipe.flush()
+        return await asyncio.shield(answer)
+
+    def _note_wait(self) -> None:
+        if not self._noted:
+            self._noted = True
+            self.emit.emit(ProgressMade(message="waits: other runs have reserved what is left of the day's spend cap"))
+
+
+def _highest_cost(price: Price, prompt_tokens: int, output_tokens: int) -> float:
+    rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
+    prompt = prompt_tokens * max(rate.input, rate.cache_write)
+    # One token more: what is granted is converted back to whole tokens.
+    return (prompt + (output_tokens + 1) * rate.output) / 1_000_000
