@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets as random
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from deputize.shared.bus import Bus
 from deputize.shared.catalog import Catalog
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.errors import Misconfigured, WorkspaceLost
+from deputize.shared.log import log
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.request_checks import foreign_script
@@ -30,7 +31,9 @@ from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Model
 from deputize.worker.sandbox.base import NoSandbox, Sandbox
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import tools_for
 from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.discovery import Discovery
 from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.toolkit.sources import Source
@@ -120,13 +123,17 @@ class Services:
                 "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, or hand the task over without a copy"
             )
 
-    @contextmanager
-    def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> Generator[Sandbox]:
+    @asynccontextmanager
+    async def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> AsyncGenerator[Sandbox]:
         """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files."""
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
-        with Bubblewrap(workspace.path, status_folder=workspace.status_folder, read_only=read_only) as sandbox:
+        tools = await run_in_thread(tools_for, self.settings, workspace.origin)
+        for note in tools.notes:
+            log.warning("%s", note)
+        folder = workspace.status_folder
+        with Bubblewrap(workspace.path, status_folder=folder, tools=tools, read_only=read_only) as sandbox:
             yield sandbox
 
 

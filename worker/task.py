@@ -25,6 +25,7 @@ from deputize.worker.celery_pool.revoking import revoke_means_cancel
 from deputize.worker.models import open_model
 from deputize.worker.run import Run
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import shown_paths
 from deputize.worker.services import Services, open_services
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools import BUILTIN
@@ -86,8 +87,10 @@ class DelegationTask(AsyncTask):
 
 async def _sandbox_problem(settings: Settings) -> str | None:
     """Returns why commands cannot run here, or None. Raises ``Misconfigured`` where the sandbox is required."""
-    problem = await Bubblewrap.selftest(settings.workspaces) if settings.sandbox else "switched off by DEPUTIZE_SANDBOX"
-    if problem and settings.sandbox == "required":
+    enabled = settings.sandbox.enabled
+    shown_paths(settings.sandbox.show, (settings.home, settings.workspaces))
+    problem = await Bubblewrap.selftest(settings.workspaces) if enabled else "switched off by DEPUTIZE_SANDBOX"
+    if problem and enabled == "required":
         raise Misconfigured(f"DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: {problem}")
     if problem:
         log.warning("tools that need the sandbox are denied here: %s", problem)

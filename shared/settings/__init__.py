@@ -1,6 +1,6 @@
 """Settings. All of them are in ``fields.py``; ``loading.py`` reads them."""
 
-from deputize.shared.settings.fields import CAPS, ModelPrice, SpendSettings, ToolSettings
+from deputize.shared.settings.fields import CAPS, ModelPrice, SandboxSettings, SpendSettings, ToolSettings
 from deputize.shared.settings.loading import Settings
 from deputize.shared.settings.model_endpoint import header_pairs, header_values
 from deputize.shared.settings.variables import environment
@@ -8,6 +8,7 @@ from deputize.shared.settings.variables import environment
 __all__ = [
     "CAPS",
     "ModelPrice",
+    "SandboxSettings",
     "Settings",
     "SpendSettings",
     "ToolSettings",

@@ -1,7 +1,8 @@
 """All settings, with their defaults. Adding a field here is all that a new setting needs.
 
 ``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment overrides the file, the file the default. The
-fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[tools]`` table.
+fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[tools]`` table; those of
+``SandboxSettings`` are ``DEPUTIZE_SANDBOX_`` + name, or keys of ``[sandbox]``.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ COMMA_SEPARATED = BeforeValidator(_split)
 """For a list: a variable contains its entries separated by commas."""
 FilePath = Annotated[Path, AfterValidator(_existing)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+def sandbox_table(value: Any) -> Any:
+    """Returns a plain ``sandbox`` setting (true, false, ``required``) as its table."""
+    return {"enabled": value} if isinstance(value, bool | str) else value
 
 
 class ToolSettings(BaseModel):
@@ -143,6 +149,24 @@ class ModelPrice(BaseModel):
     cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
+class SandboxSettings(BaseModel):
+    """Where commands run: what they find there, and their limits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool | Literal["required"] = True
+    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
+
+    ``required``: a worker whose sandbox does not work ends at once with exit code 3. Its variable is
+    ``DEPUTIZE_SANDBOX``, and ``sandbox = false`` in a file means the same as ``enabled = false`` in the table.
+    """
+    find_tools: bool = True
+    """Whether commands find the workspace's virtual environment and node_modules and the interpreters on this
+    process's PATH, read-only."""
+    show: Annotated[list[AbsolutePath], COMMA_SEPARATED] = []
+    """Further directories or files that commands may read, at the same path; their ``bin`` comes first on PATH."""
+
+
 class SettingsFields(BaseModel):
     """Times are in seconds, sizes in bytes."""
 
@@ -214,11 +238,8 @@ class SettingsFields(BaseModel):
     """
     local: bool = False
     """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
-    sandbox: bool | Literal["required"] = True
-    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
-
-    ``required``: a worker whose sandbox does not work ends at once with exit code 3.
-    """
+    sandbox: Annotated[SandboxSettings, BeforeValidator(sandbox_table)] = SandboxSettings()
+    """The sandbox of commands; a plain value is its ``enabled``."""
     log_level: str = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES, for the model client and for masking."""

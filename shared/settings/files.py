@@ -86,7 +86,7 @@ def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
     if nul := next((key for key, value in values.items() if "\0" in str(value)), None):
         raise Misconfigured(f"the configuration file {path} contains a NUL character in {nul}")
     folder = path.absolute().parent
-    tables = [table for table in (values, values.get("tools")) if isinstance(table, dict)]
+    tables = [table for table in (values, values.get("tools"), values.get("sandbox")) if isinstance(table, dict)]
     for table in tables:
         table |= {key: _from(folder, table[key]) for key in paths if table.get(key)}
     return values

@@ -12,7 +12,14 @@ from pydantic import BaseModel, ValidationError
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import Limits
 from deputize.shared.settings import files, variables
-from deputize.shared.settings.fields import CAPS, SettingsFields, SpendSettings, ToolSettings
+from deputize.shared.settings.fields import (
+    CAPS,
+    SandboxSettings,
+    SettingsFields,
+    SpendSettings,
+    ToolSettings,
+    sandbox_table,
+)
 from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
 from deputize.shared.settings.variables import PREFIX
 from deputize.shared.wire import explain
@@ -21,6 +28,7 @@ _TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "caps": ("CAP_", Limits),
     "tools": ("TOOLS_", ToolSettings),
     "spend": ("SPEND_", SpendSettings),
+    "sandbox": ("SANDBOX_", SandboxSettings),
 }
 """Settings that are tables of their own: what follows ``DEPUTIZE_`` in their variables, and their fields."""
 
@@ -30,7 +38,9 @@ def _variables() -> Iterator[tuple[str, str | None, str]]:
     for name in SettingsFields.model_fields:
         if name in _TABLES:
             prefix, model = _TABLES[name]
-            yield from ((f"{PREFIX}{prefix}{inner.upper()}", name, inner) for inner in model.model_fields)
+            for inner in model.model_fields:
+                is_switch = (name, inner) == ("sandbox", "enabled")
+                yield f"{PREFIX}{name.upper() if is_switch else prefix + inner.upper()}", name, inner
         elif name != "model_endpoint":
             yield f"{PREFIX}{name.upper()}", None, name
 
@@ -42,7 +52,7 @@ def _has_path(type_: Any) -> bool:
 _VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
 _PATHS = {
     name
-    for model in (SettingsFields, ToolSettings)
+    for model in (SettingsFields, ToolSettings, SandboxSettings)
     for name, field in model.model_fields.items()
     if _has_path(field.annotation)
 }
@@ -84,6 +94,8 @@ class Settings(SettingsFields):
         variables.warn_of_unknown(environ, _VARIABLES)
         found = files.read(config, environ, CAPS, _PATHS)
         values = found.values
+        if "sandbox" in values:
+            values["sandbox"] = sandbox_table(values["sandbox"])
         for variable, (table, name) in _VARIABLES.items():
             if (text := variables.read(variable, environ)) is not None:
                 (values.setdefault(table, {}) if table else values)[name] = text

@@ -100,3 +100,18 @@ def test_a_blank_variable_is_not_left_to_the_libraries(monkeypatch: pytest.Monke
     monkeypatch.setenv("OTHER_PROGRAM", "")
     Settings.load()
     assert ("SSL_CERT_FILE" in os.environ, "OTHER_PROGRAM" in os.environ) == (False, True)
+
+
+@pytest.mark.parametrize("value", [True, False, "required"])
+def test_the_sandbox_is_a_switch_and_a_table(value: bool | str, tmp_path: Path) -> None:
+    config = tmp_path / "deputize.toml"
+    config.write_text(f"sandbox = {str(value).lower() if isinstance(value, bool) else repr(value)}\n")
+    environ = {"DEPUTIZE_SANDBOX_SHOW": "/opt/a,/opt/b"}
+    assert Settings.model_validate({"sandbox": value}).sandbox.enabled == value
+    assert Settings.load(config, environ=environ).sandbox.enabled == value
+    assert Settings.load(config, environ=environ).sandbox.show == [Path("/opt/a"), Path("/opt/b")]
+    config.write_text('[sandbox]\nenabled = "required"\nshow = ["tools"]\n')
+    settings = Settings.load(config, environ={"DEPUTIZE_SANDBOX": str(value)})
+    assert (settings.sandbox.enabled, settings.sandbox.show) == (value, [tmp_path / "tools"])
+    passed = {name: text for name, text in settings.child_environment().items() if name.startswith("DEPUTIZE_")}
+    assert Settings.load(environ=passed).sandbox == settings.sandbox

@@ -70,7 +70,7 @@ def test_only_the_harmless_keys_of_a_found_file_count(
     settings = Settings.load(environ=environ)
     chosen = Settings.load(environ=environ | {"DEPUTIZE_MODEL": "claude-opus-4-5", "DEPUTIZE_CAP_MAX_TURNS": "3"})
     assert settings == chosen
-    assert (settings.caps.max_turns, settings.url, settings.sandbox) == (3, None, True)
+    assert (settings.caps.max_turns, settings.url, settings.sandbox.enabled) == (3, None, True)
     (message, *_) = caplog.messages
     for key in ("url", "home", "redis_url", "sandbox", "host", "mcp_config", "policy", "token", "tools"):
         assert f" {key}" in message

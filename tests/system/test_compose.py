@@ -269,5 +269,5 @@ def test_the_containers_have_room_for_what_they_do() -> None:
 
 
 def test_settings_take_the_sandbox_as_required() -> None:
-    assert Settings.load(environ={"DEPUTIZE_SANDBOX": "required"}).sandbox == "required"
-    assert Settings.load(environ={"DEPUTIZE_SANDBOX": "false"}).sandbox is False
+    assert Settings.load(environ={"DEPUTIZE_SANDBOX": "required"}).sandbox.enabled == "required"
+    assert Settings.load(environ={"DEPUTIZE_SANDBOX": "false"}).sandbox.enabled is False

@@ -19,6 +19,7 @@ from deputize.worker.sandbox.command import Command, Completed, create_status_fi
 from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
 from deputize.worker.sandbox.mount_namespace import MountNamespace
 from deputize.worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, split_leftovers
+from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
 from deputize.worker.sandbox.shells import BackgroundShellManager
 
@@ -45,8 +46,8 @@ class Bubblewrap:
     """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
 
     ``bwrap`` is for the self-test; the default is the one that passed it. ``mounts`` are bind mounts besides the
-    system's own programs; default: those of this machine. ``status_folder`` is the directory of status files; without
-    it none are written. ``read_only`` keeps commands from changing the workspace.
+    system's own programs; default: those of this machine. ``tools`` are the project's own. ``status_folder`` is the
+    directory of status files; without it none are written. ``read_only`` keeps commands from changing the workspace.
     """
 
     _selftest_result: ClassVar[SelfTestResult | None] = None
@@ -58,13 +59,15 @@ class Bubblewrap:
         mounts: Sequence[BindMount] | None = None,
         status_folder: Path | None = None,
         *,
+        tools: ProjectTools = NO_TOOLS,
         read_only: bool = False,
     ) -> None:
         self._workspace = workspace
+        self._tools = tools
         self._read_only = read_only
         self._status_folder = status_folder
         self._bwrap = bwrap
-        self._mounts = environment.program_mounts() if mounts is None else mounts
+        self._programs = environment.program_mounts() if mounts is None else mounts
         self.reaped: list[str] = []
         self.shells = BackgroundShellManager(self.start, self._record_reaped, status_folder)
         self._nonce = f"left-{secrets.token_hex(16)}"
@@ -108,7 +111,7 @@ class Bubblewrap:
 
     def program(self, name: str) -> str | None:
         """Returns the path of a program inside the sandbox, or None if the sandbox lacks it."""
-        return environment.program(name, self._mounts)
+        return environment.program(name, self._programs)
 
     def outcome(self, status_file: str) -> int | Literal[False] | None:
         """Returns the exit code of a command that another process may have run, False if it never started, None if
@@ -205,17 +208,12 @@ class Bubblewrap:
         shell = str(_memfd("guard", _guard_shell(), fds))
         options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
         options += _DEVICES
-        for mount in self._mounts:  # after the sandbox's own /tmp, which would cover mounts below the host's
-            source = self._namespace.path(mount.name) if self._namespace else str(mount.source)
-            options += ["--ro-bind", source, mount.target]
-        if self._namespace:
-            options += ["--bind", self._namespace.path("workspace"), MOUNT]
-        else:
-            fds.append(os.dup(self._fd))
-            options += ["--bind-fd", str(fds[-1]), MOUNT]
-        options += ["--remount-ro", MOUNT] * self._read_only
+        for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
+            options += ["--ro-bind", self._source(mount), mount.target]
+        options += self._workspace_options(fds)
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
-        for name, value in {"PATH": environment.search_path(self._mounts), **_VARIABLES, **command.env}.items():
+        path = ":".join([*self._tools.path, environment.search_path(self._programs)])
+        for name, value in {"PATH": path, **_VARIABLES, **self._tools.variables, **command.env}.items():
             options += ["--setenv", name, value]
         if command.status_file and self._status_folder:
             # Written by bubblewrap from outside of the sandbox, which dies with the worker.
@@ -223,10 +221,30 @@ class Bubblewrap:
             options += ["--json-status-fd", str(fds[-1])]
         return [*options, "--seccomp", str(_memfd("seccomp", seccomp.program(), fds))]
 
+    def _workspace_options(self, fds: list[int]) -> list[str]:
+        options: list[str] = []
+        roots = [MOUNT, *([self._tools.alias] if self._tools.alias else [])]
+        for root in roots:
+            if self._namespace:
+                options += ["--bind", self._namespace.path("workspace"), root]
+            else:
+                fds.append(os.dup(self._fd))
+                options += ["--bind-fd", str(fds[-1]), root]
+        for mount, targets in self._tools.missing(self._workspace):
+            for target in targets:
+                options += ["--ro-bind", self._source(mount), target]
+        for root in roots:
+            options += ["--remount-ro", root] * self._read_only
+        return options
+
+    def _source(self, mount: BindMount) -> str:
+        return self._namespace.path(mount.name) if self._namespace else str(mount.source)
+
     def _mount_namespace(self, bwrap: Bwrap) -> MountNamespace:
         if self._namespace is None:
             sources = {"workspace": self._workspace}
-            sources |= {mount.name: mount.source for mount in self._mounts}
+            mounts = (*self._programs, *self._tools.mounts, *self._tools.dependencies.values())
+            sources |= {mount.name: mount.source for mount in mounts}
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
             self._namespace = MountNamespace(sources)
         return self._namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -46,7 +46,7 @@ class Offer(Protocol):
     default_kit: Sequence[str]
     validators: ValidatorPool
 
-    def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> AbstractContextManager[Sandbox]: ...
+    def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> AbstractAsyncContextManager[Sandbox]: ...
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def open_tools(
     request = claim.request
     async with AsyncExitStack() as opened:
         read_only = request.approval_mode is ApprovalMode.READ_ONLY
-        sandbox = opened.enter_context(services.sandbox(workspace, read_only=read_only))
+        sandbox = await opened.enter_async_context(services.sandbox(workspace, read_only=read_only))
         opened.push_async_callback(sandbox.shells.end)
         pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
         patterns = request.tools if pinned is None else [each.name for each in pinned]

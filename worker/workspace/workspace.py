@@ -27,6 +27,7 @@ from deputize.worker.workspace.file_entries import PRIVATE_DIR
 from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.generation import Generation
 from deputize.worker.workspace.manifest import Manifest
+from deputize.worker.workspace.origin import read_origin, write_origin
 from deputize.worker.workspace.tree_copy import SourceTooLarge, SourceUnreadable, TreeCopy
 
 _NOT_COPIED = "not-copied.json"
@@ -47,6 +48,8 @@ class Workspace:
         self.status_folder = generation.status_folder
         self.files = Files(self.path, MOUNT, owner())
         self._folder = generation.folder
+        self.origin = read_origin(self._folder)
+        """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
 
@@ -183,6 +186,7 @@ def _copy(source: int, folder: Path, *, ignored: bool, rules: _CopyRules) -> Non
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes)
             copy.run()
         (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
+        write_origin(folder, Path(f"/proc/self/fd/{source}").readlink())
         TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
 
 

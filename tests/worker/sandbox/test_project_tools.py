@@ -1,0 +1,200 @@
+"""What commands find of the project they work on: its environment, the interpreter behind it, and shown paths."""
+
+from __future__ import annotations
+
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deputize.shared.errors import Misconfigured
+from deputize.shared.settings import Settings
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
+from tests.worker.sandbox.sandboxes import said, sandbox_over
+
+BASE = Path(sys.base_prefix)
+NOTHING = dict[str, str]()
+
+
+def project_of(folder: Path, *, editable: bool = True) -> Path:
+    """A project with a virtual environment and an editable installation, as ``pip install -e`` leaves it."""
+    (folder / "src/counting").mkdir(parents=True)
+    (folder / "src/counting/__init__.py").write_text("ONE = 1\n")
+    venv.create(folder / ".venv", symlinks=True)
+    script = folder / ".venv/bin/count"
+    script.write_text(f"#!{folder}/.venv/bin/python\nimport counting; print(counting.ONE, counting.__file__)\n")
+    script.chmod(0o755)
+    if editable:
+        site = next((folder / ".venv/lib").glob("python3*")) / "site-packages"
+        (site / "_counting.pth").write_text(f"{folder}/src\n")
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return project_of(tmp_path / "project")
+
+
+@pytest.fixture
+def copy(project: Path, tmp_path: Path) -> Iterator[Bubblewrap]:
+    """A sandbox over a copy of the project's files that git knows."""
+    tools = find_tools(project, NOTHING, [], [])
+    with sandbox_over(tmp_path / "ws", tools=tools) as sandbox:
+        (tmp_path / "ws/src/counting").mkdir(parents=True)
+        (tmp_path / "ws/src/counting/__init__.py").write_text("ONE = 'of the copy'\n")
+        yield sandbox
+
+
+def targets(tools: ProjectTools) -> list[str]:
+    return [mount.target for mount in tools.mounts]
+
+
+async def test_the_projects_environment_is_active_and_imports_the_copy(copy: Bubblewrap, project: Path) -> None:
+    assert await said(copy, "command -v python") == f"{project}/.venv/bin/python"
+    assert await said(copy, "python -c 'import counting; print(counting.ONE)'") == "of the copy"
+    assert (await said(copy, "count")).startswith("of the copy ")
+    assert (await said(copy, ".venv/bin/count")).startswith("of the copy ")
+    assert await said(copy, "echo $VIRTUAL_ENV") == f"{project}/.venv"
+
+
+async def test_what_is_shown_cannot_be_written(copy: Bubblewrap, project: Path) -> None:
+    for path in (".venv/new", f"{project}/.venv/new", f"{BASE}/lib/new"):
+        assert "Read-only file system" in await said(copy, f"touch {path}")
+    assert await said(copy, f"echo 2 >{project}/made; cat /workspace/made") == "2"
+    assert not (project / "made").exists()
+
+
+async def test_a_copy_with_an_environment_of_its_own_keeps_it(project: Path, tmp_path: Path) -> None:
+    with sandbox_over(tmp_path / "ws", tools=find_tools(project, NOTHING, [], [])) as sandbox:
+        (tmp_path / "ws/.venv").mkdir()
+        (tmp_path / "ws/.venv/own").touch()
+        assert await said(sandbox, f"ls .venv {project}/.venv") == f".venv:\nown\n\n{project}/.venv:\nown"
+
+
+async def test_packages_of_node_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "project/node_modules/left").mkdir(parents=True)
+    tools = find_tools(tmp_path / "project", NOTHING, [], [])
+    with sandbox_over(tmp_path / "ws", tools=tools) as sandbox:
+        assert await said(sandbox, "ls node_modules; touch node_modules/x") != "left"
+        assert (await said(sandbox, "ls node_modules")) == "left"
+
+
+async def test_a_read_only_run_stays_read_only(project: Path, tmp_path: Path) -> None:
+    with sandbox_over(tmp_path / "ws", tools=find_tools(project, NOTHING, [], []), read_only=True) as sandbox:
+        for path in ("/workspace/x", f"{project}/x", f"{project}/.venv/x"):
+            assert "Read-only file system" in await said(sandbox, f"touch {path}")
+
+
+def test_a_link_for_an_environment_is_not_followed(project: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for name in (".venv", "node_modules"):
+        (hostile / name).symlink_to(project / ".venv")
+    assert find_tools(hostile, NOTHING, [], []) == ProjectTools()
+
+
+@pytest.mark.parametrize("way", ["link", "home"])
+def test_an_environment_shows_no_folder_that_is_not_an_interpreters(way: str, tmp_path: Path) -> None:
+    """Neither by its link nor by what its file says, and not even if the folder looks like an installation."""
+    private = tmp_path / "private"
+    (private / "bin").mkdir(parents=True)
+    (private / "bin/python3").touch(0o755)
+    folder = tmp_path / "hostile/.venv"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(private / "bin/python3" if way == "link" else "python3")
+    (folder / "bin/python3").touch(0o755)
+    (folder / "pyvenv.cfg").write_text(f"home = {private}/bin\n")
+    assert targets(find_tools(tmp_path / "hostile", NOTHING, [], [])) == []
+    (private / "lib/python3.11").mkdir(parents=True)
+    (private / "lib/python3.11/os.py").touch()
+    found = find_tools(tmp_path / "hostile", NOTHING, [], [])
+    assert targets(found) == []
+    assert "name it in sandbox.show" in found.notes[0]
+
+
+def test_an_installation_shows_no_part_that_is_a_link(tmp_path: Path) -> None:
+    root = tmp_path / "uv"
+    (root / "cpython/bin").mkdir(parents=True)
+    (root / "cpython/bin/python3").touch(0o755)
+    (root / "real/python3.11").mkdir(parents=True)
+    (root / "real/python3.11/os.py").touch()
+    (root / "cpython/lib").symlink_to(root / "real")
+    folder = tmp_path / "project/.venv"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(root / "cpython/bin/python3")
+    (folder / "pyvenv.cfg").touch()
+    found = find_tools(tmp_path / "project", {"UV_PYTHON_INSTALL_DIR": str(root)}, [], [])
+    assert targets(found) == [f"{root}/cpython/bin"]
+
+
+def test_each_name_of_an_installation_leads_to_it(tmp_path: Path) -> None:
+    """As uv makes them: the environment's link names a folder that is a link to the exact version."""
+    root = tmp_path / "uv"
+    (root / "cpython-3.11.9/bin").mkdir(parents=True)
+    (root / "cpython-3.11.9/bin/python3").touch(0o755)
+    (root / "cpython-3.11.9/lib/python3.11").mkdir(parents=True)
+    (root / "cpython-3.11.9/lib/python3.11/os.py").touch()
+    (root / "cpython-3.11").symlink_to("cpython-3.11.9")
+    folder = tmp_path / "project/.venv"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(root / "cpython-3.11/bin/python3")
+    (folder / "pyvenv.cfg").write_text(f"home = {root}/cpython-3.11/bin\n")
+    found = find_tools(tmp_path / "project", {"UV_PYTHON_INSTALL_DIR": str(root)}, [], [])
+    assert {f"{root}/cpython-3.11/lib", f"{root}/cpython-3.11.9/lib"} <= set(targets(found))
+
+
+async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path: Path) -> None:
+    rust = tmp_path / "rustup/toolchains/stable-x"
+    (rust / "lib/rustlib").mkdir(parents=True)
+    (rust / "bin").mkdir()
+    for name in ("rustc", "cargo"):
+        (rust / "bin" / name).write_text("#!/bin/sh\necho of stable\n")
+        (rust / "bin" / name).chmod(0o755)
+    (tmp_path / "rustup/settings.toml").write_text('default_toolchain = "stable-x"\n')
+    (tmp_path / "cargo").mkdir()
+    (tmp_path / "cargo/rustup").touch(0o755)
+    (tmp_path / "cargo/cargo").symlink_to("rustup")
+    environ = {"PATH": f"relative:{tmp_path}/cargo:/usr/bin", "RUSTUP_HOME": str(tmp_path / "rustup")}
+    tools = find_tools(None, environ, [], [])
+    with sandbox_over(tmp_path / "ws", tools=tools) as sandbox:
+        assert await said(sandbox, "cargo") == "of stable"
+        assert await said(sandbox, f"ls {tmp_path}/cargo 2>&1 | grep -c 'No such'") == "1"
+
+
+async def test_the_operator_may_show_more(tmp_path: Path) -> None:
+    (tmp_path / "kit/bin").mkdir(parents=True)
+    (tmp_path / "kit/bin/hello").write_text("#!/bin/sh\necho hello\n")
+    (tmp_path / "kit/bin/hello").chmod(0o755)
+    settings = Settings.load(environ={"DEPUTIZE_SANDBOX_SHOW": str(tmp_path / "kit")}, home=tmp_path / "home")
+    with sandbox_over(tmp_path / "ws", tools=tools_for(settings, None)) as sandbox:
+        assert await said(sandbox, "hello") == "hello"
+        assert "Read-only" in await said(sandbox, f"touch {tmp_path}/kit/x")
+
+
+@pytest.mark.parametrize("path", ["/", "/home", "~", "~/.ssh", "~/.config/deputize", "/proc/1", "/etc/ssl"])
+def test_what_holds_secrets_is_not_shown_even_if_it_is_named(path: str) -> None:
+    secret = Path(path).expanduser()
+    if not secret.exists():
+        pytest.skip(f"SKIPPED: there is no {secret}")
+    with pytest.raises(Misconfigured, match="which is never shown"):
+        shown_paths([secret], [])
+
+
+def test_the_state_of_the_service_is_not_shown_and_a_missing_path_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home/workspaces").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    for path in (tmp_path, tmp_path / "home", tmp_path / "home/workspaces", tmp_path / "link"):
+        with pytest.raises(Misconfigured, match="may hold secrets"):
+            shown_paths([path], [tmp_path / "home"])
+    with pytest.raises(Misconfigured, match="which does not exist"):
+        shown_paths([tmp_path / "nothing"], [])
+
+
+def test_nothing_is_looked_for_if_the_operator_says_so(project: Path, tmp_path: Path) -> None:
+    settings = Settings.load(environ={"DEPUTIZE_SANDBOX_FIND_TOOLS": "false"}, home=tmp_path / "home")
+    assert tools_for(settings, project) == ProjectTools()
+    looking = Settings.load(environ={}, home=tmp_path / "home")
+    assert tools_for(looking, project).variables == {"VIRTUAL_ENV": f"{project}/.venv"}
