@@ -64,11 +64,17 @@ class EmptyWorkspace(Request):
 
 
 class DirectoryWorkspace(Request):
-    """A private copy of a directory on the worker's machine. ``ignored`` false leaves out what .gitignore names."""
+    """A private copy of a directory on the worker's machine, without what its .gitignore files name.
+
+    ``ignored`` true copies that, too. ``exclude`` are further patterns in .gitignore's syntax.
+    """
 
     kind: Literal["directory"]
     path: Annotated[str, AfterValidator(_path)] = Field(min_length=1)
-    ignored: bool = True
+    ignored: bool = False
+    exclude: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(
+        default_factory=list, max_length=MAX_ENTRIES
+    )
 
 
 class GitWorkspace(Request):

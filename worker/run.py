@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from deputize.shared import log as logs
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
-from deputize.shared.events import Heartbeat, RunFinished, RunResumed, RunStarted
+from deputize.shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunStarted
 from deputize.shared.log import log
 from deputize.shared.runs.cost import MODEL
 from deputize.shared.runs.record import Claim
@@ -95,7 +95,7 @@ class Run:
             self.state.meter.set_price(model)
             if self.spending:
                 self.spending.check(model)
-            self.workspace = await self.services.workspace(self.claim)
+            self.workspace = await self.services.workspace(self.claim, self._tell)
             parts = LoopBuilder(self.claim, self.services, self.state, self.children, self.workspace, self.spending)
             async with parts.open(model) as self.loop:
                 await self._announce(self.loop)
@@ -113,6 +113,9 @@ class Run:
                 raise asyncio.CancelledError from error  # handed over: the next attempt reports the result
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, f"internal error: {error!r}")
+
+    def _tell(self, message: str) -> None:
+        self.state.emit.emit(ProgressMade(message=message))
 
     def _failure(self, reason: TerminationReason, message: str) -> RunOutcome:
         return RunOutcome(reason, self.state.report_error(message, reason.value))

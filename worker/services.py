@@ -39,6 +39,8 @@ from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.toolkit.sources import Source
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
+from deputize.worker.workspace.tree_copy import CopyTally
 from deputize.worker.workspace.workspace import Workspace
 
 
@@ -67,6 +69,8 @@ class Services:
     """Sends tickets to their queues; blocking. Raises ``Unavailable``."""
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees a run's slot for another run while it waits."""
+    long_copy_seconds: float = LONG_SECONDS
+    """Seconds after which the copy of a workspace is reported."""
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
     async def claim(self, id: str) -> Claim | None:
@@ -95,8 +99,8 @@ class Services:
             self.models.pop(wanted, None)
             raise
 
-    async def workspace(self, claim: Claim) -> Workspace:
-        """Opens the run's own files; for a later attempt a copy of the previous attempt's.
+    async def workspace(self, claim: Claim, tell: Callable[[str], None]) -> Workspace:
+        """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is told.
 
         Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
         """
@@ -111,8 +115,10 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        most = self.settings.workspace_max_bytes
-        return await Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt, most)
+        most, tally = self.settings.workspace_max_bytes, CopyTally()
+        copy = Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt, most, tally)
+        source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
+        return await reported(copy, tally, source, tell, self.long_copy_seconds)
 
     def _check_copied(self, claim: Claim, spec: DirectoryWorkspace) -> None:
         """Raises ``WorkspaceLost`` where the copy of the parent's files, made by its worker, is on another machine."""

@@ -85,7 +85,7 @@ def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
             shutil.copyfile(kept, sample / kept.name.removesuffix(".txt"))
         if not root.joinpath("pyproject.toml").is_file():
             root = _copy_installed(Path(folder, "project"))
-        yield {"kind": "directory", "path": str(root), "ignored": False}, {"kind": "directory", "path": str(sample)}
+        yield {"kind": "directory", "path": str(root)}, {"kind": "directory", "path": str(sample)}
 
 
 def _copy_installed(folder: Path) -> Path:

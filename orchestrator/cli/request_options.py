@@ -30,6 +30,8 @@ _OPTIONS = (
         metavar="DIR",
         help="Work on a copy of this directory; without it in an empty one.",
     ),
+    click.option("--with-ignored", is_flag=True, help="Copy what .gitignore names, too."),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not copy this, as in .gitignore; repeatable."),
     click.option("--tools", type=Names(), metavar="A,B", help="Only these tools; names or patterns."),
     click.option("--approval", type=click.Choice(APPROVAL_MODES), help="Who decides on risky steps."),
     click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Replies of the model, at most."),
@@ -91,7 +93,6 @@ def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOpt
         "maxTokens": given["max_tokens"],
         "maxCostUsd": given["max_cost"],
     }
-    workspace: Path | None = given["workspace"]
     fields = {
         "task": given["task"],
         "context": given["context"],
@@ -103,14 +104,27 @@ def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOpt
         "approvalMode": given["approval"],
         "model": given["model"],
         "toolCallStyle": given["tool_call_style"],
-        # The worker runs in another working directory.
-        "workspace": {"kind": "directory", "path": str(workspace.absolute())} if workspace else None,
+        "workspace": _workspace(given),
         "labels": dict(label.split(":", 1) for label in given["labels"]) or None,
         "priority": given["priority"],
         "parentId": given["parent"],
         "idempotencyKey": given["idempotency_key"],
     }
     return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
+
+
+def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    workspace: Path | None = given["workspace"]
+    rules = {"ignored": given["with_ignored"], "exclude": [*given["exclude"]]}
+    if workspace is None:
+        if any(rules.values()):
+            raise click.UsageError(
+                "--with-ignored and --exclude are about the copy of --workspace DIR, which is missing"
+            )
+        return None
+    # The worker runs in another working directory.
+    path = {"kind": "directory", "path": str(workspace.absolute())}
+    return path | {name: value for name, value in rules.items() if value}
 
 
 class RequestFile(click.ParamType["tuple[str, dict[str, Any]]"]):

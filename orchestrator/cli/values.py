@@ -15,6 +15,7 @@ OPTIONS = {
     "task": "TASK",
     "context": "--context",
     "expectedOutcome": "--expect",
+    "workspace/exclude": "--exclude",
     "workspace": "--workspace",
     "tools": "--tools",
     "approvalMode": "--approval",

@@ -139,7 +139,7 @@ class SubagentRunner:
     def _inherited(self, request: DelegationRequest, key: str, copy: bool) -> DelegationRequest:
         """Returns the request with what a child has from its parent."""
         mine = self._claim.request
-        here = DirectoryWorkspace(kind="directory", path=str(self._folder))
+        here = DirectoryWorkspace(kind="directory", path=str(self._folder), ignored=True)
         inherited = {
             "session_id": mine.session_id,
             "message_id": mine.message_id,

@@ -19,7 +19,7 @@ from deputize.worker.threads import give_way
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)
 _CHUNK = 64 << 20
-__all__ = ["CopyStopped", "SourceTooLarge", "SourceUnreadable", "TreeCopy"]
+__all__ = ["CopyStopped", "CopyTally", "SourceTooLarge", "SourceUnreadable", "TreeCopy"]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TARGET_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of the target, not of the source."""
@@ -122,6 +122,15 @@ class _PendingFolder:
 
 
 @dataclass(slots=True)
+class CopyTally:
+    """What was copied so far; read by another thread."""
+
+    files: int = 0
+    bytes: int = 0
+    """Without holes."""
+
+
+@dataclass(slots=True)
 class TreeCopy:
     """Copies everything below the directory ``source`` into the empty directory ``target`` (both descriptors).
 
@@ -134,6 +143,7 @@ class TreeCopy:
         skip: A directory (device, inode) that is not copied.
         stop: Cancels the copy.
         max_bytes: The largest number of bytes to copy, without holes.
+        tally: Counts what is copied.
     """
 
     source: int
@@ -145,7 +155,7 @@ class TreeCopy:
     max_bytes: int | None = None
     left_out: dict[str, str] = field(default_factory=dict[str, str])
     """The kind of each skipped special file, by path."""
-    _bytes: int = 0
+    tally: CopyTally = field(default_factory=CopyTally)
     _copier: Copier = field(init=False)
 
     def __post_init__(self) -> None:
@@ -246,8 +256,9 @@ class TreeCopy:
             os.close(inner)
 
     def _count(self, found: os.stat_result, path: str) -> None:
-        self._bytes += min(found.st_size, found.st_blocks * _BLOCK)
-        if self.max_bytes is not None and self._bytes > self.max_bytes:
+        self.tally.files += 1
+        self.tally.bytes += min(found.st_size, found.st_blocks * _BLOCK)
+        if self.max_bytes is not None and self.tally.bytes > self.max_bytes:
             raise SourceTooLarge(path)
 
     def _copy_content(self, source: int, target: int, path: str) -> None:

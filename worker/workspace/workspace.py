@@ -19,7 +19,7 @@ from deputize.shared.delegation import FileChange
 from deputize.shared.errors import Invalid, Misconfigured, Unavailable
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from deputize.worker.sandbox.environment import MOUNT, owner
-from deputize.worker.search.gitignore import GitIgnoreTree
+from deputize.worker.search.gitignore import GitIgnore, GitIgnoreTree
 from deputize.worker.threads import run_in_thread
 from deputize.worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
@@ -28,7 +28,7 @@ from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.generation import Generation
 from deputize.worker.workspace.manifest import Manifest
 from deputize.worker.workspace.origin import read_origin, write_origin
-from deputize.worker.workspace.tree_copy import SourceTooLarge, SourceUnreadable, TreeCopy
+from deputize.worker.workspace.tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
@@ -62,6 +62,7 @@ class Workspace:
         sources: Sequence[Path] | None = None,
         attempt: int = 1,
         max_bytes: int | None = None,
+        tally: CopyTally | None = None,
     ) -> Workspace:
         """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
 
@@ -72,12 +73,13 @@ class Workspace:
             sources: The directories whose contents may be copied; None for all.
             attempt: The number of the attempt.
             max_bytes: The largest number of bytes to copy, without holes.
+            tally: Counts what is copied.
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
             Unavailable: The disk is full.
         """
-        rules = _CopyRules(sources, max_bytes, Event())
+        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally())
         return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
@@ -127,6 +129,7 @@ class _CopyRules:
     sources: Sequence[Path] | None
     max_bytes: int | None
     stop: Event
+    tally: CopyTally
 
 
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
@@ -167,7 +170,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         )
     with _open_source(spec.path, rules.sources) as source:
         try:
-            _copy(source, folder, ignored=spec.ignored, rules=rules)
+            _copy(source, folder, spec, rules)
         except SourceUnreadable as error:
             raise _invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
         except SourceTooLarge as error:
@@ -176,14 +179,14 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
             raise _invalid("/workspace/path", detail) from None
 
 
-def _copy(source: int, folder: Path, *, ignored: bool, rules: _CopyRules) -> None:
+def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules) -> None:
     root = folder.parent.stat()
     skip = (root.st_dev, root.st_ino)  # the source may contain the workspaces themselves
     with _open_folder(folder / "files") as files, _open_folder(folder / "base") as base:
         with Files(Path(f"/proc/self/fd/{source}")) as original:
-            ignoring = None if ignored else GitIgnoreTree(original)
-            wanted = partial(_is_copied, ignoring)
-            copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes)
+            ignoring = None if spec.ignored else GitIgnoreTree(original)
+            wanted = partial(_is_copied, ignoring, GitIgnore("\n".join(spec.exclude)))
+            copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
             copy.run()
         (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
         write_origin(folder, Path(f"/proc/self/fd/{source}").readlink())
@@ -206,10 +209,12 @@ def _read_not_copied(folder: Path) -> list[str]:
         return []
 
 
-def _is_copied(ignoring: GitIgnoreTree | None, path: str, is_directory: bool) -> bool:
-    name = path.rpartition("/")[2]
-    if is_directory and name in (".git", PRIVATE_DIR):
-        return name == ".git"
+def _is_copied(ignoring: GitIgnoreTree | None, exclude: GitIgnore, path: str, is_directory: bool) -> bool:
+    names = path.split("/")
+    if is_directory and names[-1] in (".git", PRIVATE_DIR):
+        return names[-1] == ".git"
+    if exclude.decision(names, directory=is_directory):
+        return False
     return ignoring is None or not ignoring.ignores(path, directory=is_directory)
 
 

@@ -56,14 +56,19 @@ async def test_every_option_reaches_the_request(url: str, service: FakeService, 
     tmp_path.joinpath("here").mkdir()
     given = ["--context", "@background.txt", "--expect", "A number.", "--workspace", "here", "--tools", "read_*, grep"]
     given += ["--approval", "readOnly", "--max-turns", "3", "--max-tool-calls", "0", "--timeout", "9.5"]
-    given += ["--max-cost", "0.25", "--model", "claude-x"]
+    given += ["--max-cost", "0.25", "--model", "claude-x", "--with-ignored", "--exclude", "*.csv", "--exclude", "/data"]
     await run(url, service, "Count it", *given, cwd=tmp_path)
     (delegation,) = service.runs.values()
     request = delegation.request
     assert request.task == "Count it"
     assert request.context == "zażółć"
     assert request.expected_outcome == "A number."
-    assert request.workspace.to_dict() == {"kind": "directory", "path": str(tmp_path / "here"), "ignored": True}
+    assert request.workspace.to_dict() == {
+        "kind": "directory",
+        "path": str(tmp_path / "here"),
+        "ignored": True,
+        "exclude": ["*.csv", "/data"],
+    }
     assert request.tools == ["read_*", "grep"]
     assert request.approval_mode is ApprovalMode.READ_ONLY
     assert request.limits.model_dump(exclude_none=True) == {

@@ -13,7 +13,7 @@ from threading import Event
 import pytest
 
 from deputize.shared.errors import Invalid
-from deputize.shared.request import ArchiveWorkspace, EmptyWorkspace, GitWorkspace, WorkspaceSpec
+from deputize.shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, GitWorkspace, WorkspaceSpec
 from deputize.worker.sandbox import environment
 from deputize.worker.workspace.tree_copy import CopyStopped, TreeCopy
 from deputize.worker.workspace.workspace import Workspace
@@ -45,19 +45,39 @@ async def test_a_copy_has_everything_but_what_is_no_file_and_what_is_ours(copied
     assert await copied.changes() == []
 
 
-async def test_what_gitignore_names_can_be_left_out(source: Path, root: Path) -> None:
-    workspace = await Workspace.create(directory(source, ignored=False), "dlg_1", root)
-    assert sorted(tree(workspace.path)) == [
-        ".gitignore",
-        "link",
-        "logo.png",
-        "out",
-        "src/.gitignore",
-        "src/deep/run.sh",
-        "src/kept.o",
-        "src/main.py",
-    ]
+NOT_IGNORED = [
+    ".gitignore",
+    "link",
+    "logo.png",
+    "out",
+    "src/.gitignore",
+    "src/deep/run.sh",
+    "src/kept.o",
+    "src/main.py",
+]
+
+
+async def test_what_gitignore_names_is_left_out_unless_asked_for(source: Path, root: Path) -> None:
+    spec = DirectoryWorkspace(kind="directory", path=str(source))
+    workspace = await Workspace.create(spec, "dlg_1", root)
+    assert sorted(tree(workspace.path)) == NOT_IGNORED
     assert (workspace.path / ".git/HEAD").exists()
+    assert await workspace.changes() == []
+    await workspace.remove()
+
+
+@pytest.mark.parametrize(
+    ("exclude", "gone"),
+    [
+        (["*.png"], {"logo.png"}),
+        (["/src/"], {each for each in NOT_IGNORED if each.startswith("src/")}),
+        (["deep", "!deep", "src/*.py"], {"src/main.py"}),
+        (["*", "!src", "!src/main.py"], {*NOT_IGNORED} - {"src/main.py"}),
+    ],
+)
+async def test_a_request_can_exclude_more(source: Path, root: Path, exclude: list[str], gone: set[str]) -> None:
+    workspace = await Workspace.create(directory(source, ignored=False, exclude=exclude), "dlg_1", root)
+    assert {*NOT_IGNORED} - tree(workspace.path).keys() == gone
     await workspace.remove()
 
 

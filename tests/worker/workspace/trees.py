@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from deputize.shared.request import DirectoryWorkspace
@@ -13,8 +14,8 @@ from deputize.shared.request import DirectoryWorkspace
 GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent", "LC_ALL": "C"}
 
 
-def directory(path: Path | str, *, ignored: bool = True) -> DirectoryWorkspace:
-    return DirectoryWorkspace(kind="directory", path=str(path), ignored=ignored)
+def directory(path: Path | str, *, ignored: bool = True, exclude: Sequence[str] = ()) -> DirectoryWorkspace:
+    return DirectoryWorkspace(kind="directory", path=str(path), ignored=ignored, exclude=[*exclude])
 
 
 def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
