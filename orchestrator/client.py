@@ -115,6 +115,10 @@ class Client:
     async def cancel(self, id: str) -> Delegation:
         return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/cancel"))
 
+    async def resume(self, id: str) -> Delegation:
+        """Goes on with a paused delegation."""
+        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/resume"))
+
     async def cancel_all(self, ids: Iterable[str]) -> None:
         """Cancels each; a few at a time, because a service limits its connections."""
         gate = asyncio.Semaphore(MAX_CONCURRENT)

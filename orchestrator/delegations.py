@@ -23,6 +23,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import CostReport, cost_report
+from deputize.shared.runs.pausing import resume
 from deputize.shared.runs.spend import check_caps
 from deputize.shared.runs.store import Page, RunStore
 from deputize.shared.settings import Settings
@@ -78,7 +79,7 @@ class Delegations:
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
             await check_caps(self.store.redis, self._settings.spend, requests)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
-            answers = await self.store.accept(new, self._settings.claim_seconds)
+            answers = await self.store.accept(new, self._settings.claim_seconds, temporary=self._settings.temporary)
             tickets = [
                 Ticket(id, request.title, request.priority)
                 for (id, request, _), answer in zip(new, answers, strict=True)
@@ -152,6 +153,12 @@ class Delegations:
         """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
         async with _redis_guard(self._settings):
             await self.store.cancel(id)
+            return await self.store.get(id)
+
+    async def resume(self, id: str) -> Delegation:
+        """Goes on with a paused delegation; without effect on another unfinished one."""
+        async with _redis_guard(self._settings):
+            await resume(self.store.redis, id)
             return await self.store.get(id)
 
     async def prune(self, older_than: float | None = None) -> int:

@@ -53,7 +53,9 @@ class Orchestrator:
                 await check_redis(settings.redis_url)
             else:
                 stack = await opening.enter_async_context(stack_in_use(settings, workers=self._workers))
-                settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
+                settings = settings.model_copy(
+                    update={"redis_url": stack.redis_url, "local": True, "temporary": not stack.stays}
+                )
             assert settings.redis_url is not None
             self._service = await opening.enter_async_context(open_service(settings, settings.redis_url))
             self._exit = opening.pop_all()

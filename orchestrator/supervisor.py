@@ -44,10 +44,12 @@ from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
 from deputize.orchestrator.sockets import listen, url_of
 from deputize.orchestrator.stack import StackOptions, model_digest
 from deputize.shared.errors import DeputizeError, Misconfigured
+from deputize.shared.ids import first_id
 from deputize.shared.libc import keep_memory_private
 from deputize.shared.log import log, set_up
 from deputize.shared.settings import Settings
 from deputize.shared.text import visible
+from deputize.shared.wire import now
 
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
@@ -62,7 +64,7 @@ Until = Callable[[], Coroutine[Any, Any, None]]
 class Supervisor:
     """Runs one stack. Its addresses are known before the start, so that all programs start concurrently."""
 
-    def __init__(self, settings: Settings, wanted: StackOptions, port: int) -> None:
+    def __init__(self, settings: Settings, wanted: StackOptions, port: int, *, stays: bool = False) -> None:
         self._home = home = settings.home
         (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis: Child | None = None
@@ -84,6 +86,7 @@ class Supervisor:
             flower_url=flower.url if flower else None,
             workers=wanted.workers,
             model=model_digest(settings),
+            stays=stays,
         )
         environment = self._environment(settings, wanted)
         self._worker_environment = environment | settings.endpoint_variables()
@@ -99,7 +102,8 @@ class Supervisor:
         """Whether the stack was ready for work once."""
 
     def _environment(self, settings: Settings, wanted: StackOptions) -> dict[str, str]:
-        changes: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None}
+        own = {"temporary": not self.info.stays, "stack_since": first_id(now())} if self._redis else {}
+        changes: dict[str, Any] = {"redis_url": self.info.redis_url, "local": self._redis is not None, **own}
         if wanted.concurrency is not None:
             changes["concurrency"] = wanted.concurrency
         environment = settings.model_copy(update=changes).child_environment()
@@ -198,8 +202,7 @@ def run_foreground(settings: Settings, wanted: StackOptions, say: Say) -> None:
     """Runs a stack in this process until SIGINT or SIGTERM. Calls ``say`` with its description when it is ready."""
 
     async def work() -> None:
-        supervisor = Supervisor(settings, wanted, settings.port)
-        supervisor.info = replace(supervisor.info, stays=True)
+        supervisor = Supervisor(settings, wanted, settings.port, stays=True)
 
         async def announce() -> None:
             await supervisor.ready.wait()
@@ -214,8 +217,7 @@ def run_foreground(settings: Settings, wanted: StackOptions, say: Say) -> None:
     try:
         with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
             if not try_lock(lock, fcntl.LOCK_EX):
-                there = read_info(settings.home)
-                pid = holder(settings.home)
+                there, pid = read_info(settings.home), holder(settings.home)
                 where = f" at {there.url}" if there else f" (process {pid})" if pid else ""
                 raise Misconfigured(
                     f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME"

@@ -187,5 +187,7 @@ class Delegation(Wire):
     request: DelegationRequest
     effective_limits: Limits
     progress: Progress = Progress()
+    paused: bool = False
+    """Whether it waits until somebody resumes it: a stack that is gone left it, and another one started since."""
     pending_permissions: list[str] = Field(default_factory=list)
     result: ToolAgentResult | None = None

@@ -12,11 +12,12 @@ from typing import Any
 from celery import Celery
 
 from deputize.shared import tokens
-from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.connection import REDIS_ERRORS, connect, shielded
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import DeputizeError, Misconfigured, NotFound
 from deputize.shared.log import log
 from deputize.shared.queue import TASK, send_tickets
+from deputize.shared.runs.pausing import park
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
@@ -41,6 +42,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
         await run_in_thread(check_writable, settings.workspaces)
         await run_in_thread(_warm_up, settings)
+        await _pause_what_was_left(settings, redis_url)
         problem = await _sandbox_problem(settings)
         async with open_services(
             settings,
@@ -83,6 +85,12 @@ class DelegationTask(AsyncTask):
     def on_failure(self, exc: BaseException, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         if isinstance(exc, Unsuccessful):
             einfo.traceback = ""
+
+
+async def _pause_what_was_left(settings: Settings, redis_url: str) -> None:
+    if settings.stack_since is not None:
+        async with connect(redis_url) as redis:
+            await park(redis, settings.stack_since, temporary=settings.temporary)
 
 
 async def _sandbox_problem(settings: Settings) -> str | None:

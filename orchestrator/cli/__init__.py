@@ -23,6 +23,7 @@ COMMANDS = {
     "cost": ("cost:cost", "Show what delegations cost, by day, model, session or label."),
     "apply": ("apply:apply", "Take the changes of a run over into your directory."),
     "cancel": ("cancel:cancel", "Stop delegations."),
+    "resume": ("resume:resume", "Go on with what an interrupted command left."),
     "prune": ("prune:prune", "Remove finished delegations and their files."),
     "tools": ("fleet:tools", "List the tools that workers have announced."),
     "workers": ("fleet:workers", "List the workers that are alive."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -181,20 +182,25 @@ def needs_model_endpoint(requests: Sequence[DelegationRequest], settings: Settin
 async def note_before_work(
     service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None]
 ) -> None:
-    """Notes unfinished delegations that will continue, and default tools that are unavailable."""
+    """Offers to go on with paused delegations, and notes default tools that are unavailable."""
     with suppress(DeputizeError):  # submitting the work reports the error
         if service.own:
-            await _note_resumed(service, note)
+            await _offer_paused(service, note)
         if any(request.tools is None for request in requests):
             await _note_missing_tools(service, note)
 
 
-async def _note_resumed(service: Service, note: Callable[[str], None]) -> None:
-    before = [delegation.id async for delegation in unfinished(service.client)]
-    if before:
-        names = ", ".join(before[:SHOWN]) + (", …" if len(before) > SHOWN else "")
-        count = formatting.count(len(before), "delegation")
-        note(f"{count} from before goes on, too: {names}; `deputize cancel` ends it")
+async def _offer_paused(service: Service, note: Callable[[str], None]) -> None:
+    paused = [delegation.id async for delegation in unfinished(service.client) if delegation.paused]
+    if not paused:
+        return
+    names = ", ".join(paused[:SHOWN]) + (", …" if len(paused) > SHOWN else "")
+    note(f"{formatting.count(len(paused), 'delegation')} from before is paused: {names}")
+    if sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
+        for id in paused:
+            await service.client.resume(id)
+        return
+    note(f"`deputize resume {paused[0] if len(paused) == 1 else '--all'}` goes on with it, `deputize cancel` ends it")
 
 
 async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> None:

@@ -94,11 +94,15 @@ def _print(delegation: Delegation, as_json: bool) -> None:
         output.block(delegation.result.summary)
 
 
+def _status(delegation: Delegation) -> str:
+    return "paused" if delegation.paused else delegation.status
+
+
 def _facts(delegation: Delegation) -> list[str]:
     lines = [
         f"id         {delegation.id}",
         f"task       {delegation.request.title}",
-        f"status     {delegation.status}",
+        f"status     {_status(delegation)}",
         f"created    {delegation.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
     if delegation.worker:
@@ -166,6 +170,6 @@ def _table(found: Sequence[Delegation]) -> list[str]:
 
     moment = now()
     return [
-        f"{item.id}  {item.status:9}  {formatting.ago(item.created_at, moment):>6} ago  {item.request.title}"
+        f"{item.id}  {_status(item):9}  {formatting.ago(item.created_at, moment):>6} ago  {item.request.title}"
         for item in found
     ]

@@ -55,7 +55,7 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, a
 
 def _no_service_error(paused: list[str]) -> Unavailable:
     names = ", ".join(paused[:3]) + (", …" if len(paused) > 3 else "")
-    what = f"; paused: {names}, which `deputize up` goes on with" if paused else "; start one with `deputize up`"
+    what = f"; paused: {names}, which `deputize resume` goes on with" if paused else "; start one with `deputize up`"
     return Unavailable(f"no service runs on this machine, so nothing goes on{what}")
 
 

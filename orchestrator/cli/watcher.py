@@ -137,9 +137,8 @@ class Watcher:
         ids = " ".join(open[:3])
         if not self.service.stays:
             return (
-                "The stack of this command ends with it; what is not finished goes on with the next one "
-                f"(`deputize up`). Until then `deputize show {open[0]}` tells how far it came, "
-                f"then `deputize watch {ids}` follows it; `deputize cancel {ids}` ends it."
+                f"The stack of this command ends with it: `deputize resume {ids}` goes on, "
+                f"`deputize show {open[0]}` tells how far it came, `deputize cancel {ids}` ends it."
             )
         return f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
 

@@ -184,6 +184,12 @@ async def cancel(service: Service, id: str) -> Delegation:
     return await service.cancel(id)
 
 
+@router.post("/delegations/{id}/resume", status_code=202, responses=problem_responses(404, 409))
+async def resume(service: Service, id: str) -> Delegation:
+    """Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one."""
+    return await service.resume(id)
+
+
 @router.get("/delegations/{id}/steps", responses=problem_responses(404))
 async def steps(service: Service, id: str) -> list[ToolAgentStep]:
     """Returns the finished tool calls, in order."""

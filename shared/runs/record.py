@@ -83,7 +83,7 @@ def not_found(id: str) -> NotFound:
     return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
 
 
-def acceptance(id: str, request: DelegationRequest, limits: Limits) -> dict[str, Any]:
+def acceptance(id: str, request: DelegationRequest, limits: Limits, *, temporary: bool = False) -> dict[str, Any]:
     """Returns one delegation as the accept script's argument."""
     body = request.to_json()
     event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
@@ -96,7 +96,7 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits) -> dict[str,
         LABELS: json.dumps(request.labels, ensure_ascii=False),
         SESSION: request.session_id or "",
         MODEL: request.model or "",
-    }
+    } | ({"temporary": "1"} if temporary else {})
     return {
         "id": id,
         "hash": sha256(body.encode()).hexdigest(),
@@ -119,6 +119,7 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "request": json.loads(fields["request"]),
             "effectiveLimits": json.loads(fields["limits"]),
             "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
+            "paused": "paused" in fields and "cancel" not in fields,
             "result": json.loads(fields["result"]) if "result" in fields else None,
         }
     )

@@ -92,7 +92,12 @@ class RunStore:
         self.retention = retention_seconds
 
     async def accept(
-        self, new: Sequence[tuple[str, DelegationRequest, Limits]], claim_seconds: float, fence: str = ""
+        self,
+        new: Sequence[tuple[str, DelegationRequest, Limits]],
+        claim_seconds: float,
+        fence: str = "",
+        *,
+        temporary: bool = False,
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
@@ -108,7 +113,7 @@ class RunStore:
             "idempotency_seconds": IDEMPOTENCY_SECONDS,
             "channel": EVENTS,
             "fence": fence,
-            "delegations": [acceptance(*each) for each in new],
+            "delegations": [acceptance(*each, temporary=temporary) for each in new],
         }
         verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)
         if verdict == "fenced":

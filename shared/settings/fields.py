@@ -238,6 +238,10 @@ class SettingsFields(BaseModel):
     """
     local: bool = False
     """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
+    temporary: bool = False
+    """This machine's stack lives only as long as the commands that use it (the stack itself says so)."""
+    stack_since: str | None = None
+    """The smallest id of the embedded stack's time, which it says itself: what is older may be paused."""
     sandbox: Annotated[SandboxSettings, BeforeValidator(sandbox_table)] = SandboxSettings()
     """The sandbox of commands; a plain value is its ``enabled``."""
     log_level: str = "INFO"

@@ -23,7 +23,7 @@ from deputize.shared.delegation import (
     ToolAgentStep,
     Usage,
 )
-from deputize.shared.errors import KeyReused, NotFound, TooLarge
+from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
@@ -200,6 +200,12 @@ class FakeService:
     def _cancelled(self, id: str) -> None:
         if not self.runs[id].status.finished:
             self.finish(id, TerminationReason.CANCELLED)
+
+    async def resume(self, id: str) -> Delegation:
+        if self._known(id).status.finished:
+            raise Conflict(f"{id} is finished, so it cannot be resumed; `deputize show {id}` has its result")
+        self.runs[id] = self.runs[id].model_copy(update={"paused": False})
+        return self.runs[id]
 
     async def prune(self, older_than: float | None = None) -> int:
         self._check()

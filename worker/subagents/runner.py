@@ -123,7 +123,15 @@ class SubagentRunner:
             if copy:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
             new = [(id, request, limits)]
-            await retried(partial(self._store.accept, new, settings.claim_seconds, self._claim.fence))
+            await retried(
+                partial(
+                    self._store.accept,
+                    new,
+                    settings.claim_seconds,
+                    self._claim.fence,
+                    temporary=settings.temporary,
+                )
+            )
         except KeyReused:
             self._meter.lent.pop(id, None)
             raise _record_removed() from None

@@ -27,6 +27,8 @@ if not status then return {'gone'} end
 if status == 'running' and held == attempt .. ':' .. arguments.uuid then return claimed(held, attempt) end
 if status == 'running' or status == 'waiting' then return {'held'} end
 if status ~= 'queued' then return {'finished'} end
+local paused, cancelled = unpack(redis.call('HMGET', record, 'paused', 'cancel'))
+if paused and not cancelled then return {'held'} end  -- its tickets may still be in the queue
 attempt = attempt + 1
 local fence = attempt .. ':' .. arguments.uuid
 redis.call('HSET', record, 'status', 'running', 'attempt', attempt, 'fence', fence, 'worker', arguments.worker,

@@ -122,7 +122,7 @@ async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:
     assert "deputize up" in done.err
 
 
-async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(tmp_path: Path) -> None:
+async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(tmp_path: Path) -> None:
     script = tmp_path / "slow.json"
     turns = [{"delay": 6, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
     script.write_text(json.dumps({"rules": [{"turns": turns}]}))
@@ -136,9 +136,8 @@ async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(t
         command.interrupt()
         done = await command.done()
     assert (done.code, done.out) == (130, "")
-    assert "goes on with the next one (`deputize up`)" in done.err
     id = next(line for line in done.err.splitlines() if line.startswith("dlg_"))
-    assert f"deputize watch {id}" in done.err
+    assert f"`deputize resume {id}` goes on" in done.err
     assert f"{id} is paused" in done.err
     # To look at it, some time later, starts what that needs, and nothing that goes on with it.
     await until(lambda: not tmp_path.joinpath("home", "stack.json").exists(), 60)
@@ -150,16 +149,24 @@ async def test_what_an_interrupted_run_left_behind_goes_on_with_the_next_stack(t
     assert (await deputize("prune", **here)).out == "0 delegations removed\n"
     watched = await deputize("watch", id, **here)
     assert watched.code == 3
-    assert f"paused: {id}, which `deputize up` goes on with" in watched.err
+    assert f"paused: {id}, which `deputize resume` goes on with" in watched.err
+    # Another command's workers do not go on with it, either.
+    quick = tmp_path / "quick.json"
+    quick.write_text(json.dumps({"rules": [{"turns": [[{"text": "Quick."}]]}]}))
+    elsewhere: dict[str, Any] = here | {"DEPUTIZE_MODEL": f"scripted:{quick}"}
+    another = await deputize("run", "Another", **elsewhere)
+    assert (another.code, another.out.split("\n")[0]) == (0, "Quick.")
+    assert f"1 delegation from before is paused: {id}\n" in another.err
+    assert f"`deputize resume {id}` goes on with it" in another.err
+    assert f"{id}  paused " in (await deputize("list", **here)).out
     events = (await deputize("show", id, "--events", **here)).out
     assert events.count("run_started") + events.count("run_resumed") == 1
-    async with started("up", "--port", "0", **here) as stack:
-        await until(lambda: b"Stop" in stack.out, 60)
-        done = await deputize("watch", id, **here)
-        assert done.code == 0
-        assert done.out.startswith("All done.")
-        stack.interrupt()
-        await stack.done()
+    resumed = await deputize("resume", "--all", **here)
+    assert resumed.code == 0
+    assert resumed.out.startswith("All done.")
+    again = await deputize("resume", id, **here)
+    assert again.code == 2
+    assert f"{id} is finished, so it cannot be resumed" in again.err
 
 
 async def test_an_interrupt_while_the_stack_starts_ends_with_130(tmp_path: Path) -> None:

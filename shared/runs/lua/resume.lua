@@ -1,0 +1,14 @@
+-- Goes on with a paused delegation: it is due at once, so that a janitor sends a ticket.
+-- KEYS: record, leases · Arguments: id, mark (an id of this moment, for later stacks)
+-- Returns 'gone', 'finished', or 'resumed', also for one that is not paused.
+local arguments = cjson.decode(ARGV[1])
+local record, leases = KEYS[1], KEYS[2]
+local status, paused = unpack(redis.call('HMGET', record, 'status', 'paused'))
+if not status then return 'gone' end
+if status ~= 'queued' and status ~= 'running' and status ~= 'waiting' then return 'finished' end
+if paused then
+  redis.call('HDEL', record, 'paused')
+  redis.call('HSET', record, 'resumed', arguments.mark)
+  redis.call('ZADD', leases, 0, arguments.id)
+end
+return 'resumed'
