@@ -11,15 +11,15 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.connect import load_settings, stack_here
 from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.findings import Finding
 from deputize.shared.errors import DeputizeError, Misconfigured
 
 if TYPE_CHECKING:
@@ -27,38 +27,29 @@ if TYPE_CHECKING:
     from deputize.shared.catalog import WorkerCard
     from deputize.shared.settings import Settings
 
-State = Literal["✓", "!", "✗"]
 SPACE_NEEDED = 100 * 1024**2
 SPACE_WANTED = 2 * 1024**3
 CLOCK_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding: ✓ works, ! works with a limitation, ✗ does not work. ``mend`` is the remedy."""
-
-    state: State
-    name: str
-    said: str
-    mend: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        words = {"✓": "ok", "!": "warning", "✗": "broken"}
-        return {**asdict(self), "state": words[self.state]}
-
-
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Each row as one JSON object a line.")
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="Instead: what an agent finds that works on a copy of DIR, asked inside the sandbox.",
+)
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> Exit:
+def doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 
     A row is ✓ well, ! good enough for now, or ✗ broken; with a ✗ the exit code is 3.
     """
-    return asyncio.run(_doctor(ctx, as_json))
+    return asyncio.run(_doctor(ctx, as_json, workspace))
 
 
-async def _doctor(ctx: click.Context, as_json: bool) -> Exit:
+async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> Exit:
     broken = False
 
     def say(row: Finding) -> None:
@@ -76,9 +67,15 @@ async def _doctor(ctx: click.Context, as_json: bool) -> Exit:
     except Misconfigured as error:
         say(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
     else:
-        async for row in run_checks(settings):
+        async for row in _workspace_checks(settings, workspace) if workspace else run_checks(settings):
             say(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
+
+
+def _workspace_checks(settings: Settings, workspace: Path) -> AsyncGenerator[Finding]:
+    from deputize.orchestrator.cli.doctor_workspace import workspace_checks
+
+    return workspace_checks(settings, workspace)
 
 
 async def run_checks(settings: Settings) -> AsyncGenerator[Finding]:

@@ -1,0 +1,87 @@
+"""`deputize doctor --workspace DIR`: what an agent that works on a copy of a directory finds there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deputize.orchestrator.cli.findings import Finding
+
+if TYPE_CHECKING:
+    from deputize.shared.settings import Settings
+
+_ALWAYS = ("python", "pytest", "node", "git")
+"""Programs whose absence is told, too."""
+_PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+
+
+async def workspace_checks(settings: Settings, directory: Path) -> AsyncGenerator[Finding]:
+    """Yields every row; asks a process like a worker's, and that one asks inside the sandbox."""
+    if settings.url:
+        said = f"{settings.url} has workers of its own; these rows are about this machine"
+        yield Finding("!", "service", said, "run this on the workers' machine")
+    if not settings.sandbox.enabled:
+        yield Finding("✗", "sandbox", "switched off, so agents cannot run commands", "unset DEPUTIZE_SANDBOX")
+        return
+    found = await _asked(settings, directory)
+    if error := found.get("error"):
+        yield Finding("✗", "settings", error, "correct what it names; nothing else can be checked before")
+        return
+    if reason := found["sandbox"]:
+        yield Finding("✗", "sandbox", "agents cannot run commands here", reason)
+        return
+    yield Finding("✓", "sandbox", "works; no network, and only the workspace can be written")
+    for finding in (*_project(directory, found), *_programs(directory, found)):
+        yield finding
+
+
+def _project(directory: Path, found: dict[str, Any]) -> Iterator[Finding]:
+    if found["venv"]:
+        yield Finding("✓", "venv", f"{found['venv']}, active and read-only")
+    elif _is_python(directory):
+        mend = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
+        yield Finding("!", "venv", "none: .venv and venv are no virtual environments of this directory's own", mend)
+    if (directory / "package.json").is_file():
+        if "node_modules" in found["dependencies"]:
+            yield Finding("✓", "packages", f"{directory / 'node_modules'}, read-only")
+        else:
+            yield Finding("!", "packages", "no node_modules", f"install them in {directory}: agents have no network")
+    for note in found["notes"]:
+        yield Finding("!", "hidden", note, "or leave it out: the system's programs are there all the same")
+
+
+def _programs(directory: Path, found: dict[str, Any]) -> Iterator[Finding]:
+    for name, version in found["programs"].items():
+        if version:
+            yield Finding("✓", name, version)
+        elif name in _ALWAYS:
+            yield Finding("!", name, "not found inside the sandbox", _remedy(name, directory, found))
+
+
+def _remedy(name: str, directory: Path, found: dict[str, Any]) -> str:
+    if name == "pytest":
+        return f"install it into {found['venv'] or directory / '.venv'} if agents are to run Python tests"
+    return f"install {name}, or name its directory in DEPUTIZE_SANDBOX_SHOW, if agents need it"
+
+
+def _is_python(directory: Path) -> bool:
+    return any((directory / name).exists() for name in _PYTHON_PROJECT)
+
+
+async def _asked(settings: Settings, directory: Path) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "deputize.worker.sandbox", str(directory)),
+        env=settings.child_environment(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    if process.returncode:
+        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return {"error": f"what runs commands cannot be started: {last or f'exit code {process.returncode}'}"}
+    return json.loads(output)
