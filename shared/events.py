@@ -100,6 +100,19 @@ class ModelRetried(Event):
     delay_seconds: float
 
 
+class Waiting(Event):
+    """The run does nothing until something outside changes; ``resumed_waiting`` follows."""
+
+    type: Literal["waiting"] = "waiting"
+    why: Literal["permission", "subagent", "shared_prefix", "rate", "budget"]
+    detail: str = ""
+
+
+class ResumedWaiting(Event):
+    type: Literal["resumed_waiting"] = "resumed_waiting"
+    seconds: float
+
+
 # A step
 
 
@@ -177,6 +190,8 @@ AnyEvent = Annotated[
     | ThinkingDelta
     | Replied
     | ModelRetried
+    | Waiting
+    | ResumedWaiting
     | StepStarted
     | StepUpdated
     | PermissionRequested

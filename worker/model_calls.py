@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
-from deputize.shared.delegation import TerminationReason
+from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import ModelUnavailable
-from deputize.shared.events import ModelRetried, TextDelta, ThinkingDelta
+from deputize.shared.events import TextDelta, ThinkingDelta
 from deputize.worker.conversation import Conversation, user_message
 from deputize.worker.emit import Emitter
+from deputize.worker.fleet.endpoint_wait import EndpointWait
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from deputize.worker.prompt import ask_for_report, ask_for_summary
@@ -34,6 +35,7 @@ class ModelCalls:
     conversation: Conversation
     meter: Meter
     emit: Emitter
+    wait: EndpointWait
     checkpoint: Callable[[], None]
     """Stores the meter's counts, so that the usage owed survives this worker."""
     spending: Spending | None = None
@@ -66,35 +68,44 @@ class ModelCalls:
         """
         bounded = self.meter.has_budget or self.spending
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
-        while True:
-            allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
-            if self.spending:
-                allowance = await self.spending.allowance(tokens, allowance)
-            allowed = replace(prompt, max_output_tokens=allowance)
-            if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
-                usage = self.meter.spend(reply.usage)
+        async with self.wait.call(self.model.endpoint_id, partial(self._begin, Usage(), counted)):
+            while True:
+                allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
                 if self.spending:
-                    await self.spending.settle()
-                return replace(reply, usage=usage)
+                    allowance = await self.spending.allowance(tokens, allowance)
+                allowed = replace(prompt, max_output_tokens=allowance)
+                if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
+                    usage = self.meter.spend(reply.usage)
+                    if self.spending:
+                        await self.spending.settle()
+                    return replace(reply, usage=usage)
+
+    def _begin(self, usage: Usage, counted: bool) -> None:
+        """Stores what is owed for the reply under way, and that its turn is not yet complete."""
+        self.meter.begin_reply(usage, counted=counted)
+        self.checkpoint()
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
+        begun = False
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
                     case ReplyStarted(usage):
-                        self.meter.begin_reply(usage, counted=counted)
-                        self.checkpoint()
+                        begun = True
+                        self.wait.works()
+                        self._begin(usage, counted)
                     case TextPart(text) if stream:
                         self.emit.delta(TextDelta, turn, text)
                     case ThinkingPart(text) if stream:
                         self.emit.delta(ThinkingDelta, turn, text)
-                    case Retrying(error, delay, wasted):
-                        self.meter.spend(wasted, wasted=True)
-                        self.emit.emit(ModelRetried(turn=turn, error=error, delay_seconds=delay))
-                        if self.meter.output_allowance(tokens, prompt.max_output_tokens) < prompt.max_output_tokens:
-                            await asyncio.sleep(delay)
+                    case Retrying():
+                        self.meter.spend(part.wasted, wasted=True)
+                        fits = self.meter.output_allowance(tokens, prompt.max_output_tokens) >= prompt.max_output_tokens
+                        await self.wait.retry(turn, part, begun=begun)
+                        if not fits:
                             return None
+                        begun = False
                     case Reply():
                         return part
                     case _:

@@ -15,6 +15,7 @@ from deputize.shared.runs.record import Claim
 from deputize.worker.attempts import ledger_of
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
+from deputize.worker.fleet.endpoint_wait import EndpointWait
 from deputize.worker.limits import Meter, Repetition
 from deputize.worker.loop import Loop
 from deputize.worker.model_calls import ModelCalls
@@ -141,10 +142,11 @@ class LoopBuilder:
     def _loop(self, model: Model, conversation: Conversation, tools: RunTools, checkpoint: Callable[[], None]) -> Loop:
         state, settings = self.state, self.services.settings
         system = system_prompt(MOUNT, skills="get_skill" in tools.kit)
+        wait = EndpointWait(self.services.outages, state.emit.emit, state.emit.set)
         return Loop(
             conversation=conversation,
             model_calls=ModelCalls(
-                model, system, tools.specs, conversation, state.meter, state.emit, checkpoint, self.spending
+                model, system, tools.specs, conversation, state.meter, state.emit, wait, checkpoint, self.spending
             ),
             tool_calls=ToolCalls(
                 run_tools=tools,

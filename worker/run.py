@@ -145,6 +145,8 @@ class Run:
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:
+            if error := loop.model_calls.wait.error:
+                self.state.report_error(f"its time ended while it waited for the model's endpoint: {error}", "rate")
             return await self._summarize(loop, self.state.meter.out_of_time())
         except _CancelledError:
             loop.close_calls("the delegation was cancelled")

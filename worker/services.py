@@ -24,6 +24,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.progress import ProgressEvents
 from deputize.worker.fleet.janitor import Janitor
 from deputize.worker.fleet.lease import Leases, open_leases
+from deputize.worker.fleet.outage import Outages
 from deputize.worker.fleet.presence import Presence
 from deputize.worker.fleet.status import WorkerStatus
 from deputize.worker.mcp.source import McpServers
@@ -71,7 +72,11 @@ class Services:
     """Frees a run's slot for another run while it waits."""
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
+    outages: Outages = field(init=False)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
+
+    def __post_init__(self) -> None:
+        self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds

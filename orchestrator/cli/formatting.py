@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         PermissionAnswered,
         PermissionRequested,
         ProgressMade,
+        ResumedWaiting,
+        Waiting,
     )
     from deputize.shared.settings import Settings
 
@@ -127,12 +129,19 @@ def event_line(event: AnyEvent) -> str | None:
             return outcome(event.result)
         case "step_completed":
             return f"turn {event.step.turn_index}  {step_line(event.step)}"
+        case "waiting" | "resumed_waiting":
+            return _waiting_line(event)
         case "permission_requested" | "permission_answered" | "model_retried" | "progress" | "error":
             return _status_line(event)
-        case "turn_started" | "text_delta" | "thinking_delta" | "replied":
+        case _:
             return None
-        case "step_started" | "step_updated" | "step_summarized" | "heartbeat":
-            return None
+
+
+def _waiting_line(event: Waiting | ResumedWaiting) -> str:
+    if event.type == "resumed_waiting":
+        return f"goes on after {seconds(event.seconds)}"
+    thing = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix"}.get(event.why, event.why)
+    return f"waits for {thing}{f': {event.detail}' if event.detail else ''}"
 
 
 def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:

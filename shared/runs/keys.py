@@ -29,6 +29,11 @@ def presence_channel(owner: str) -> str:
     return f"{PRESENCE}:{owner}"
 
 
+def outage_key(endpoint: str) -> str:
+    """Returns the key of the outage of a model's endpoint, which one run of the fleet probes for all."""
+    return f"deputize:outage:{endpoint}"
+
+
 def worker_key(name: str) -> str:
     """Returns the key of one worker's announcement."""
     return f"deputize:worker:{name}"

@@ -45,8 +45,8 @@ PAGE = 200
 LOOKED_THROUGH = 50
 """Complete records that are read at a time."""
 
-ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED = (
-    Script(name) for name in ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled")
+ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED, OUTAGE = map(
+    Script, ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled", "outage")
 )
 
 REUSED = {
@@ -56,7 +56,7 @@ REUSED = {
 """The accept script's codes for an idempotency key that cannot be used again, as text."""
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
 """A record's key before and after its id, for scripts that look up ids themselves."""
-WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND)
+WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE)
 """The scripts that a worker's pipe may run."""
 
 

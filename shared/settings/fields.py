@@ -183,10 +183,11 @@ class SettingsFields(BaseModel):
     """If no token is set: true grants access to every user and program of this machine, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
-    model_retry_seconds: float = Field(default=300, ge=0)
-    """How long retryable failures of the model's endpoint are retried (429, 5xx, cut streams, no connection).
+    model_retry_seconds: float | None = Field(default=None, ge=0)
+    """How long retryable failures of the model's endpoint are waited out (429, 5xx, cut streams, no connection).
 
-    From the first failure of a turn on, and never longer than the run's own time; 0 asks once.
+    Unset: as long as the run's own time allows (``timeoutSeconds``, which goes on meanwhile). A number: from the first
+    failure of a turn on, and never longer than the run's own time; 0 asks once.
     """
     scripts: AbsolutePath | None = None
     """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""

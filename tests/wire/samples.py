@@ -157,6 +157,8 @@ _EVENTS: list[dict[str, Any]] = [
     {"type": "progress", "message": "compacting the conversation"},
     {"type": "error", "message": "the endpoint does not answer", "kind": "model_unavailable"},
     {"type": "heartbeat", "turn": 3, "toolCalls": 5, "lastTool": "edit_file", "elapsedMs": 20000, "costUsd": None},
+    {"type": "waiting", "why": "rate", "detail": "HTTP 529 from https://api.example/v1/messages: overloaded."},
+    {"type": "resumed_waiting", "seconds": 61.5},
 ]
 TRANSIENT = {"text_delta", "thinking_delta", "step_updated", "heartbeat"}
 

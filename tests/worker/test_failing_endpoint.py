@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.events import ResumedWaiting
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import record_key
 from deputize.shared.settings import Settings
-from tests.fake_model import FakeModel, Turn, cut, refuse, text
-from tests.running import open_bench
+from deputize.worker.models.retry import SPEND_LIMIT_CODE
+from deputize.worker.task import carry_out
+from tests.fake_model import FakeModel, Fault, Turn, cut, refuse, text
+from tests.running import Bench, open_bench
+from tests.waiting import until
 
 
 async def ran(redis_url: str, home: Path, turn: Turn, retry_seconds: str, **limits: float) -> ToolAgentResult:
@@ -45,3 +59,121 @@ async def test_a_run_fails_when_the_endpoint_failed_for_as_long_as_the_setting_s
     turn = Turn([text("x")], faults=[refuse(529)] * 100)
     result = await ran(redis_url, tmp_path / "home", turn, "0.1")
     assert result.termination_reason == "model_unavailable"
+
+
+@asynccontextmanager
+async def worker_at(model: FakeModel, redis_url: str, home: Path, **more: Any) -> AsyncGenerator[Bench]:
+    variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
+    endpoint = Settings.load(environ=variables).model_endpoint
+    async with open_bench(redis_url, home, model_endpoint=endpoint, **more) as bench:
+        await bench.services.model(None)  # its client is imported once, which takes seconds of the first run
+        yield bench
+
+
+async def types_of(bench: Bench, id: str) -> list[str]:
+    return [envelope.event.type for envelope in await bench.events(id)]
+
+
+DOWN = [Turn([text("never")], faults=[refuse(529, retry_after_ms="300")] * 1000)]
+UP = [Turn([text("done")])]
+
+
+async def test_an_outage_is_waited_out_and_one_run_probes_for_all(redis_url: str, tmp_path: Path) -> None:
+    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+        model.script("", DOWN)
+        ids = [await bench.accept(DelegationRequest(task=f"number {number}")) for number in range(5)]
+        running = [asyncio.create_task(carry_out(bench.services, id)) for id in ids]
+
+        async def all_wait() -> bool:
+            return {(await bench.store.get(id)).status for id in ids} == {"waiting"}
+
+        await until(all_wait)
+        late = await bench.accept(DelegationRequest(task="the late one"))
+        running.append(asyncio.create_task(carry_out(bench.services, late)))
+        await until(partial(_has, bench, late, "waiting"))
+        failed = len(model.journal)
+        await until(lambda: len(model.journal) > failed)
+        assert (await bench.store.get(late)).status == "waiting"
+        model.script("", UP)
+        await asyncio.gather(*running)
+        results = [await bench.result(id) for id in [*ids, late]]
+        assert [result.termination_reason for result in results] == ["completed"] * 6
+        for id in [*ids, late]:
+            types = await types_of(bench, id)
+            assert types.count("waiting") == types.count("resumed_waiting") == 1
+        spent = [event.event for event in await bench.events(ids[0]) if isinstance(event.event, ResumedWaiting)]
+        assert spent[0].seconds > 0
+
+
+async def test_while_an_outage_lasts_requests_are_as_many_as_probes(redis_url: str, tmp_path: Path) -> None:
+    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+        model.script("", [Turn([text("never")], faults=[refuse(529, retry_after="200")] * 1000)])
+        first = await bench.accept(DelegationRequest(task="the first one"))
+        late = [await bench.accept(DelegationRequest(task=f"number {number}")) for number in range(5)]
+        running = [asyncio.create_task(carry_out(bench.services, first))]
+        await until(lambda: _has(bench, first, "waiting"))
+        running += [asyncio.create_task(carry_out(bench.services, id)) for id in late]
+        for id in late:
+            await until(partial(_has, bench, id, "waiting"))
+        assert len(model.journal) == 1
+        begun = time.monotonic()
+        for id in [first, *late]:
+            await bench.store.cancel(id)
+        await asyncio.gather(*running)
+        assert time.monotonic() - begun < 30
+        assert {(await bench.result(id)).termination_reason for id in [first, *late]} == {"cancelled"}
+
+
+async def _has(bench: Bench, id: str, type: str) -> bool:
+    return type in await types_of(bench, id)
+
+
+async def test_a_single_failure_is_no_outage(redis_url: str, tmp_path: Path) -> None:
+    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+        model.script("", [Turn([text("done")], faults=[refuse(500)])])
+        result = await bench.run()
+        assert result.success
+        assert not {"waiting", "resumed_waiting"} & {*await types_of(bench, result.delegation_id)}
+
+
+async def test_the_run_s_time_goes_on_while_it_waits_and_its_end_is_explained(redis_url: str, tmp_path: Path) -> None:
+    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+        model.script("", [Turn([text("never")], faults=[refuse(429, retry_after="200")] * 1000)])
+        result = await bench.run(limits={"timeout_seconds": 1})
+        assert result.termination_reason == "timeout"
+        assert any("HTTP 429" in error and model.url in error for error in result.errors)
+        types = await types_of(bench, result.delegation_id)
+        assert types.index("waiting") < types.index("resumed_waiting") < types.index("run_finished")
+
+
+@pytest.mark.parametrize("fault", [refuse(401), refuse(429, error={"details": {"error_code": SPEND_LIMIT_CODE}})])
+async def test_wrong_credentials_and_a_spend_limit_end_the_run_at_once(
+    redis_url: str, tmp_path: Path, fault: Fault
+) -> None:
+    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+        model.script("", [Turn([text("never")], faults=[fault] * 9)])
+        result = await bench.run()
+        assert result.termination_reason == "model_unavailable"
+        assert len(model.journal) == 1
+        assert "waiting" not in await types_of(bench, result.delegation_id)
+
+
+async def test_waiting_counts_for_the_next_attempt_too(redis_url: str, tmp_path: Path) -> None:
+    """The turn that waits is not counted twice, and the time that it waited is not given again."""
+    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+        model.script("", [Turn([text("never")], faults=[refuse(529, retry_after_ms="20")] * 100)])
+        id = await bench.accept(DelegationRequest(task="do it"))
+        running = asyncio.create_task(carry_out(bench.services, id))
+
+        async def kept() -> bool:
+            checkpoint = await bench.store.redis.hget(record_key(id), "checkpoint")
+            return checkpoint is not None and json.loads(checkpoint)["elapsed"] > 0.05
+
+        await until(kept)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        model.script("", UP)
+        await carry_out(bench.services, id)
+        result = await bench.result(id)
+        assert (result.success, result.turn_count, result.attempts) == (True, 1, 2)
+        assert result.execution_time_ms > 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import OrderedDict
@@ -61,6 +60,7 @@ class AnthropicModel:
         self._prices = prices or {}
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = Credentials.from_variables(variables, self._retry_policy)
+        self._endpoint_id = self._credentials.digest(name)
         self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
@@ -72,6 +72,10 @@ class AnthropicModel:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def endpoint_id(self) -> str:
+        return self._endpoint_id
 
     def price(self) -> Price | None:
         """Returns the price of the settings, else today's; None for a model that is in neither price table."""
@@ -116,8 +120,8 @@ class AnthropicModel:
             if delay is None:
                 error_class = ContextFull if failure.too_long else ModelUnavailable
                 raise error_class(self._error_message(failure, retries, endpoint.url))
-            yield Retrying(self._credentials.masked(str(failure)), delay, assembler.usage)
-            await asyncio.sleep(delay)
+            error = self._credentials.masked(str(failure))
+            yield Retrying(error, delay, assembler.usage, failure.retry_after, retries.left)
 
     def _endpoint(self) -> Endpoint:
         try:
@@ -148,8 +152,8 @@ class AnthropicModel:
         return (
             f"model {self._name} at {url} did not answer for {retries.failed_seconds:.0f} s, after {retries.tries} "
             f"{'try' if retries.tries == 1 else 'tries'}; the last one: {with_full_stop(reason)} Check that the "
-            "endpoint is up and ANTHROPIC_BASE_URL is right, or try again later. DEPUTIZE_MODEL_RETRY_SECONDS "
-            f"({self._retry_policy.seconds:g}) is how long failures are retried."
+            "endpoint is up and ANTHROPIC_BASE_URL is right, or try again later."
+            f"{_setting_advice(self._retry_policy.seconds)}"
         )
 
     def _body(self, prompt: Prompt) -> bytes:
@@ -183,6 +187,12 @@ def _encode_prefix(model: str, prompt: Prompt) -> bytes:
             {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in prompt.tools
         ]
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()[:-1] + b","
+
+
+def _setting_advice(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f" DEPUTIZE_MODEL_RETRY_SECONDS ({seconds:g}) is how long failures are retried."
 
 
 async def _check_response(response: httpx2.Response, model: str, url: str) -> None:

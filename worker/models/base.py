@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -66,14 +67,22 @@ class ReplyStarted:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The request failed and is retried after ``delay`` seconds; the deltas of this turn so far are void.
+    """The request failed and is sent again when the next part is requested: the reader waits ``delay`` seconds first.
 
-    ``wasted`` is the usage of the failed try, as far as it is known.
+    The deltas of this turn so far are void. ``wasted`` is the usage of the failed try, as far as it is known.
     """
 
     error: str
     delay: float
     wasted: Usage = Usage()
+    retry_after: float | None = None
+    """The seconds that the endpoint asks to wait, if it does; ``delay`` takes them into account."""
+    most: float | None = None
+    """Seconds after which the reader should not wait any longer; None: as long as it likes."""
+
+    async def wait(self) -> None:
+        """Waits for the delay."""
+        await asyncio.sleep(self.delay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,11 @@ class Model(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def endpoint_id(self) -> str | None:
+        """Identifies endpoint, credentials and model without naming them; None where there is no endpoint."""
+        ...
 
     def price(self) -> Price | None:
         """Returns the price of its tokens, or None where it is unknown: the cost is then null, not 0."""

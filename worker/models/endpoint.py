@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -54,6 +55,11 @@ class Credentials:
             headers=variables.get("ANTHROPIC_CUSTOM_HEADERS"),
             retry_policy=retry_policy,
         )
+
+    def digest(self, model: str) -> str:
+        """Returns a name for this address, these credentials and a model that reveals none of them."""
+        parts = (model, *map(_reveal, (self.base_url, self.api_key, self.auth_token, self.headers)))
+        return sha256(repr(parts).encode()).hexdigest()[:32]
 
     def masked(self, text: str) -> str:
         """Returns the text with the credentials masked, because endpoints may quote them in error messages."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import json
+import math
 import random
 import re
 import time
@@ -29,14 +30,16 @@ CONTEXT_OVERFLOW = re.compile(
 )
 """Messages of several vendors' endpoints, with status 400, for a conversation longer than the context window."""
 SPEND_LIMIT_CODE = "enforced_spend_limit_reached"
+TIMER_SECONDS = 0.001
+"""What a timer may be early by: less retry time than that is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How long and how often failed requests are retried. All times are in seconds."""
 
-    seconds: float = 300
-    """How long one turn is retried, from its first failure; 0 never retries.
+    seconds: float | None = None
+    """How long one turn is retried, from its first failure; 0 never retries, None has no end of its own.
 
     Time in which the endpoint was replying does not count, so that a long reply that was cut can be requested again.
     """
@@ -45,7 +48,7 @@ class RetryPolicy:
     first_delay: float = 0.5
     """Doubled at each further try, where the endpoint sends no Retry-After."""
     longest_delay: float = 30
-    longest_wait: float = 300
+    longest_wait: float = 3600
     """Cap on a Retry-After; the remaining retry time is a second one."""
     read_timeout: float = 120
     """A stream without a byte for so long has stalled."""
@@ -81,12 +84,22 @@ class RetryState:
         self._retry_policy = retry_policy
         self._clock = clock
         self._try_start = clock()
+        self._failed_at: float | None = None
         self.tries = 0
         self.failed_seconds = 0.0
         """Time since the first failure, without the time in which the endpoint was replying."""
 
+    @property
+    def left(self) -> float | None:
+        """Returns the seconds for which failures are still retried, or None where they have no end of their own."""
+        whole = self._retry_policy.seconds
+        return None if whole is None else max(whole - self.failed_seconds, 0.0)
+
     def begin_try(self) -> None:
+        """Counts the wait before this try, however long it was."""
         self._try_start = self._clock()
+        if self._failed_at is not None:
+            self.failed_seconds += self._try_start - self._failed_at
 
     def next_delay(self, failure: Failure, *, replied: bool) -> float | None:
         """Returns the seconds to wait before the next try; None for a permanent failure or when the time is over.
@@ -96,12 +109,13 @@ class RetryState:
         if self.tries and not replied:
             self.failed_seconds += self._clock() - self._try_start
         self.tries += 1
-        left = self._retry_policy.seconds - self.failed_seconds
-        if failure.too_long or not failure.retryable or left <= 0 or self.tries == self._retry_policy.tries:
+        self._failed_at = self._clock()
+        left = math.inf if self.left is None else self.left
+        if failure.too_long or not failure.retryable or self.tries == self._retry_policy.tries:
             return None
-        delay = min(self._retry_policy.delay(self.tries, failure.retry_after), left)
-        self.failed_seconds += delay
-        return delay
+        if left <= TIMER_SECONDS:
+            return None
+        return min(self._retry_policy.delay(self.tries, failure.retry_after), left)
 
 
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, model: str, url: str) -> Failure:

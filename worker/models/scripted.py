@@ -46,6 +46,10 @@ class ScriptedModel:
     def name(self) -> str:
         return self._name
 
+    @property
+    def endpoint_id(self) -> None:
+        """A script has no endpoint."""
+
     def price(self) -> Price | None:
         """Returns the price from the script, or None."""
         return self._price
@@ -69,7 +73,6 @@ class ScriptedModel:
             if fault.kind == "cut":
                 yield TextPart("These words are cut")
             yield Retrying(fault.message, fault.delay)
-            await asyncio.sleep(fault.delay)
         yield ReplyStarted(self._usage(turn, prompt, ""))
         await asyncio.sleep(turn.delay)
         content = self._content(blocks, context, replies)

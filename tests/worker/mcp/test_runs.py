@@ -29,6 +29,7 @@ class Watched:
     """A model that follows a script, and what it was told of its tools in each turn."""
 
     name = "watched"
+    endpoint_id = None
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -32,9 +32,14 @@ def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (RE
 
 
 async def parts_of(model: Model, prompt: Prompt | str) -> list[Part]:
-    """What a reply is made of, without the notice that it has begun."""
-    asked = prompt if isinstance(prompt, Prompt) else prompt_of(prompt)
-    return [part async for part in model.reply(asked) if not isinstance(part, ReplyStarted)]
+    """What a reply is made of, without the notice that it has begun; waits before further tries as a run does."""
+    parts: list[Part] = []
+    async for part in model.reply(prompt if isinstance(prompt, Prompt) else prompt_of(prompt)):
+        if isinstance(part, Retrying):
+            await part.wait()
+        if not isinstance(part, ReplyStarted):
+            parts.append(part)
+    return parts
 
 
 async def reply_of(model: Model, prompt: Prompt | str) -> Reply:

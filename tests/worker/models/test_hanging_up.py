@@ -64,6 +64,7 @@ async def test_cancelling_while_waiting_for_the_next_try_asks_no_more(fake: Fake
         async for part in model_of(fake, RetryPolicy(first_delay=60, longest_delay=60)).reply(prompt_of("hello")):
             assert isinstance(part, Retrying)
             waiting.set()
+            await part.wait()
 
     reading = asyncio.create_task(read())
     await asyncio.wait_for(waiting.wait(), 30)

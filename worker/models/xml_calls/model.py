@@ -41,6 +41,10 @@ class XmlCalls:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def endpoint_id(self) -> str | None:
+        return self._model.endpoint_id
+
     def price(self) -> Price | None:
         """Returns the price of the model's tokens, or None where it is unknown."""
         return self._model.price()

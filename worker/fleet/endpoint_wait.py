@@ -1,0 +1,102 @@
+"""The waits of one run for its model's endpoint: how long, together with the fleet, and what others see of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from deputize.shared.delegation import Status
+from deputize.shared.events import Event, ModelRetried, ResumedWaiting, Waiting
+from deputize.worker.fleet.outage import Admission, Outages
+from deputize.worker.models.base import Retrying
+
+
+class EndpointWait:
+    """Waits before requests that are sent again, and before the first one while the fleet knows of an outage.
+
+    The run's status is then ``waiting``, and its time goes on.
+    """
+
+    def __init__(
+        self, outages: Outages, emit: Callable[[Event], None], set_fields: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        self._emit = emit
+        self._set = set_fields
+        self._outages = outages
+        self._admission: Admission | None = None
+        self._failures = 0
+        """Failed requests in a row, without the beginning of a reply in between."""
+        self._since: float | None = None
+        self._keep: Callable[[], None] = lambda: None
+        self.error = ""
+        """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
+
+    @asynccontextmanager
+    async def call(self, endpoint: str | None, keep: Callable[[], None]) -> AsyncGenerator[None]:
+        """Admits one model call to its endpoint when the block is entered.
+
+        ``keep`` stores how much of the run's time is used, so that waiting does not begin anew with the next attempt.
+        """
+        self._failures, self._keep = 0, keep
+        try:
+            if endpoint is None:
+                yield
+                return
+            async with self._outages.admission(endpoint) as self._admission:
+                await self._admitted(self._outages.seconds)
+                yield
+        finally:
+            self._admission = None
+            self._resume()
+
+    async def retry(self, turn: int, failed: Retrying, *, begun: bool) -> None:
+        """Waits before the next try. ``begun``: the failed one had got the beginning of a reply.
+
+        The first failure in a row may be this request's own; it becomes an outage when the next request fails, too, or
+        when the endpoint says how long to stay away.
+        """
+        self._failures = 1 if begun else self._failures + 1
+        self.error = failed.error
+        admission, delay = self._admission, failed.delay
+        asked = None if failed.retry_after is None else max(failed.retry_after, failed.delay)
+        probes = admission is not None and admission.probes
+        outage = not begun and (probes or self._failures > 1 or asked is not None)
+        if admission and outage:
+            delay = await admission.failed(failed.error, asked)
+        self._emit(ModelRetried(turn=turn, error=failed.error, delay_seconds=delay))
+        if outage:
+            self._wait(failed.error)
+        if admission is None or not outage:
+            await failed.wait()
+        if admission:
+            admission.suspect()
+            await self._admitted(failed.most)
+
+    def works(self) -> None:
+        """Notes that the endpoint has begun to reply."""
+        self._failures, self.error = 0, ""
+        if self._admission:
+            self._admission.passed()
+        self._resume()
+
+    async def _admitted(self, most: float | None) -> None:
+        assert self._admission
+        answer, _, error = await self._admission.ask()
+        if answer == "wait":
+            self.error = self.error or error
+            self._wait(error)
+            await self._admission.wait(most)
+
+    def _wait(self, error: str) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+            self._emit(Waiting(why="rate", detail=error))
+            self._set({"status": Status.WAITING.value})
+        self._keep()
+
+    def _resume(self) -> None:
+        if self._since is not None:
+            self._emit(ResumedWaiting(seconds=round(time.monotonic() - self._since, 3)))
+            self._set({"status": Status.RUNNING.value})
+            self._since = None
