@@ -14,16 +14,20 @@ setup: .venv/.installed
 .venv/.installed: requirements.lock pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 
-.venv/.npm-installed: .ci/setup | .venv/.installed
+# A demo needs none of this.
+.venv/.dev-installed: .venv/.installed
+	@PYTHON="$(PYTHON)" .ci/setup dev
+
+.venv/.npm-installed: .ci/setup | .venv/.dev-installed
 	@.ci/setup npm
 
 demo: setup
 	@$(BIN)/deputize demo
 
-test: setup .venv/.npm-installed
+test: .venv/.dev-installed .venv/.npm-installed
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-lint: setup
+lint: .venv/.dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
@@ -40,7 +44,7 @@ COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
 FLOOR := 75
 
-coverage: setup
+coverage: .venv/.dev-installed
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis" $(COVERING) \
 		--cov --cov-report= || [ $$? = 1 ]  # `make test` says whether they pass; tracing slows those that take the time
 	@$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100
@@ -48,10 +52,10 @@ coverage: setup
 
 check: lint coverage test
 
-bench: setup
+bench: .venv/.dev-installed
 	@$(BIN)/python -m tests.benchmarks
 
-chaos: setup
+chaos: .venv/.dev-installed
 	@$(BIN)/python -m tests.system.storm --minutes 10
 
 up: setup

@@ -11,16 +11,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from pydantic import ValidationError
 
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.orchestrator.redis_server import check_redis
+from deputize.orchestrator.request_fields import RequestFields
 from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.delegation import Delegation, ToolAgentResult
-from deputize.shared.errors import Invalid
+from deputize.shared.errors import DeputizeError, Invalid, Misconfigured
 from deputize.shared.events import Envelope, RunFinished
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings
@@ -36,8 +37,28 @@ class Orchestrator:
     Raises ``Misconfigured`` and ``Unavailable`` on entering; its operations raise the ``Refused`` tree.
     """
 
-    def __init__(self, settings: Settings | None = None, *, workers: int = 1) -> None:
-        self._settings = settings or Settings.load()
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        workers: int = 1,
+    ) -> None:
+        """Takes the settings of the environment and the settings file, unless some are given.
+
+        Args:
+            settings: All settings.
+            url: The service to use, instead of that of the settings.
+            token: Its token.
+            workers: The number of workers of a stack that has to be started.
+
+        Raises:
+            Misconfigured: A setting is wrong.
+        """
+        if settings is not None and (url, token) != (None, None):
+            raise Misconfigured("url and token are settings: give them alone, or in the settings")
+        self._settings = settings or Settings.load(url=url, token=token)
         self._workers = workers
         self._exit = AsyncExitStack()
         self._service: Delegations | Client | None = None
@@ -72,7 +93,7 @@ class Orchestrator:
             raise RuntimeError("it is not open; use it inside `async with Orchestrator() as orchestrator:`")
         return self._service
 
-    async def start(self, task: str | DelegationRequest, **fields: Any) -> Delegation:
+    async def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
         """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
         service, request = self.service, _request(task, fields)
         return (
@@ -80,18 +101,27 @@ class Orchestrator:
         )
 
     async def delegate(
-        self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Any
+        self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
     ) -> ToolAgentResult:
         """Submits a task and returns its result. Cancelling the wait does not cancel the delegation."""
         return await self.result((await self.start(task, **fields)).id, on_event)
 
     async def gather(
-        self, requests: Sequence[str | DelegationRequest], *, on_event: OnEvent | None = None, **fields: Any
+        self,
+        requests: Sequence[str | DelegationRequest],
+        *,
+        on_event: OnEvent | None = None,
+        **fields: Unpack[RequestFields],
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
         service, asked = self.service, [_request(request, fields) for request in requests]
         accepted = await (service.batch(asked) if isinstance(service, Client) else service.accept_batch(asked))
-        return await asyncio.gather(*(self.result(delegation.id, on_event) for delegation in accepted))
+        results = [asyncio.ensure_future(self.result(delegation.id, on_event)) for delegation in accepted]
+        try:
+            return await asyncio.gather(*results)
+        finally:  # one that failed must not leave the others waiting
+            for each in results:
+                each.cancel()
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Yields every event of a delegation, live, up to ``run_finished``."""
@@ -100,14 +130,18 @@ class Orchestrator:
                 yield envelope
 
     async def result(self, id: str, on_event: OnEvent | None = None) -> ToolAgentResult:
-        """Waits for a delegation. Returns its result."""
-        async with aclosing(self.service.follow(id)) as events:
-            async for envelope in events:
-                if on_event and isawaitable(heard := on_event(envelope)):
-                    await heard
-                if isinstance(envelope.event, RunFinished):
-                    break
-        finished = await self.service.get(id)
+        """Waits for a delegation. Returns its result; an error has its id as ``delegation_id``, as the work goes on."""
+        try:
+            async with aclosing(self.service.follow(id)) as events:
+                async for envelope in events:
+                    if on_event and isawaitable(heard := on_event(envelope)):
+                        await heard
+                    if isinstance(envelope.event, RunFinished):
+                        break
+            finished = await self.service.get(id)
+        except DeputizeError as error:
+            error.delegation_id = id
+            raise
         assert finished.result is not None
         return finished.result
 
@@ -116,14 +150,15 @@ class Orchestrator:
         return await self.service.cancel(id)
 
 
-def _request(task: str | DelegationRequest, fields: dict[str, Any]) -> DelegationRequest:
+def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
     if isinstance(task, DelegationRequest):
         return task
+    fields: dict[str, Any] = {**given, "task": task}
     workspace = fields.get("workspace")
     if isinstance(workspace, str | Path):
-        fields = fields | {"workspace": {"kind": "directory", "path": str(Path(workspace).absolute())}}
+        fields["workspace"] = {"kind": "directory", "path": str(Path(workspace).absolute())}
     try:
-        return DelegationRequest(task=task, **fields)
+        return DelegationRequest.model_validate(fields)
     except ValidationError as error:
         mistakes = explain(error, DelegationRequest)
         said = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)

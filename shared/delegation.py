@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, computed_field, model_validator
 
+from deputize.shared.errors import DeputizeError
 from deputize.shared.facts import FileChange, Verification
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import Timestamp, Wire
@@ -116,6 +117,25 @@ class ToolAgentResult(Wire):
         if (self.status is Status.SUCCEEDED) != self.success:
             raise ValueError("status says succeeded exactly when the run completed and nothing refuted it")
         return self
+
+    def raise_for_status(self) -> Self:
+        """Returns the result itself. Raises ``DelegationFailed`` if it is not a success."""
+        if not self.success:
+            raise DelegationFailed(self)
+        return self
+
+
+class DelegationFailed(DeputizeError):
+    """A delegation failed, was cancelled or hit a limit. ``result`` is what it did until then."""
+
+    def __init__(self, result: ToolAgentResult) -> None:
+        reason = result.errors[-1] if result.errors else result.summary or "there is no summary"
+        super().__init__(f"{result.delegation_id} {result.status} ({result.termination_reason}): {reason}")
+        self.result = result
+        self.delegation_id = result.delegation_id
+
+    def __reduce__(self) -> tuple[type[Self], tuple[ToolAgentResult]]:
+        return type(self), (self.result,)
 
 
 class StepStatus(StrEnum):

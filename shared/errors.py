@@ -14,6 +14,7 @@
     │   └── Forbidden            sent by a page of another origin (HTTP 403, exit code 2)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
     │   └── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
+    ├── DelegationFailed         the caller, who asked with ``raise_for_status``: the result is not a success
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
     ├── ToolError                the model: it is the tool's result, so that the model can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or refuses access
@@ -50,6 +51,9 @@ from enum import StrEnum
 
 class DeputizeError(Exception):
     """The root of every error this project raises on purpose."""
+
+    delegation_id: str | None = None
+    """The delegation that was waited for, if there is one: it goes on, and can be waited for again."""
 
 
 class Refused(DeputizeError):

@@ -1,19 +1,68 @@
-"""Delegate tasks to LLM tool agents that run in parallel on a pool of Celery workers."""
+"""Delegate tasks to LLM tool agents that run in parallel on a pool of Celery workers.
+
+async with deputize.Orchestrator() as orchestrator:
+    result = await orchestrator.delegate("Count the public classes", workspace="/path/to/project")
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.orchestrator import Orchestrator
+    from deputize.orchestrator.orchestrator import Orchestrator as Orchestrator
+    from deputize.orchestrator.sync import SyncOrchestrator as SyncOrchestrator
+    from deputize.shared.delegation import Delegation as Delegation
+    from deputize.shared.delegation import DelegationFailed as DelegationFailed
+    from deputize.shared.delegation import Status as Status
+    from deputize.shared.delegation import TerminationReason as TerminationReason
+    from deputize.shared.delegation import ToolAgentResult as ToolAgentResult
+    from deputize.shared.errors import Conflict as Conflict
+    from deputize.shared.errors import DeputizeError as DeputizeError
+    from deputize.shared.errors import Invalid as Invalid
+    from deputize.shared.errors import Misconfigured as Misconfigured
+    from deputize.shared.errors import NotFound as NotFound
+    from deputize.shared.errors import Refused as Refused
+    from deputize.shared.errors import TooLarge as TooLarge
+    from deputize.shared.errors import Unauthorized as Unauthorized
+    from deputize.shared.errors import Unavailable as Unavailable
+    from deputize.shared.events import Envelope as Envelope
+    from deputize.shared.request import ApprovalMode as ApprovalMode
+    from deputize.shared.request import DelegationRequest as DelegationRequest
+    from deputize.shared.request import Limits as Limits
+    from deputize.shared.settings import Settings as Settings
 
-__all__ = ["Orchestrator"]
+_HOMES = {
+    "orchestrator.orchestrator": ("Orchestrator",),
+    "orchestrator.sync": ("SyncOrchestrator",),
+    "shared.delegation": ("Delegation", "DelegationFailed", "Status", "TerminationReason", "ToolAgentResult"),
+    "shared.errors": (
+        "Conflict",
+        "DeputizeError",
+        "Invalid",
+        "Misconfigured",
+        "NotFound",
+        "Refused",
+        "TooLarge",
+        "Unauthorized",
+        "Unavailable",
+    ),
+    "shared.events": ("Envelope",),
+    "shared.request": ("ApprovalMode", "DelegationRequest", "Limits"),
+    "shared.settings": ("Settings",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Imports on first use: the command line must answer ``--help`` without Redis, Celery or pydantic."""
-    if name == "Orchestrator":
-        from deputize.orchestrator.orchestrator import Orchestrator
+if not TYPE_CHECKING:  # with it, a checker would take every name for one of ours
 
-        return Orchestrator
-    raise AttributeError(f"module 'deputize' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Imports on first use: the command line must answer ``--help`` without Redis, Celery or pydantic."""
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'deputize' has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"deputize.{_HOME_OF[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

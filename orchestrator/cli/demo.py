@@ -134,7 +134,21 @@ async def _demo(settings: Settings, parts: list[DemoPart]) -> Exit:
             await _print_outcome(settings, service.client, part, watched.results[delegation.id])
             for part, delegation in zip(parts, delegations, strict=True)
         ]
+    _print_next_steps(settings, delegations[1].id)
     return Exit.SUCCEEDED if all(held) else Exit.FAILED
+
+
+def _print_next_steps(settings: Settings, id: str) -> None:
+    """Prints commands that work in this shell as they are; without a model only what needs none."""
+    run = formatting.command(settings, "run", "Describe what this project does", "--workspace", ".")
+    output.line("", err=True)
+    output.line("Next:", err=True)
+    output.line(f"  {formatting.command(settings, 'show', id, '--steps')}", err=True)
+    if settings.has_model_endpoint:
+        output.line(f"  {run}", err=True)
+    else:
+        output.line("and after `export ANTHROPIC_API_KEY=…` the real work, on any directory:", err=True)
+        output.line(f"  {run}", err=True)
 
 
 def _model_sentence(settings: Settings) -> str:

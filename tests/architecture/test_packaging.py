@@ -52,7 +52,7 @@ def test_the_lock_satisfies_every_dependency_of_the_project() -> None:
         *project()["dependencies"],
         *(line for group in project()["optional-dependencies"].values() for line in group),
     ]
-    requirements = [Requirement(line) for line in wanted]
+    requirements = [Requirement(line) for line in wanted if not line.startswith("deputize[")]
     assert [
         f"{each} but {versions.get(canonicalize_name(each.name))} is locked"
         for each in requirements

@@ -91,7 +91,7 @@ async def test_giving_up_the_wait_does_not_give_up_the_work(deputies: Orchestrat
 
 async def test_a_wrong_request_is_refused_with_every_mistake_before_anything_runs(deputies: Orchestrator) -> None:
     with pytest.raises(Invalid) as refused:
-        await deputies.start(" ", limits={"max_turns": 0}, approval_mod="auto")
+        await deputies.start(" ", limits={"max_turns": 0}, approval_mod="auto")  # pyright: ignore[reportCallIssue]
     assert refused.value.errors == [
         {"pointer": "/task", "detail": "the task is blank; say in words what is to be done"},
         {"pointer": "/limits/max_turns", "detail": "Input should be greater than or equal to 1"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deputize import Orchestrator
+from deputize import ApprovalMode, Orchestrator
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 
@@ -20,7 +20,9 @@ async def attempt(deputies: Orchestrator, tmp_path: Path, mode: str, *calls: dic
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "notes.txt").write_text("one\n")
     model = script(tmp_path, [*calls], [say("Done.")])
-    result = await deputies.delegate("Try.", model=model, approval_mode=mode, workspace=tmp_path / "project")
+    result = await deputies.delegate(
+        "Try.", model=model, approval_mode=ApprovalMode(mode), workspace=tmp_path / "project"
+    )
     return visible(result)
 
 

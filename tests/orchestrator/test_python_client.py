@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from deputize import Orchestrator
-from deputize.shared.errors import Invalid
+from deputize.shared.errors import Invalid, Misconfigured, NotFound
 from deputize.shared.events import Envelope
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
@@ -42,7 +42,7 @@ async def test_the_named_service_does_the_work_and_async_callbacks_are_awaited(u
 async def test_a_wrong_field_is_our_own_refusal_and_names_it(url: str, service: FakeService) -> None:
     async with Orchestrator(settings(url=url)) as deputies:
         with pytest.raises(Invalid, match="did you mean 'limits'") as refused:
-            await deputies.start("x", limit={})
+            await deputies.start("x", limit={})  # pyright: ignore[reportCallIssue]
         assert refused.value.errors[0]["pointer"] == "/limit"
     assert service.runs == {}
 
@@ -53,3 +53,29 @@ async def test_after_its_block_it_refuses_and_starts_nothing(url: str, service: 
     with pytest.raises(RuntimeError, match="not open"):
         await deputies.delegate("x")
     assert service.runs == {}
+
+
+async def test_an_error_while_waiting_names_the_delegation(url: str) -> None:
+    async with Orchestrator(url=url) as deputies:
+        with pytest.raises(NotFound) as unknown:
+            await deputies.result("dlg_00000000000000000000000000")
+        assert unknown.value.delegation_id == "dlg_00000000000000000000000000"
+
+
+async def test_when_one_of_several_waits_fails_the_others_end_too(url: str, service: FakeService) -> None:
+    def hear(envelope: Envelope) -> None:
+        if envelope.event.type == "run_finished":
+            raise ValueError("of the callback")
+
+    async with Orchestrator(url=url) as deputies:
+        waiting = asyncio.create_task(deputies.gather(["one", "two"], on_event=hear))
+        await until(lambda: service.following == 2)
+        service.finish(next(iter(service.runs)))
+        with pytest.raises(ValueError, match="of the callback"):
+            await waiting
+        await until(lambda: not service.following)
+
+
+async def test_settings_and_an_address_beside_them_are_refused() -> None:
+    with pytest.raises(Misconfigured, match="give them alone"):
+        Orchestrator(settings(), url="http://127.0.0.1:1")

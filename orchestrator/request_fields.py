@@ -1,0 +1,42 @@
+"""The fields of a request as keyword arguments, so that a type checker finds a misspelt one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from deputize.shared.facts import VerifyItem
+from deputize.shared.request import ApprovalMode, Limits, WorkspaceSpec
+
+
+class LimitFields(TypedDict, total=False):
+    """The fields of ``Limits``."""
+
+    max_turns: int
+    max_tool_calls: int
+    timeout_seconds: float
+    max_tokens: int | None
+    max_cost_usd: float | None
+
+
+class RequestFields(TypedDict, total=False):
+    """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
+
+    context: str
+    expected_outcome: str
+    session_id: str | None
+    message_id: str | None
+    limits: Limits | LimitFields
+    tools: Sequence[str] | None
+    approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
+    model: str | None
+    tool_call_style: Literal["native", "xml"]
+    workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    verify: Sequence[VerifyItem | Mapping[str, Any]]
+    max_verify_rounds: int
+    labels: Mapping[str, str]
+    priority: int
+    parent_id: str | None
+    idempotency_key: str | None

@@ -1,0 +1,152 @@
+"""The Python interface without ``await``: for scripts, and for notebooks, whose event loop is busy with the notebook.
+
+with SyncOrchestrator() as orchestrator:
+    result = orchestrator.delegate("Count the public classes", workspace="/path/to/project")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Self, TypeVar, Unpack
+
+from deputize.orchestrator.orchestrator import OnEvent, Orchestrator
+from deputize.orchestrator.request_fields import RequestFields
+from deputize.shared.delegation import Delegation, ToolAgentResult
+from deputize.shared.events import Envelope
+from deputize.shared.request import DelegationRequest
+from deputize.shared.settings import Settings
+
+T = TypeVar("T")
+
+
+class SyncOrchestrator:
+    """``Orchestrator`` with an event loop in a thread of its own; the same constructor, operations and errors.
+
+    Callbacks are called in the thread that waits. Ctrl-C ends the wait, not the delegation.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._orchestrator = Orchestrator(settings, url=url, token=token, workers=workers)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=_serve, args=[started], name="deputize", daemon=True)
+        self._thread.start()
+        self._loop = started.result()
+        try:
+            self._run(self._orchestrator.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._run(self._orchestrator.__aexit__())
+        finally:
+            self._stop()
+
+    def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
+        """Submits a task and returns at once."""
+        return self._run(self._orchestrator.start(task, **fields))
+
+    def delegate(
+        self,
+        task: str | DelegationRequest,
+        *,
+        on_event: Callable[[Envelope], None] | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> ToolAgentResult:
+        """Submits a task and returns its result."""
+        return self._heard(lambda hear: self._orchestrator.delegate(task, on_event=hear, **fields), on_event)
+
+    def gather(
+        self,
+        requests: Sequence[str | DelegationRequest],
+        *,
+        on_event: Callable[[Envelope], None] | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> list[ToolAgentResult]:
+        """Submits several tasks, all or none. Returns their results in the order of the requests."""
+        return self._heard(lambda hear: self._orchestrator.gather(requests, on_event=hear, **fields), on_event)
+
+    def follow(self, id: str, after: int = 0) -> Generator[Envelope]:
+        """Yields every event of a delegation, live, up to ``run_finished``."""
+        events = self._orchestrator.follow(id, after)
+        try:
+            while (envelope := self._run(_next(events))) is not None:
+                yield envelope
+        finally:
+            if self._loop is not None:
+                self._run(events.aclose())
+
+    def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
+        """Waits for a delegation. Returns its result."""
+        return self._heard(lambda hear: self._orchestrator.result(id, hear), on_event)
+
+    def cancel(self, id: str) -> Delegation:
+        """Requests cancellation; idempotent."""
+        return self._run(self._orchestrator.cancel(id))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = self._submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C: nothing waits for it any more
+            raise
+
+    def _heard(
+        self, work: Callable[[OnEvent | None], Coroutine[Any, Any, T]], on_event: Callable[[Envelope], None] | None
+    ) -> T:
+        """Runs the work, and calls ``on_event`` in this thread with each event that the work's callback receives."""
+        if on_event is None:
+            return self._run(work(None))
+        heard: SimpleQueue[Envelope | None] = SimpleQueue()
+        future = self._submit(work(heard.put))
+        future.add_done_callback(lambda _: heard.put(None))
+        try:
+            while (envelope := heard.get()) is not None:
+                on_event(envelope)
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("it is not open; use it inside `with SyncOrchestrator() as orchestrator:`")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _stop(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop = self._thread = None
+
+
+def _serve(started: Future[asyncio.AbstractEventLoop]) -> None:
+    """Runs an event loop until it is stopped, then ends what is left in it."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        started.set_result(loop)
+        loop.run_forever()
+
+
+async def _next(events: AsyncGenerator[Envelope]) -> Envelope | None:
+    return await anext(events, None)

@@ -1,0 +1,94 @@
+"""A user's script: checked by mypy and pyright, which find a typo, and not disturbed by folders beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import deputize
+from deputize.orchestrator.request_fields import LimitFields, RequestFields
+from deputize.shared.request import DelegationRequest, Limits
+from tests.architecture.sources import ROOT
+
+SCRIPT = """
+from deputize import DelegationFailed, Envelope, Orchestrator, SyncOrchestrator
+
+
+def hear(envelope: Envelope) -> None:
+    print(envelope.seq, envelope.event.type)
+
+
+async def main() -> int:
+    async with Orchestrator(url="http://127.0.0.1:1") as deputies:
+        result = await deputies.delegate("x", workspace=".", limits={"max_turns": 5}, on_event=hear)
+        both = await deputies.gather(["a", "b"], labels={"of": "both"}, tools=["read_file"], approval_mode="auto")
+        return result.turn_count + sum(each.usage.total for each in both)
+
+
+def plain() -> str:
+    with SyncOrchestrator() as deputies:
+        try:
+            return deputies.delegate("x", model="m", priority=3).raise_for_status().summary
+        except DelegationFailed as failed:
+            return failed.result.summary
+"""
+TYPOS = ("limit={}", 'limits={"max_turn": 5}', 'approval_mode="always"', "priority='high'", "workspace=3")
+CHECKERS = {
+    "mypy": ("-m", "mypy", "--strict", "--cache-dir", "{folder}/cache"),
+    "pyright": ("-m", "basedpyright", "--project", "{folder}", "--pythonpath", sys.executable),
+}
+
+
+def checked(checker: str, folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    (folder / "script.py").write_text(script)
+    command = [part.format(folder=folder) for part in CHECKERS[checker]]
+    paths = [] if checker == "pyright" else ["script.py"]
+    return subprocess.run([sys.executable, *command, *paths], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_script_is_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
+    good = checked(checker, tmp_path, SCRIPT)
+    assert good.returncode == 0, good.stdout
+    calls = "".join(f"    deputies.start('x', {typo})\n" for typo in TYPOS)
+    bad = checked(checker, tmp_path, f"{SCRIPT}\n\ndef wrong(deputies: SyncOrchestrator) -> None:\n{calls}")
+    first = len(SCRIPT.splitlines()) + 3
+    assert bad.returncode == 1
+    for number, typo in enumerate(TYPOS, first + 1):
+        assert f"script.py:{number}:" in bad.stdout, (typo, bad.stdout)
+
+
+def test_the_typed_fields_are_those_of_a_request() -> None:
+    assert get_type_hints(RequestFields).keys() == DelegationRequest.model_fields.keys() - {"task"}
+    assert get_type_hints(LimitFields).keys() == Limits.model_fields.keys()
+
+
+def test_every_public_name_is_there() -> None:
+    names = [name for name in dir(deputize) if name[0].isupper()]
+    assert {"Orchestrator", "SyncOrchestrator", "DelegationRequest", "ToolAgentResult", "Unavailable"} <= {*names}
+    assert all(getattr(deputize, name).__name__ == name for name in names if name != "TYPE_CHECKING")
+    with pytest.raises(AttributeError, match="no attribute 'Orchestrater'"):
+        _ = deputize.Orchestrater  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_folders_of_our_names_beside_a_script_do_not_disturb_it(tmp_path: Path) -> None:
+    for name in ("shared", "worker", "orchestrator"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "script.py").write_text(
+        "import shared, worker, orchestrator, deputize\n"
+        "from deputize.worker import task\n"
+        "print(deputize.Orchestrator.__module__, task.__name__, shared.__file__)\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == [
+        "deputize.orchestrator.orchestrator",
+        "deputize.worker.task",
+        str(tmp_path / "shared" / "__init__.py"),
+    ], done.stderr
+    assert ROOT not in tmp_path.parents
