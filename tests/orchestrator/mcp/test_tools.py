@@ -31,3 +31,32 @@ async def test_delegate_returns_the_result(way: str, url: str, service: FakeServ
     )
     assert (said["id"], said["status"], said["success"], said["summary"]) == (id, "succeeded", True, "Three.")
     assert (said["filesModified"], said["usage"]["costUsd"]) == (["a.py"], 0.25)
+
+
+async def test_a_client_that_cancels_a_call_cancels_what_it_waits_for(way: str, url: str, service: FakeService) -> None:
+    async with connected(way, url) as client:
+        started = content(await client.call_tool("delegate_start", {"task": "stays"}))["id"]
+        calling = asyncio.create_task(client.call_tool("delegate", {"task": "waited for"}))
+        await until(lambda: service.following == 1)
+        asking = asyncio.create_task(client.call_tool("delegate_result", {"id": started, "waitSeconds": 600}))
+        await until(lambda: service.following == 2)
+        calling.cancel()
+        asking.cancel()
+        await asyncio.gather(calling, asking, return_exceptions=True)
+        await until(lambda: service.following == 0)
+        waited = next(id for id in service.runs if id != started)
+        assert await until(lambda: service.runs[waited].status.finished)
+        assert content(await client.call_tool("delegate_result", {"id": waited}))["status"] == "cancelled"
+        assert content(await client.call_tool("delegate_result", {"id": started}))["status"] == "queued"
+
+
+async def test_a_client_that_goes_away_cancels_what_it_waits_for(way: str, url: str, service: FakeService) -> None:
+    async with connected(way, url) as client:
+        started = content(await client.call_tool("delegate_start", {"task": "stays"}))["id"]
+        calling = asyncio.create_task(client.call_tool("delegate", {"task": "waited for"}))
+        await until(lambda: service.following == 1)
+    await asyncio.gather(calling, return_exceptions=True)
+    await until(lambda: service.following == 0)
+    waited = next(id for id in service.runs if id != started)
+    assert await until(lambda: service.runs[waited].status == "cancelled")
+    assert service.runs[started].status == "queued"
