@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import re
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Invalid
-from deputize.shared.request import MAX_ENTRIES, MAX_NAME, VERIFY_ROUNDS, DelegationRequest
-from deputize.shared.wire import Request, explain
+from deputize.shared.request import MAX_ENTRIES, MAX_NAME, DelegationRequest
+from deputize.shared.wire import LONGEST_SHOWN, Request, explain
 
+ID = re.compile(r"dlg_[0-9a-z]{26}")
 MAX_MANY = 100
 MAX_WAIT_SECONDS = 600.0
-UNSUPPORTED: dict[str, Any] = {"outputSchema": {}, "verify": [{}], "maxVerifyRounds": VERIFY_ROUNDS + 1}
-"""Fields of a request that the service refuses today, with values that it refuses: a model must not be offered them."""
+UNSUPPORTED = ("outputSchema", "verify", "maxVerifyRounds")
+"""Fields of a request that the service refuses today: a model must not be offered them."""
 UNSUPPORTED_WORKSPACES = ("git", "archive")
+
+
+def _is_id(text: str) -> str:
+    if not ID.fullmatch(text):
+        raise ValueError(f"{text[:LONGEST_SHOWN]!r} is not the id of a delegation, dlg_…; `delegations` lists them")
+    return text
+
+
+DelegationId = Annotated[str, AfterValidator(_is_id)]
+"""Checked here, because an id becomes a part of a path."""
 
 
 class ManyArguments(Request):
@@ -37,7 +49,7 @@ class ManyArguments(Request):
 
 
 class ResultArguments(Request):
-    id: str = Field(max_length=MAX_NAME)
+    id: DelegationId
     """The delegation, dlg_…"""
     wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)
     """How long to wait for its end; 0 returns at once."""
@@ -46,7 +58,7 @@ class ResultArguments(Request):
 
 
 class CancelArguments(Request):
-    id: str = Field(max_length=MAX_NAME)
+    id: DelegationId
     """The delegation, dlg_…"""
 
 
@@ -57,7 +69,7 @@ class ListArguments(Request):
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """Only those that have all of these labels."""
     limit: int = Field(default=20, ge=1, le=100)
-    cursor: str | None = Field(default=None, max_length=MAX_NAME)
+    cursor: DelegationId | None = None
     """The nextCursor of the page before."""
 
 

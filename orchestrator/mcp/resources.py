@@ -7,13 +7,14 @@ from urllib.parse import unquote
 
 import mcp_types as types
 
+from deputize.orchestrator.mcp.arguments import ID
 from deputize.orchestrator.mcp.outcome import SCHEME
 from deputize.orchestrator.mcp.source import Operations, Source
-from deputize.shared.errors import NotFound
+from deputize.shared.errors import Invalid, NotFound
 
 JSON, DIFF, TEXT = "application/json", "text/x-diff", "text/plain"
 LISTED = 50
-URI = re.compile(re.escape(SCHEME) + r"(?P<id>[0-9a-z_]{1,100})(?P<rest>/patch|/artifacts/(?P<name>[^/?#]+))?")
+URI = re.compile(re.escape(SCHEME) + rf"(?P<id>{ID.pattern})(?P<rest>/patch|/artifacts/(?P<name>[^/?#]+))?")
 
 
 def templates() -> types.ListResourceTemplatesResult:
@@ -42,10 +43,15 @@ def templates() -> types.ListResourceTemplatesResult:
 
 
 async def newest(operations: Operations | None, cursor: str | None) -> types.ListResourcesResult:
-    """Returns a page of delegations; none while the service is not in use, because listing must not start it."""
+    """Returns a page of delegations; none while the service is not in use, because listing must not start it.
+
+    Raises Invalid, Unavailable.
+    """
     if operations is None:
         return types.ListResourcesResult(resources=[])
-    page = await operations.list(limit=LISTED, cursor=cursor)
+    if cursor is not None and not ID.fullmatch(cursor):
+        raise Invalid("the cursor is not the nextCursor of a page")
+    page = await operations.list(status=None, session=None, labels={}, limit=LISTED, cursor=cursor)
     return types.ListResourcesResult(
         resources=[
             types.Resource(name=each.id, title=each.request.title, uri=SCHEME + each.id, mime_type=JSON)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -98,7 +100,8 @@ class McpServer:
     async def _list_resources(
         self, _: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        return await resources.newest(await self._source.if_open(), params.cursor if params else None)
+        with _mcp_errors():
+            return await resources.newest(await self._source.if_open(), params.cursor if params else None)
 
     async def _list_templates(
         self, _: Context, params: types.PaginatedRequestParams | None
@@ -106,12 +109,18 @@ class McpServer:
         return resources.templates()
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        try:
+        with _mcp_errors():
             return await resources.read(self._source, str(params.uri))
-        except Refused as error:
-            raise MCPError(types.INVALID_PARAMS, _said(error)) from None
-        except DeputizeError as error:
-            raise MCPError(types.INTERNAL_ERROR, _said(error)) from None
+
+
+@contextmanager
+def _mcp_errors() -> Generator[None]:
+    """Raises our errors as those of the protocol: only tools have results that are errors."""
+    try:
+        yield
+    except DeputizeError as error:
+        code = types.INVALID_PARAMS if isinstance(error, Refused) else types.INTERNAL_ERROR
+        raise MCPError(code, _said(error)) from None
 
 
 async def _run(spec: ToolSpec, call: Call, arguments: dict[str, Any]) -> Answer:

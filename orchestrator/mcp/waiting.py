@@ -21,8 +21,11 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 class Caller:
     """The client of one call."""
 
-    def __init__(self, report: Report, gone: asyncio.Event | None = None) -> None:
+    def __init__(
+        self, report: Report, gone: asyncio.Event | None = None, silence: float = PROGRESS_SECONDS
+    ) -> None:
         self._report = report
+        self.silence = silence
         self._reported = 0
         self.gone = gone or asyncio.Event()
         """Set when the client cancels the call or disconnects."""
@@ -50,9 +53,9 @@ async def wait_for(operations: Operations, ids: Sequence[str], caller: Caller, s
             now = loop.time()
             if deadline is not None and now >= deadline:
                 return
-            if now - caller.reported_at >= PROGRESS_SECONDS:
+            if now - caller.reported_at >= caller.silence:
                 await caller.report(watch.state())
-            next_report = caller.reported_at + PROGRESS_SECONDS
+            next_report = caller.reported_at + caller.silence
             until = next_report if deadline is None else min(next_report, deadline)
             await asyncio.wait(
                 {following, leaving}, timeout=max(0.0, until - loop.time()), return_when=asyncio.FIRST_COMPLETED

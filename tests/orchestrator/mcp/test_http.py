@@ -27,7 +27,9 @@ def message(method: str, id: int | None = 1, **params: Any) -> str:
 
 
 def hello() -> str:
-    return message("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "t", "version": "1"})
+    return message(
+        "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "t", "version": "1"}
+    )
 
 
 def delegate(task: str) -> str:

@@ -1,0 +1,82 @@
+"""Progress: every step at once, and never a long silence."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from deputize.orchestrator.mcp.waiting import PROGRESS_SECONDS, Caller, wait_for
+from deputize.shared.delegation import Step, StepStatus
+from deputize.shared.events import Heartbeat, ModelRetried, RunStarted, StepCompleted, StepStarted
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.wire import now
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.mcp.clients import WAYS, connected
+from tests.waiting import until
+
+CLIENTS_GIVE_UP_SECONDS = 10
+
+
+def step(title: str, status: StepStatus) -> Step:
+    return Step(id="s", type="bash", title=title, status=status, tool_name="bash", turn_index=2, timestamp=now())
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_step_is_reported(way: str, url: str, service: FakeService) -> None:
+    heard: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+
+    async with connected(way, url) as client:
+        calling = asyncio.create_task(client.call_tool("delegate", {"task": "x"}, progress_callback=hear))
+        await until(lambda: service.following)
+        (id,) = service.runs
+        service.happen(id, RunStarted(worker="w", model="m", tools=[], limits=Limits()))
+        service.happen(id, StepStarted(step=step("$ make", StepStatus.RUNNING)))
+        service.happen(id, StepCompleted(step=step("$ make", StepStatus.COMPLETED)))
+        service.happen(id, ModelRetried(turn=3, error="overloaded", delay_seconds=4))
+        service.happen(id, StepCompleted(step=step("$ cat \x1b]0;x\x07", StepStatus.FAILED)))
+        await until(lambda: len(heard) == 4)
+        service.finish(id)
+        await calling
+    assert heard == [
+        (1, "started by w with m"),
+        (2, "turn 2: ✓ $ make"),
+        (3, "turn 3: the model did not answer, next try in 4 s"),
+        (4, r"turn 2: ✗ $ cat \x1b]0;x\x07"),
+    ]
+
+
+async def test_where_nothing_happens_its_state_is_repeated(service: FakeService) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    waiting = asyncio.create_task(wait_for(service, [id], Caller(hear, silence=0.01)))  # pyright: ignore[reportArgumentType] - a double
+    await until(lambda: heard.count("queued") > 1)
+    service.happen(id, Heartbeat(turn=2, tool_calls=3, elapsed_ms=61_000))
+    await until(lambda: "running: turn 2, 3 tool calls, 61 s" in heard)
+    service.finish(id)
+    await waiting
+    assert PROGRESS_SECONDS < CLIENTS_GIVE_UP_SECONDS
+
+
+async def test_of_several_each_report_names_its_delegation(service: FakeService) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    ids = [(await service.accept(DelegationRequest(task=task))).delegation.id for task in "ab"]
+    waiting = asyncio.create_task(wait_for(service, ids, Caller(hear, silence=0.01)))  # pyright: ignore[reportArgumentType] - a double
+    await until(lambda: service.following == 2)
+    service.happen(ids[1], StepCompleted(step=step("$ make", StepStatus.COMPLETED)))
+    await until(lambda: f"{ids[1]}: turn 2: ✓ $ make" in heard)
+    service.finish(ids[0])
+    await until(lambda: "1 of 2 finished" in heard)
+    service.finish(ids[1])
+    await waiting
