@@ -56,7 +56,7 @@ async def delegate(call: Call, request: DelegationRequest) -> Answer:
     with call.source.waiting():
         operations, (delegation,) = await _submit(call, [request])
         await _wait_or_cancel(call, operations, [delegation])
-        ended = outcome(await operations.get(delegation.id), notes=await _notes(call, operations, delegation))
+        ended = outcome(await operations.get(delegation.id))
     return Answer(line_of(ended), ended, is_error=not ended.success)
 
 

@@ -21,9 +21,7 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 class Caller:
     """The client of one call."""
 
-    def __init__(
-        self, report: Report, gone: asyncio.Event | None = None, silence: float = PROGRESS_SECONDS
-    ) -> None:
+    def __init__(self, report: Report, gone: asyncio.Event | None = None, silence: float = PROGRESS_SECONDS) -> None:
         self._report = report
         self.silence = silence
         self._reported = 0

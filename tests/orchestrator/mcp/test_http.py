@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
-from typing import Any
 
 import httpx2
 import pytest
@@ -14,26 +12,12 @@ from pydantic import SecretStr
 
 from deputize.shared.events import RunStarted
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.mcp.clients import connected, content
+from tests.orchestrator.mcp.clients import connected, content, delegate, hello, message
 from tests.orchestrator.serving import served, settings
 from tests.waiting import until
 
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 TOKEN = "t" * 32
-
-
-def message(method: str, id: int | None = 1, **params: Any) -> str:
-    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params} | ({} if id is None else {"id": id}))
-
-
-def hello() -> str:
-    return message(
-        "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "t", "version": "1"}
-    )
-
-
-def delegate(task: str) -> str:
-    return message("tools/call", name="delegate", arguments={"task": task}, _meta={"progressToken": 1})
 
 
 async def session(http: httpx2.AsyncClient) -> dict[str, str]:
@@ -108,7 +92,8 @@ async def test_calls_that_wait_take_the_places_of_other_streams(service: FakeSer
         refused = await client.call_tool("delegate", {"task": "y"})
         assert refused.is_error
         assert len(service.runs) == 1, "what could not be waited for must not have begun"
-        service.finish(*service.runs)
+        (id,) = service.runs
+        service.finish(id)
         assert not (await calling).is_error
 
 

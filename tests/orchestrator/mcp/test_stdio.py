@@ -1,0 +1,84 @@
+"""`deputize mcp` as a process: signals, and a standard input that its client holds open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.request import DirectoryWorkspace
+from tests.orchestrator.command_line import PROGRAM, deputize, environment
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.mcp.clients import connected, content, delegate, hello, message
+from tests.waiting import until
+
+
+@asynccontextmanager
+async def process(url: str) -> AsyncIterator[Process]:
+    running = await asyncio.create_subprocess_exec(
+        PROGRAM, "mcp", stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment(DEPUTIZE_URL=url)
+    )
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.communicate()
+
+
+async def say(running: Process, *lines: str) -> None:
+    assert running.stdin is not None
+    running.stdin.write("".join(f"{line}\n" for line in lines).encode())
+    await running.stdin.drain()
+
+
+async def heard(running: Process) -> dict[str, Any]:
+    assert running.stdout is not None
+    return json.loads(await running.stdout.readline())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_at_once_with_what_its_client_waits_for(
+    url: str, service: FakeService, number: signal.Signals
+) -> None:
+    async with process(url) as running:
+        await say(running, hello())
+        assert (await heard(running))["result"]["serverInfo"]["name"] == "deputize"
+        await say(running, message("notifications/initialized", None), delegate("x"))
+        await until(lambda: service.following == 1)
+        running.send_signal(number)
+        assert await asyncio.wait_for(running.wait(), 30) == 0
+    assert [run.status for run in service.runs.values()] == ["cancelled"]
+
+
+async def test_lines_that_are_no_messages_do_not_end_it(url: str) -> None:
+    async with process(url) as running:
+        await say(running, "no message", "\x80", "", hello())
+        assert "result" in await heard(running)
+
+
+async def test_relative_paths_start_where_it_was_started(url: str, service: FakeService, tmp_path: Path) -> None:
+    async with connected("stdio", url, cwd=tmp_path) as client:
+        workspace = {"kind": "directory", "path": "src"}
+        id = content(await client.call_tool("delegate_start", {"task": "x", "workspace": workspace}))["id"]
+    assert service.runs[id].request.workspace == DirectoryWorkspace(kind="directory", path=str(tmp_path / "src"))
+
+
+async def test_without_a_model_the_call_says_what_is_missing(tmp_path: Path) -> None:
+    async with connected("stdio", "", cwd=tmp_path, home=tmp_path / "home") as client:
+        result = await client.call_tool("delegate", {"task": "x"})
+    assert result.is_error
+    assert "there is no model to ask: set ANTHROPIC_API_KEY" in str(result.content)
+    assert not tmp_path.joinpath("home", "stack.json").exists()
+
+
+async def test_a_closed_input_is_its_end(url: str) -> None:
+    done = await deputize("mcp", stdin="", DEPUTIZE_URL=url)
+    assert (done.code, done.out, done.err) == (0, "", "")
