@@ -143,8 +143,10 @@ class Services:
         tools = await run_in_thread(tools_for, self.settings, workspace.origin)
         for note in tools.notes:
             log.warning("%s", note)
-        folder = workspace.status_folder
-        with Bubblewrap(workspace.path, status_folder=folder, tools=tools, read_only=read_only) as sandbox:
+        limits = self.settings.sandbox
+        with Bubblewrap(
+            workspace.path, status_folder=workspace.status_folder, tools=tools, limits=limits, read_only=read_only
+        ) as sandbox:
             yield sandbox
 
 

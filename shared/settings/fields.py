@@ -165,6 +165,17 @@ class SandboxSettings(BaseModel):
     process's PATH, read-only."""
     show: Annotated[list[AbsolutePath], COMMA_SEPARATED] = []
     """Further directories or files that commands may read, at the same path; their ``bin`` comes first on PATH."""
+    memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
+    """How much memory the processes of one command may hold together; one that takes more is killed.
+
+    What is measured is memory in use, not reserved address space.
+    """
+    file_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """How large a file may become."""
+    processes: int = Field(default=256, ge=16)
+    """How many processes and threads one command may have."""
+    tmp_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    """How much one command may put into /tmp, which is memory."""
 
 
 class SettingsFields(BaseModel):

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox import environment, seccomp
 from deputize.worker.sandbox.buffers import BoundedBuffer
 from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
 from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
+from deputize.worker.sandbox.memory import limit_memory
 from deputize.worker.sandbox.mount_namespace import MountNamespace
 from deputize.worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, split_leftovers
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
 from deputize.worker.sandbox.shells import BackgroundShellManager
 
-_TMP_BYTES = 256 * 1024 * 1024
 _PARENT_DEATH_SIGNAL = ("--pdeathsig", "ALRM", "--")
 """On the worker's death ``timeout`` receives SIGALRM as from its own timer and kills the process group, including
 bubblewrap's child, which would wait for ever if its parent were killed before setting the child's death signal.
 """
-_LIMITS = ("--nproc=256", f"--as={4 << 30}", f"--fsize={256 << 20}", "--nofile=1024", "--core=0")
 _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
@@ -37,7 +37,6 @@ _SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
 _DEVICES = (
     *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
     *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
-    *("--size", str(_TMP_BYTES), "--perms", "1777", "--tmpfs", _SCRATCH),
 )
 _VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
 
@@ -46,8 +45,9 @@ class Bubblewrap:
     """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
 
     ``bwrap`` is for the self-test; the default is the one that passed it. ``mounts`` are bind mounts besides the
-    system's own programs; default: those of this machine. ``tools`` are the project's own. ``status_folder`` is the
-    directory of status files; without it none are written. ``read_only`` keeps commands from changing the workspace.
+    system's own programs; default: those of this machine. ``tools`` are the project's own. ``limits`` hold for each
+    command. ``status_folder`` is the directory of status files; without it none are written. ``read_only`` keeps
+    commands from changing the workspace.
     """
 
     _selftest_result: ClassVar[SelfTestResult | None] = None
@@ -60,10 +60,12 @@ class Bubblewrap:
         status_folder: Path | None = None,
         *,
         tools: ProjectTools = NO_TOOLS,
+        limits: SandboxSettings | None = None,
         read_only: bool = False,
     ) -> None:
         self._workspace = workspace
         self._tools = tools
+        self._limits = limits or SandboxSettings()
         self._read_only = read_only
         self._status_folder = status_folder
         self._bwrap = bwrap
@@ -168,6 +170,8 @@ class Bubblewrap:
                 os.close(fd)
         self._running.add(process)
         process.ended.add_done_callback(lambda _: self._running.discard(process))
+        say = on_stdout if command.merged else on_stderr
+        limit_memory(process, self._limits.memory_bytes, lambda sentence: say(sentence.encode()))
         return process
 
     def _record_reaped(self, process: Process, stderr: bytes) -> bytes:
@@ -197,7 +201,13 @@ class Bubblewrap:
         seconds = math.ceil(command.timeout) + 10  # the worker ends it earlier, unless the worker itself is stopped
         outer += [system_program("setpriv"), *_PARENT_DEATH_SIGNAL]
         outer += [system_program("timeout"), "--signal=KILL", str(seconds)]
-        inner = [system_program("prlimit"), *_LIMITS, "--", GUARD_SHELL, "-c", script, "guard"]
+        bounds = [
+            f"--nproc={self._limits.processes}",
+            f"--fsize={self._limits.file_bytes}",
+            "--nofile=1024",
+            "--core=0",
+        ]
+        inner = [system_program("prlimit"), *bounds, "--", GUARD_SHELL, "-c", script, "guard"]
         return [*outer, str(program), "--args", str(options), "--", *inner, *command.argv]
 
     def _options(self, command: Command, fds: list[int]) -> list[str]:
@@ -207,7 +217,8 @@ class Bubblewrap:
         # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
         shell = str(_memfd("guard", _guard_shell(), fds))
         options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
-        options += _DEVICES
+        tmp = ("--size", str(self._limits.tmp_bytes), "--perms", "1777", "--tmpfs", _SCRATCH)
+        options += [*_DEVICES, *tmp]
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
             options += ["--ro-bind", self._source(mount), mount.target]
         options += self._workspace_options(fds)

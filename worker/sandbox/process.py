@@ -96,6 +96,11 @@ class Process(Program):
         self._outer = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._outer, self._outer_ended)
 
+    @property
+    def init_pid(self) -> int:
+        """The first process in the sandbox; 0 until the isolation is set up."""
+        return self._init_pid
+
     async def terminate(self, grace: float) -> None:
         """Sends SIGTERM to all processes of the command, and SIGKILL after ``grace`` seconds.
 

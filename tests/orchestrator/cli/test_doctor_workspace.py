@@ -11,9 +11,15 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.orchestrator.command_line import deputize
 
 
-async def rows(tmp_path: Path, directory: Path, **environ: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    home = {"DEPUTIZE_HOME": str(tmp_path / "home"), **environ}
-    done = await deputize("doctor", "--workspace", str(directory), "--json", **home)
+async def rows(
+    tmp_path: Path, directory: Path, *, sandbox: str = "true", show: str = ""
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = await deputize(
+        *("doctor", "--workspace", str(directory), "--json"),
+        DEPUTIZE_HOME=str(tmp_path / "home"),
+        DEPUTIZE_SANDBOX=sandbox,
+        DEPUTIZE_SANDBOX_SHOW=show,
+    )
     return done.code, {row["name"]: row for row in map(json.loads, done.out.splitlines())}
 
 
@@ -54,9 +60,9 @@ async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path
 
 
 async def test_what_keeps_agents_from_running_commands_is_broken(tmp_path: Path) -> None:
-    code, found = await rows(tmp_path, tmp_path, DEPUTIZE_SANDBOX="false")
+    code, found = await rows(tmp_path, tmp_path, sandbox="false")
     assert (code, found["sandbox"]["state"]) == (3, "broken")
-    code, found = await rows(tmp_path, tmp_path, DEPUTIZE_SANDBOX_SHOW="/")
+    code, found = await rows(tmp_path, tmp_path, show="/")
     assert (code, found["settings"]["state"]) == (3, "broken")
     assert "which is never shown" in found["settings"]["said"]
 

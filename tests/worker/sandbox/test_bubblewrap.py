@@ -97,7 +97,6 @@ async def test_servers_of_the_machine_cannot_be_reached(sandbox: Bubblewrap) -> 
         ("number(425, 4, 0)", "PermissionError"),
         ("number(435, 0, 0)", "OSError: [Errno 38]"),
         ("os.kill(os.getppid(), 0) or os.kill(40000, 9)", "ProcessLookupError"),
-        ("len(bytearray(5 << 30))", "MemoryError"),
     ],
 )
 async def test_a_program_is_refused(call: str, error: str, sandbox: Bubblewrap) -> None:
@@ -131,9 +130,9 @@ async def test_ordinary_work_goes_on_inside(script: str, sandbox: Bubblewrap) ->
 
 async def test_each_limit_holds(sandbox: Bubblewrap, place: Path) -> None:
     limits = await said(sandbox, "ulimit -u; ulimit -v; ulimit -f; ulimit -n; ulimit -c")
-    assert limits.split() == ["256", str(4 << 20), str(256 << 10), "1024", "0"]
-    await said(sandbox, "truncate -s 300M big; head -c 300M /dev/zero >/tmp/big; true")
-    assert not (place / "big").exists() or (place / "big").stat().st_size <= 256 << 20
+    assert limits.split() == ["256", "unlimited", str(1 << 20), "1024", "0"]
+    await said(sandbox, "truncate -s 1025M big; true")
+    assert not (place / "big").exists() or (place / "big").stat().st_size <= 1 << 30
     forks = "import os, signal\nfor number in range(300):\n  if os.fork() == 0: signal.pause()"
     assert (await said(sandbox, f"python3 -c '{forks}'")).endswith("Resource temporarily unavailable")
 
