@@ -15,6 +15,7 @@ import httpx2
 
 from deputize.orchestrator.http_connection import ANSWER_SECONDS, CONNECT_SECONDS, HttpConnection
 from deputize.orchestrator.reconnect import ReconnectPolicy
+from deputize.orchestrator.workspace_files import FileList
 from deputize.shared.delegation import Delegation, Status, ToolAgentStep
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Envelope, RunFinished
@@ -111,6 +112,15 @@ class Client:
         return (
             await self._http.send("GET", f"/v1/delegations/{id}/artifacts/{quote(name, safe='')}", params=params)
         ).text
+
+    async def files(self, id: str, *, base: bool = False) -> FileList:
+        """Returns the files in a delegation's workspace. Raises Conflict where the service cannot reach them."""
+        answer = await self._http.send("GET", f"/v1/delegations/{id}/files", params={"base": base})
+        return self._http.read(answer, FileList.model_validate)
+
+    def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
+        """Yields the bytes of one file of a delegation's workspace."""
+        return self._http.download(f"/v1/delegations/{id}/files/{quote(path)}", base=base)
 
     async def cancel(self, id: str) -> Delegation:
         return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/cancel"))

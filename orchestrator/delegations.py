@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from deputize.orchestrator.dispatch import Dispatcher
 from deputize.orchestrator.home import is_full, no_space
 from deputize.orchestrator.request_checks import check_requests
+from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared import bus
 from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
 from deputize.shared.connection import REDIS_DOWN, connect
@@ -148,6 +149,19 @@ class Delegations:
         """Returns an artifact of an ended run, by default its latest version."""
         async with _redis_guard(self._settings):
             return await self.store.artifact(id, name, version)
+
+    async def files(self, id: str, *, base: bool = False) -> FileList:
+        """Returns the files in a delegation's workspace, or with ``base`` those from its start.
+
+        Raises Conflict where this service cannot reach them.
+        """
+        await self.get(id)
+        return await asyncio.to_thread(list_files, self._settings.workspaces, id, base=base)
+
+    async def open_file(self, id: str, path: str, *, base: bool = False) -> OpenedFile:
+        """Opens one file of a delegation's workspace. Raises Conflict where this service cannot reach it."""
+        await self.get(id)
+        return await asyncio.to_thread(open_file, self._settings.workspaces, id, path, base=base)
 
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""

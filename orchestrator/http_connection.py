@@ -87,6 +87,16 @@ class HttpConnection:
         await self._check(answer)
         return answer
 
+    async def download(self, path: str, **params: Any) -> AsyncGenerator[bytes]:
+        """Yields the bytes of a response as they come. Raises Unavailable if it breaks off."""
+        try:
+            async with self._http.stream("GET", path, params=params) as answer:
+                await self._check(answer)
+                async for chunk in answer.aiter_bytes():
+                    yield chunk
+        except httpx2.HTTPError as error:
+            raise self.unreachable(error) from None
+
     def read(self, answer: httpx2.Response, convert: Callable[[Any], T]) -> T:
         """Returns the response's value. Raises Unavailable if it is not a response of this service."""
         try:

@@ -158,7 +158,7 @@ DESCRIPTIONS: dict[int | str, str] = {
     403: "Sent by a page of another origin",
     404: "No such delegation",
     408: "The body did not come in time",
-    409: "It is finished",
+    409: "It is finished, or its files are out of the reach of this service",
     413: "Over a size cap; the detail names it",
     415: "The body is not sent as JSON",
     422: "A field is wrong, or the idempotency key stands for another body",

@@ -22,6 +22,7 @@ COMMANDS = {
     "list": ("show:list_", "List delegations, newest first."),
     "cost": ("cost:cost", "Show what delegations cost, by day, model, session or label."),
     "apply": ("apply:apply", "Take the changes of a run over into your directory."),
+    "pull": ("pull:pull", "Fetch files of a run, such as those that a patch cannot hold."),
     "cancel": ("cancel:cancel", "Stop delegations."),
     "resume": ("resume:resume", "Go on with what an interrupted command left."),
     "prune": ("prune:prune", "Remove finished delegations and their files."),

@@ -15,13 +15,16 @@ from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.values import Directory
-from deputize.shared.errors import Conflict, Invalid
+from deputize.shared.errors import Conflict, Invalid, Refused
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
     from deputize.orchestrator.patches.merge import MergePlan
     from deputize.shared.delegation import Delegation
     from deputize.shared.settings import Settings
+
+MAX_MERGED_BYTES = 16 * 1024 * 1024
+"""Bytes of one file that is fetched for a merge; a patch holds none that is larger."""
 
 
 @click.command()
@@ -78,7 +81,7 @@ async def take_over(
 ) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
     from deputize.orchestrator.patches.directory import Directory as Target
-    from deputize.orchestrator.patches.format import parse_patch
+    from deputize.orchestrator.patches.format import blob_id, parse_patch
     from deputize.orchestrator.patches.merge import MergePlan, content_in_git
 
     if delegation.result is None:
@@ -87,11 +90,28 @@ async def take_over(
     if reverse:
         parts = [part.reversed() for part in reversed(parts)]
     with Target(folder) as target:
-        plan = MergePlan(target, lambda _, blob: content_in_git(folder, blob))
+        known: dict[str, bytes] = {}
+        plan = MergePlan(target, lambda _, blob: known[blob] if blob in known else content_in_git(folder, blob))
+        for path, old in plan.unknown_contents(parts):
+            if (data := await _content(client, delegation.id, path, base=old is not reverse)) is not None:
+                known[blob_id(data)] = data
         plan.add(parts)
         if not check and not plan.refused and plan.applied:
             plan.write()
     return plan
+
+
+async def _content(client: Client, id: str, path: str, *, base: bool) -> bytes | None:
+    """Returns the content of a file of the run, from its start or its end; None where it is out of reach."""
+    data = bytearray()
+    try:
+        async for chunk in client.file(id, path, base=base):
+            data += chunk
+            if len(data) > MAX_MERGED_BYTES:
+                return None
+    except (Refused, UnicodeEncodeError):
+        return None
+    return bytes(data)
 
 
 def print_plan(
@@ -121,7 +141,7 @@ def print_plan(
     missing = not_in_patch(delegation)
     if missing:
         names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        warn(f"  not in the patch, so not taken over: {names}")
+        warn(f"  not in the patch: {names}; to fetch: {formatting.command(settings, 'pull', delegation.id)}")
     if plan.applied and not (plan.refused or check or reverse):
         warn(f"  to take it back: {formatting.command(settings, 'apply', delegation.id, '--reverse')}")
 

@@ -55,6 +55,14 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def size(octets: int) -> str:
+    """`60 MB`, in powers of 1000."""
+    for least, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if octets >= least:
+            return f"{octets / least:.{1 if octets < 10 * least else 0}f} {unit}"
+    return count(octets, "byte")
+
+
 def number(value: float) -> str:
     """Formats a number without exponent or `.0`."""
     return f"{value:.10f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from deputize.orchestrator.patches.format import blob_id
 from deputize.shared.openat2 import beneath
@@ -54,6 +54,11 @@ class Directory:
 
     def read(self, path: str) -> FileState | None:
         """Returns what is at the path, None if nothing is. Raises OSError."""
+        there = self.kind(path)
+        return self._read_file(path) if there is not None and there.is_file else there
+
+    def kind(self, path: str) -> FileState | None:
+        """Returns what is at the path, without a file's content. Raises OSError."""
         try:
             fd = beneath(self._fd, path, os.O_PATH | os.O_NOFOLLOW, links=False)
         except OSError as error:
@@ -66,9 +71,9 @@ class Directory:
                 return FileState(LINK, os.fsencode(os.readlink("", dir_fd=fd)))
         finally:
             os.close(fd)
-        if modes.S_ISDIR(mode):
-            return FileState(FOLDER)
-        return self._read_file(path) if modes.S_ISREG(mode) else FileState(SPECIAL)
+        if modes.S_ISREG(mode):
+            return FileState(PROGRAM if mode & modes.S_IXUSR else FILE)
+        return FileState(FOLDER if modes.S_ISDIR(mode) else SPECIAL)
 
     def names(self, path: str) -> list[str]:
         """Returns the paths in a directory."""
@@ -96,6 +101,17 @@ class Directory:
                     with self._parent(path, make=True) as (folder, name):
                         os.replace(f"{staging}/{number}", name, src_dir_fd=self._fd, dst_dir_fd=folder)
 
+    @contextmanager
+    def writing(self, path: str, *, executable: bool) -> Generator[BinaryIO]:
+        """Yields a file to write, which is at the path when the block ends without an error. Raises OSError."""
+        with self._staging() as staging:
+            staged = f"{staging}/0"
+            fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(executable), dir_fd=self._fd)
+            with os.fdopen(fd, "wb") as file:
+                yield file
+            with self._parent(path, make=True) as (folder, name):
+                os.replace(staged, name, src_dir_fd=self._fd, dst_dir_fd=folder)
+
     def _read_file(self, path: str) -> FileState:
         fd = beneath(self._fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, links=False)
         with os.fdopen(fd, "rb") as file:
@@ -118,7 +134,7 @@ class Directory:
             os.symlink(os.fsdecode(state.data), staged, dir_fd=self._fd)
             return
         executable = state.mode == PROGRAM
-        fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666, dir_fd=self._fd)
+        fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(executable), dir_fd=self._fd)
         with os.fdopen(fd, "wb") as file:
             file.write(state.data)
             with suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (folder, name):
@@ -152,3 +168,7 @@ class Directory:
             yield folder, name
         finally:
             os.close(folder)
+
+
+def _mode(executable: bool) -> int:
+    return 0o777 if executable else 0o666

@@ -52,6 +52,23 @@ class MergePlan:
             except OSError as error:
                 self.refused.setdefault(part.path, f"it cannot be read: {error.strerror}")
 
+    def unknown_contents(self, parts: Sequence[PatchPart]) -> list[tuple[str, bool]]:
+        """Returns the path, and whether it is the old one, of each content that is needed besides the patch's."""
+        needed: list[tuple[str, bool]] = []
+        for part in parts:
+            if part.old_path and part.new_path and part.old_id and self._is_changed(part):
+                needed.append((part.old_path, True))
+            elif part.new_path and part.new_id and part.binary and part.literal is None:
+                needed.append((part.new_path, False))
+        return needed
+
+    def _is_changed(self, part: PatchPart) -> bool:
+        try:
+            there = self.directory.read(part.old_path or "")
+        except OSError:
+            return False
+        return there is not None and there.is_file and there.id not in (part.old_id, part.new_id)
+
     def write(self) -> None:
         """Writes everything planned. Raises OSError."""
         self.directory.replace(self._states)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from deputize.orchestrator.routes import cost, delegations, events, fleet, health
+from deputize.orchestrator.routes import cost, delegations, events, files, fleet, health
 
-ROUTERS: list[APIRouter] = [delegations.router, events.router, cost.router, fleet.router, health.router]
+ROUTERS: list[APIRouter] = [delegations.router, events.router, files.router, cost.router, fleet.router, health.router]
 
 OPEN: list[APIRouter] = [health.router]
 """For probes, which send no token. Every other router requires it."""

@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
+from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.catalog import ToolCard, WorkerCard
 from deputize.shared.delegation import (
     Delegation,
@@ -43,6 +45,8 @@ class FakeService:
         self.patches: dict[str, str] = {}
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
+        self.workspaces = Path("/nonexistent")
+        """Where the files of delegations are."""
         self.following = 0
         """How many followers are open now."""
         self.waiting = 0
@@ -187,6 +191,14 @@ class FakeService:
                 f"version {version} of artifact {name!r} of delegation {id} is not kept; the latest is {len(versions)}"
             )
         return versions[(version or len(versions)) - 1]
+
+    async def files(self, id: str, *, base: bool = False) -> FileList:
+        self._known(id)
+        return list_files(self.workspaces, id, base=base)
+
+    async def open_file(self, id: str, path: str, *, base: bool = False) -> OpenedFile:
+        self._known(id)
+        return open_file(self.workspaces, id, path, base=base)
 
     async def cancel(self, id: str) -> Delegation:
         """One that runs ends right after it, as if its worker had heard."""

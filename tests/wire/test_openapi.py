@@ -46,7 +46,7 @@ def test_it_is_openapi_3_1_and_refers_only_to_what_it_holds(document: dict[str, 
 
 def test_every_route_is_in_it(document: dict[str, Any]) -> None:
     said = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
-    assert said == {(method, route.path) for route in routes(ROUTERS) for method in route.methods or ()}
+    assert said == {(method, route.path_format) for route in routes(ROUTERS) for method in route.methods or ()}
 
 
 def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:

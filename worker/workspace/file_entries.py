@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-PRIVATE_DIR = ".deputize"
-"""The worker's own directory inside a workspace. Manifests, patches and searches leave it out."""
+from deputize.shared.workspaces import PRIVATE_DIR
+
 TEMPORARY = ".deputize-writing-"
 """The prefix of files that are being written, before they are renamed."""
 _being_written: set[str] = set()

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from deputize.shared.workspaces import generation_path, latest_generation
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.workspace.file_entries import TEMPORARY
 from deputize.worker.workspace.manifest import scan
@@ -32,7 +33,7 @@ class Generation:
     number: int
 
     def _path(self, name: str) -> Path:
-        return self.folder / (name if self.number == 1 else f"{name}.{self.number}")
+        return generation_path(self.folder, name, self.number)
 
     @property
     def files(self) -> Path:
@@ -51,13 +52,8 @@ class Generation:
     @classmethod
     def latest(cls, folder: Path) -> Generation | None:
         """Returns the newest complete generation, or None if there is no workspace."""
-        first = cls(folder, 1)
-        if not first.start.exists():
-            return None
-        numbers = (
-            int(path.name.rpartition(".")[2]) for path in folder.glob("start.json.*") if path.suffix[1:].isdigit()
-        )
-        return cls(folder, max(numbers, default=1))
+        number = latest_generation(folder)
+        return None if number is None else cls(folder, number)
 
     def next(self, number: int) -> Generation:
         """Copies this generation for attempt ``number``. After a crash in between, this one is still the newest.

@@ -1,0 +1,156 @@
+"""`deputize pull`: fetches files from the workspace of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.connect import connect, full_id, load_settings
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.values import Directory
+from deputize.shared.errors import Invalid, NotFound
+from deputize.shared.text import did_you_mean
+
+if TYPE_CHECKING:
+    from deputize.orchestrator.client import Client
+    from deputize.orchestrator.patches.directory import Directory as Target
+    from deputize.orchestrator.workspace_files import WorkspaceFile
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.facts import FileChange
+    from deputize.shared.settings import Settings
+
+
+@click.command()
+@click.argument("id")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--into", type=Directory(), metavar="DIR", help="Where to put them; it is made if it is missing.")
+@click.option("--overwrite", is_flag=True, help="Replace files that have another content here.")
+@click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
+@click.pass_context
+def pull(
+    ctx: click.Context, id: str, paths: tuple[str, ...], into: Path | None, overwrite: bool, as_json: bool
+) -> Exit:
+    """Fetch files from the workspace of a run, while it goes on, too.
+
+    PATH is a file, a directory or a pattern. Without one: the changed files that the patch lacks, or all changed files
+    of a run that began in an empty directory. They go to the directory that was copied, else to this one; files that
+    were changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest delegation.
+    """
+    return asyncio.run(_pull(load_settings(ctx), id, paths, into, overwrite, as_json))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A file to fetch, and what the result says of it."""
+
+    file: WorkspaceFile
+    change: FileChange | None
+
+
+async def _pull(
+    settings: Settings, id: str, paths: Sequence[str], into: Path | None, overwrite: bool, as_json: bool
+) -> Exit:
+    from deputize.orchestrator.patches.directory import Directory as Target
+
+    async with connect(settings) as service:
+        client = service.client
+        delegation = await client.get(await full_id(client, id))
+        wanted = await _wanted(client, delegation, paths)
+        folder = _folder(delegation, into)
+        with Target(folder) as target:
+            refused = {} if overwrite else _refused(target, folder, wanted)
+            for each in () if refused else wanted:
+                await _fetch(client, delegation.id, each.file, target)
+    fetched = [] if refused else [each.file.path for each in wanted]
+    if as_json:
+        output.json_line(json.dumps({"directory": str(folder), "fetched": fetched, "refused": refused}))
+    elif refused:
+        output.line(
+            f"nothing was fetched: {formatting.count(len(refused), 'file')} would be lost in {folder}", err=True
+        )
+        for path, why in refused.items():
+            output.line(f"  {path}: {why}", err=True)
+    else:
+        output.line(f"{formatting.count(len(fetched), 'file')} fetched into {folder}")
+        for each in wanted:
+            output.line(f"  {each.file.path}, {formatting.size(each.file.size)}")
+    return Exit.FAILED if refused else Exit.SUCCEEDED
+
+
+async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) -> list[_Fetch]:
+    """Returns the files to fetch. Raises NotFound with close names for a path that is none."""
+    changes = {change.path: change for change in (delegation.result.file_changes if delegation.result else [])}
+    files = {file.path: file for file in (await client.files(delegation.id)).items if file.kind == "file"}
+    if not paths:
+        is_copy = delegation.request.workspace.kind == "directory"
+        paths = [path for path, change in changes.items() if path in files and not (is_copy and change.in_patch)]
+        if not paths:
+            holds = f"the patch holds every change; `deputize apply {delegation.id}` takes them over"
+            raise NotFound(holds if changes else f"{delegation.id} has changed no file yet; name what to fetch")
+        return [_Fetch(files[path], changes[path]) for path in paths]
+    found: dict[str, _Fetch] = {}
+    for path in paths:
+        names = [name for name in files if _fits(name, path.rstrip("/"))]
+        if not names:
+            near = did_you_mean(path[:100], files, cutoff=0.6) or f"it has {formatting.count(len(files), 'file')}"
+            raise NotFound(f"{delegation.id} has no file {path}; {near}")
+        found |= {name: _Fetch(files[name], changes.get(name)) for name in names}
+    return list(found.values())
+
+
+def _fits(name: str, wanted: str) -> bool:
+    wanted = wanted.removeprefix("./")
+    return wanted in (name, ".") or name.startswith(f"{wanted}/") or fnmatchcase(name, wanted)
+
+
+def _folder(delegation: Delegation, into: Path | None) -> Path:
+    from deputize.orchestrator.cli.apply import target_directory
+
+    if into is None and delegation.request.workspace.kind != "directory":
+        into = Path()
+    elif into is not None:
+        into.mkdir(parents=True, exist_ok=True)
+    return target_directory(delegation, into)
+
+
+def _refused(target: Target, folder: Path, wanted: Sequence[_Fetch]) -> dict[str, str]:
+    """Returns the paths where another content would be lost, and why."""
+    from deputize.orchestrator.patches.directory import FOLDER
+
+    refused: dict[str, str] = {}
+    for each in wanted:
+        path, change = each.file.path, each.change
+        there = target.kind(path)
+        if there is None:
+            continue
+        if not there.is_file:
+            refused[path] = f"{there.name} is here" + ("" if there.mode == FOLDER else "; --overwrite replaces it")
+        elif change is None or _digest(folder / path) not in (change.base_hash, change.new_hash):
+            refused[path] = "it has another content here; --overwrite replaces it"
+    return refused
+
+
+def _digest(path: Path) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(fd, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def _fetch(client: Client, id: str, file: WorkspaceFile, target: Target) -> None:
+    from deputize.orchestrator.patches.format import is_safe
+
+    if not is_safe(file.path):
+        raise Invalid(f"the service names {file.path!r}, which is no file of a directory to change")
+    with target.writing(file.path, executable=file.executable) as writing:
+        async for chunk in client.file(id, file.path):
+            writing.write(chunk)

@@ -1,0 +1,35 @@
+"""The files of a delegation: for what a patch cannot hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import StreamingResponse
+
+from deputize.orchestrator.dependencies import Service
+from deputize.orchestrator.problems import problem_responses
+from deputize.orchestrator.workspace_files import FileList
+
+router = APIRouter(prefix="/v1", tags=["files"])
+
+Base = Annotated[bool, Query(description="The files as they were when the run began.")]
+
+
+class FileResponse(StreamingResponse):
+    media_type = "application/octet-stream"
+
+
+@router.get("/delegations/{id}/files", responses=problem_responses(404, 409, 422))
+async def files(service: Service, id: str, base: Base = False) -> FileList:
+    """Lists the files in the workspace, at most 10,000, by path; 409 where this service cannot reach them."""
+    return await service.files(id, base=base)
+
+
+@router.get(
+    "/delegations/{id}/files/{path:path}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
+)
+async def file(service: Service, id: str, path: str, base: Base = False) -> FileResponse:
+    """Returns the bytes of one file, while the run goes on, too; 409 where this service cannot reach it."""
+    opened = await service.open_file(id, path, base=base)
+    return FileResponse(opened.read(), headers={"Content-Length": str(opened.size)})

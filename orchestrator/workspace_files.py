@@ -1,0 +1,148 @@
+"""The files of delegations, read where their worker left them; a path or a link never leads out of the workspace."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from deputize.shared.errors import Conflict, NotFound
+from deputize.shared.openat2 import beneath
+from deputize.shared.wire import Timestamp, Wire
+from deputize.shared.workspaces import BASE, PRIVATE_DIR, generation_path, latest_generation
+
+MAX_LISTED = 10_000
+CHUNK = 256 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_LEFT_OUT = (".git", PRIVATE_DIR)
+
+
+class WorkspaceFile(Wire):
+    """A file or link in the workspace of a delegation."""
+
+    path: str
+    kind: Literal["file", "link"]
+    size: int
+    """In bytes."""
+    executable: bool
+    modified_at: Timestamp
+
+
+class FileList(Wire):
+    items: list[WorkspaceFile]
+    truncated: bool
+    """Whether there are more files than listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """An open file of a workspace. ``read`` closes it."""
+
+    fd: int
+    size: int
+
+    def read(self) -> Iterator[bytes]:
+        """Yields the content up to the size it had when it was opened."""
+        try:
+            left = self.size
+            while left and (chunk := os.read(self.fd, min(CHUNK, left))):
+                left -= len(chunk)
+                yield chunk
+        finally:
+            os.close(self.fd)
+
+
+def list_files(root: Path, id: str, *, base: bool) -> FileList:
+    """Returns the files of a delegation below the directory of all workspaces, by path, without git's own.
+
+    Raises Conflict if they are not there.
+    """
+    with _workspace(root, id, base) as top:
+        found = sorted(_walk(top), key=lambda file: file.path)
+    return FileList(items=found[:MAX_LISTED], truncated=len(found) > MAX_LISTED)
+
+
+def open_file(root: Path, id: str, path: str, *, base: bool) -> OpenedFile:
+    """Opens a regular file. Raises Conflict if it is none, or the files are not there, and NotFound."""
+    unknown = NotFound(f"delegation {id} has no file {path!r}; GET /v1/delegations/{id}/files lists them")
+    if any(name in ("", ".", "..", *_LEFT_OUT) for name in path.split("/")):
+        raise unknown
+    with _workspace(root, id, base) as top:
+        try:
+            fd = beneath(top, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, links=False)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise Conflict(f"{path!r} is a link, or inside one; only files are read") from None
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENAMETOOLONG):
+                raise unknown from None
+            raise Conflict(f"{path!r} cannot be read: {error.strerror}") from None
+    found = os.fstat(fd)
+    if not modes.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise Conflict(f"{path!r} is no regular file; GET /v1/delegations/{id}/files lists those that are")
+    return OpenedFile(fd, found.st_size)
+
+
+@contextmanager
+def _workspace(root: Path, id: str, base: bool) -> Generator[int]:
+    folder = root / id
+    try:
+        number = latest_generation(folder)
+        if number is None:
+            raise FileNotFoundError
+        top = os.open(folder / BASE if base else generation_path(folder, "files", number), _FOLDER | os.O_CLOEXEC)
+    except OSError:
+        raise Conflict(
+            f"the files of {id} are not within reach of this service. They are made when it starts and removed some "
+            f"time after it ended; of workers elsewhere they are in DEPUTIZE_WORKSPACE_ROOT, which the service reads "
+            f"where it is a shared volume (here: {root})"
+        ) from None
+    try:
+        yield top
+    finally:
+        os.close(top)
+
+
+def _walk(top: int) -> Iterator[WorkspaceFile]:
+    waiting, count = [""], 0
+    while waiting and count <= MAX_LISTED:
+        folder = waiting.pop()
+        try:
+            fd = beneath(top, folder or ".", _FOLDER, links=False)
+        except OSError:
+            continue  # removed, replaced, or made unreadable by a command
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    if entry.name in _LEFT_OUT:
+                        continue
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+                    elif (file := _entry(path, entry)) is not None:
+                        count += 1
+                        yield file
+        finally:
+            os.close(fd)
+
+
+def _entry(path: str, entry: os.DirEntry[str]) -> WorkspaceFile | None:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    if not (modes.S_ISREG(found.st_mode) or modes.S_ISLNK(found.st_mode)):
+        return None
+    return WorkspaceFile(
+        path=os.fsencode(path).decode("utf-8", "backslashreplace"),
+        kind="link" if modes.S_ISLNK(found.st_mode) else "file",
+        size=found.st_size,
+        executable=modes.S_ISREG(found.st_mode) and bool(found.st_mode & modes.S_IXUSR),
+        modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
+    )
