@@ -45,10 +45,14 @@ class Limits(Request):
     """Exact bounds of one delegation. Null means: no such bound."""
 
     max_turns: int = Field(default=30, ge=1)
+    """Replies of the model."""
     max_tool_calls: int = Field(default=50, ge=0)
     timeout_seconds: float = Field(default=600, gt=0, allow_inf_nan=False)
+    """Seconds of work; time in the queue does not count."""
     max_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of all model calls, both ways."""
     max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """US dollars of all model calls."""
 
     def capped(self, caps: Limits) -> Limits:
         """Returns these limits, each lowered to the server's cap if it is above it."""
@@ -97,23 +101,42 @@ class DelegationRequest(Request):
     """A piece of work handed over by a parent."""
 
     task: Annotated[str, AfterValidator(_not_blank)]
+    """What is to be done, in words that are complete without the conversation that they come from."""
     context: str = ""
+    """Background that the work needs."""
     expected_outcome: str = ""
+    """What must be true at the end."""
     session_id: str | None = Field(default=None, max_length=MAX_NAME)
+    """The caller's conversation, for its own use; lists can be filtered by it."""
     message_id: str | None = Field(default=None, max_length=MAX_NAME)
+    """The caller's message in that conversation, for its own use."""
     limits: Limits = Limits()
     tools: list[Annotated[str, Field(max_length=MAX_TOOL_NAME)]] | None = Field(default=None, max_length=MAX_ENTRIES)
+    """The only tools it may use: names or patterns such as mcp__docs__*. Null is the default selection."""
     approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
+    """What happens to calls that need approval: sandboxed allows what stays in the sandbox, auto everything, readOnly
+    nothing that changes something, ask asks.
+    """
     model: str | None = Field(default=None, max_length=MAX_NAME)
+    """A name that the model's endpoint knows. Null is the configured one."""
     tool_call_style: Literal["native", "xml"] = "native"
+    """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
+    """The files to work on. It gets a copy of its own; the original is never changed."""
     output_schema: dict[str, Any] | None = None
+    """The JSON Schema of `output` in the result."""
     verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
+    """Checks of the result that the service makes itself."""
     max_verify_rounds: int = Field(default=VERIFY_ROUNDS, ge=0, le=10)
+    """How often a result that fails its checks goes back to the model."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
+    """The caller's own names and values; lists can be filtered by them."""
     priority: int = Field(default=5, ge=0, le=9)
+    """Higher is started first."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)
+    """The delegation whose run submits this one; null for every other caller."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    """A repeated request with the same key returns the first delegation instead of a second one."""
 
     @property
     def title(self) -> str:

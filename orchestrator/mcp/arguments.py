@@ -34,6 +34,7 @@ class ManyArguments(Request):
     """Several delegations at once; all are accepted or none."""
 
     requests: list[DelegationRequest] = Field(min_length=1, max_length=MAX_MANY)
+    """The tasks, each with the fields of `delegate`."""
     shared_context: str = ""
     """Background that every one of them needs; it precedes the context of each."""
     wait: bool = True
@@ -64,11 +65,13 @@ class CancelArguments(Request):
 
 class ListArguments(Request):
     status: Status | None = None
+    """Only those of this status."""
     session_id: str | None = Field(default=None, max_length=MAX_NAME)
     """Only those that were delegated with this sessionId."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """Only those that have all of these labels."""
     limit: int = Field(default=20, ge=1, le=100)
+    """How many of them a page has."""
     cursor: DelegationId | None = None
     """The nextCursor of the page before."""
 

@@ -32,8 +32,8 @@ from deputize.shared.wire import Wire
 MAX_TEXT_OF_ALL = 60_000
 MIN_TEXT = 1000
 ENDS_WITH_CLIENT = (
-    "the service runs only as long as this MCP server; what is unfinished then goes on when it runs again "
-    "(`deputize up` runs one that stays)"
+    "the service runs only as long as this MCP server; what is unfinished then is paused until `deputize resume ID` "
+    "(`deputize up` runs a service that stays)"
 )
 
 

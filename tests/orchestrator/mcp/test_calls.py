@@ -166,6 +166,7 @@ async def test_the_tools_say_what_a_client_may_assume(url: str) -> None:
         assert tool.description
         assert "$ref" not in str(tool.input_schema) + str(tool.output_schema)
         for name, field in tool.input_schema["properties"].items():
+            assert field["description"], name
             assert "title" not in field, name
 
 
