@@ -59,11 +59,11 @@ class Client:
         return self._http.url
 
     async def create(self, request: DelegationRequest) -> Delegation:
-        return self._delegation(await self._http.send("POST", "/v1/delegations", content=request.to_json()))
+        return self._delegation(await self._http.send("POST", "/v1/delegations", content=request.given_json()))
 
     async def batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         """Submits requests. Returns their delegations in order; all are accepted or none."""
-        body = ",".join(request.to_json() for request in requests)
+        body = ",".join(request.given_json() for request in requests)
         answer = await self._http.send("POST", "/v1/delegations:batch", content=f'{{"requests":[{body}]}}')
         return self._http.read(answer, lambda body: _each(Delegation.model_validate, body["items"]))
 

@@ -15,6 +15,7 @@ from deputize.orchestrator.home import is_full, no_space
 from deputize.orchestrator.request_checks import check_requests
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared import bus
+from deputize.shared.agents import with_agent
 from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
 from deputize.shared.connection import REDIS_DOWN, connect
 from deputize.shared.delegation import Delegation, Status, ToolAgentStep
@@ -74,6 +75,7 @@ class Delegations:
     async def _accept(
         self, requests: Sequence[DelegationRequest], *, batch: bool = False
     ) -> tuple[list[Delegation], list[bool]]:
+        requests = [with_agent(request, self._settings.agents) for request in requests]
         async with _redis_guard(self._settings):
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from deputize.shared.agents import unknown_agent
 from deputize.shared.catalog import MCP, ToolCard
 from deputize.shared.errors import Invalid, Refused
 from deputize.shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
@@ -43,6 +44,8 @@ def check_requests(
 
 def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings) -> None:
     check_sizes(request)
+    if reason := unknown_agent(request.agent, settings.agents):
+        raise Invalid(reason, [{"pointer": "/agent", "detail": reason}])
     _check_tools(request.tools, tools)
     _check_version(request)
     if reason := foreign_script(request.model, settings):

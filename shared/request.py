@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
+from pydantic_core import to_json
 
 from deputize.shared.facts import VerifyItem
 from deputize.shared.wire import Request
@@ -113,6 +114,10 @@ class DelegationRequest(Request):
     limits: Limits = Limits()
     tools: list[Annotated[str, Field(max_length=MAX_TOOL_NAME)]] | None = Field(default=None, max_length=MAX_ENTRIES)
     """The only tools it may use: names or patterns such as mcp__docs__*. Null is the default selection."""
+    agent: str | None = Field(default=None, max_length=MAX_NAME)
+    """A named agent of the service's settings; it fills in what this request leaves open."""
+    system_prompt: str | None = Field(default=None, min_length=1)
+    """Who the worker is and how it works; what it must know of its workspace and tools follows it."""
     approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
     """What happens to calls that need approval: sandboxed allows what stays in the sandbox, auto everything, readOnly
     nothing that changes something, ask asks.
@@ -143,3 +148,12 @@ class DelegationRequest(Request):
         """The task's first line, at most 80 characters, for lists and Flower."""
         line = " ".join(self.task.strip().splitlines()[0].split())
         return line if len(line) <= 80 else line[:79] + "…"
+
+    def given_json(self) -> str:
+        """Returns the fields that were given as JSON: an agent may fill in the others."""
+        fields = self.to_dict()
+        given = {(kind.alias or name): name for name, kind in type(self).model_fields.items()}
+        kept = {alias: fields[alias] for alias, name in given.items() if name in self.model_fields_set}
+        if "limits" in kept:
+            kept["limits"] = self.limits.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        return to_json(kept).decode()

@@ -13,9 +13,10 @@ PREFIX = "scripted:"
 
 def check_sizes(request: DelegationRequest) -> None:
     """Raises ``TooLarge`` for a request over one of the caps (UTF-8 bytes)."""
-    text = len(request.task.encode()) + len(request.context.encode())
+    text = sum(len(each.encode()) for each in (request.task, request.context, request.system_prompt or ""))
     if text > MAX_TEXT_BYTES:
-        raise TooLarge(f"task and context are {text:,} bytes together; the cap is {MAX_TEXT_BYTES:,}")
+        words = "task, context and systemPrompt" if request.system_prompt else "task and context"
+        raise TooLarge(f"{words} are {text:,} bytes together; the cap is {MAX_TEXT_BYTES:,}")
     whole = len(request.to_json().encode())
     if whole > MAX_REQUEST_BYTES:
         raise TooLarge(f"the request is {whole:,} bytes; the cap is {MAX_REQUEST_BYTES:,}")

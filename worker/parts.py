@@ -141,7 +141,7 @@ class LoopBuilder:
 
     def _loop(self, model: Model, conversation: Conversation, tools: RunTools, checkpoint: Callable[[], None]) -> Loop:
         state, settings = self.state, self.services.settings
-        system = system_prompt(MOUNT, skills="get_skill" in tools.kit)
+        system = system_prompt(MOUNT, skills="get_skill" in tools.kit, own=self.claim.request.system_prompt)
         wait = EndpointWait(self.services.outages, state.emit.emit, state.emit.set)
         return Loop(
             conversation=conversation,

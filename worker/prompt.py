@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 
 from deputize.shared.request import DelegationRequest
 from deputize.worker.limits import LimitReached
 
+_ROLE = "You are a worker agent. "
 _SYSTEM = """\
-You are a worker agent. Another agent has handed you one piece of work; you carry it out alone, with your tools, \
+{role}Another agent has handed you one piece of work; you carry it out alone, with your tools, \
 and report back. Nobody can answer questions while you work: decide, and say in the end what you assumed.
 
 Your workspace is {mount}, your own copy: paths are relative to it, and nothing outside it can be read or changed. \
@@ -27,10 +28,13 @@ There are skills: guidance for particular kinds of task, written by people who k
 lists them. When one fits your task, get it before you begin."""
 
 
-@cache
-def system_prompt(mount: str, *, skills: bool = False) -> str:
-    """Returns the system prompt; with ``skills``, it mentions them. The same object for all runs."""
-    text = _SYSTEM.format(mount=mount)
+@lru_cache(maxsize=64)
+def system_prompt(mount: str, *, skills: bool = False, own: str | None = None) -> str:
+    """Returns the system prompt; with ``skills``, it mentions them. The same object for all runs.
+
+    ``own``: the caller's words on who the worker is and how it works, instead of ours; what it must know follows them.
+    """
+    text = _SYSTEM.format(mount=mount, role=f"{own.strip()}\n\n" if own else _ROLE)
     return f"{text}\n\n{_SKILLS}" if skills else text
 
 

@@ -17,6 +17,8 @@ OPTIONS = {
     "expectedOutcome": "--expect",
     "workspace/exclude": "--exclude",
     "workspace": "--workspace",
+    "agent": "--agent",
+    "systemPrompt": "--system-prompt",
     "tools": "--tools",
     "approvalMode": "--approval",
     "limits/maxTurns": "--max-turns",

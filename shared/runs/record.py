@@ -136,7 +136,8 @@ def matches(found: Delegation, status: Status | None, session: str | None, label
 def brief(found: Delegation) -> Delegation:
     """Returns a delegation with long texts cut, for lists: a page of complete ones could be a gigabyte."""
     asked = found.request
-    short = {name: _cut(getattr(asked, name)) for name in ("task", "context", "expected_outcome")}
+    texts = {name: getattr(asked, name) for name in ("task", "context", "expected_outcome", "system_prompt")}
+    short = {name: _cut(text) for name, text in texts.items() if text}
     result = found.result and found.result.model_copy(update={"details": _cut(found.result.details)})
     return found.model_copy(update={"request": asked.model_copy(update=short), "result": result})
 

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from deputize.shared.request import Limits
+from deputize.shared.request import ApprovalMode, Limits
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
@@ -178,6 +178,27 @@ class SandboxSettings(BaseModel):
     """How much one command may put into /tmp, which is memory."""
 
 
+def _some_limits(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns those limits that are given, each valid; a default must not hide that one was left out."""
+    return Limits.model_validate(value).model_dump(exclude_unset=True)
+
+
+class AgentSettings(BaseModel):
+    """A named agent: what a request that names it, or a call of call_subagent, gets where it says nothing itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    description: str = Field(default="", max_length=1000)
+    """What it is for; models that may call it as a subagent read this."""
+    system_prompt: str | None = None
+    """Who it is and how it works. What every worker must know (workspace, sandbox, report) follows it."""
+    model: str | None = None
+    tools: list[str] | None = None
+    limits: Annotated[dict[str, Any], AfterValidator(_some_limits)] = {}
+    approval_mode: ApprovalMode | None = None
+    """As a subagent it gets the stricter one of this and its parent's."""
+
+
 class SettingsFields(BaseModel):
     """Times are in seconds, sizes in bytes."""
 
@@ -238,6 +259,8 @@ class SettingsFields(BaseModel):
     """The tools that this worker offers."""
     spend: SpendSettings = SpendSettings()
     """Caps on a day's cost. The service and all workers need the same ones."""
+    agents: Annotated[dict[str, AgentSettings], BeforeValidator(_parse_table)] = {}
+    """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
     prices: Annotated[dict[str, ModelPrice], BeforeValidator(_parse_table)] = {}
     """Prices of models, by name, where they are unknown or others than those of the provider's list. A variable holds
     JSON: ``{"my-model": {"input": 1, "output": 5}}``; ``PRICES_FILE`` names a file of it."""

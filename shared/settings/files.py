@@ -139,10 +139,27 @@ def _harmless(key: str, value: Any, own: Mapping[str, Any], caps: Limits) -> Any
             return value
         case "context_tokens", int() if value >= 1000:
             return value
+        case "agents", dict():
+            return _harmless_agents(value, own.get("agents"), caps)
         case "caps", dict():
             return _lowered(value, own.get("caps"), caps)
         case _:
             return None
+
+
+def _harmless_agents(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:
+    """Returns the found agents that have neither tools nor an approval mode, beside the user's own, which stay."""
+    own_agents = own if isinstance(own, dict) else {}
+    kept = {
+        name: agent
+        for name, agent in found.items()
+        if isinstance(agent, dict)
+        and agent.keys() <= {"description", "system_prompt", "model", "limits"}
+        and ("model" not in agent or _harmless("model", agent["model"], {}, caps) is not None)
+    }
+    if ignored := [visible(name) for name in found if name not in kept or name in own_agents][:20]:
+        log.warning("agents that were only found here, with tools or under a name of yours, are ignored: %s", ignored)
+    return {**kept, **own_agents} or None
 
 
 def _lowered(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:

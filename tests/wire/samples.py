@@ -27,6 +27,8 @@ REQUEST = DelegationRequest.model_validate(
             "maxCostUsd": 0.25,
         },
         "tools": ["read_*", "edit_file", "bash"],
+        "agent": "reviewer",
+        "systemPrompt": "You review prices.",
         "approvalMode": "readOnly",
         "model": "claude-sonnet-5-5",
         "toolCallStyle": "xml",

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import Settings
 from deputize.shared.text import clip
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import InitContext, Outcome, ToolContext
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
+from deputize.worker.tools.context import InitContext, ToolContext
+from deputize.worker.tools.subagent_report import MAX_LISTED, failure_result, report, save_patch
 
-MAX_PATCH_CHARS = 3000
-MAX_SUMMARY_CHARS = 3500
-MAX_LISTED = 30
 LABEL = "subagent"
 """The label with the name of a child delegation."""
-_ERRORS = {TerminationReason.CANCELLED: ErrorType.CANCELLED, TerminationReason.TIMEOUT: ErrorType.TIMEOUT}
 
 
 class CallSubagentParams(Params):
@@ -34,6 +29,7 @@ class CallSubagentParams(Params):
     name: str = Field(
         default="", max_length=64, pattern=r"^(\w[\w .-]*)?$", description="A name for people who watch; no more."
     )
+    agent: str | None = Field(default=None, max_length=64, description="A named agent that does it, of the list above.")
     tools: list[str] | None = Field(
         default=None, description="The names of the tools it gets, of yours. Not given: all but call_subagent."
     )
@@ -60,6 +56,7 @@ class CallSubagentParams(Params):
             task=self.task,
             context=self.context,
             expected_outcome=self.expected_outcome,
+            agent=self.agent,
             tools=self.tools,
             limits=Limits(**asked),
             labels={LABEL: self.name} if self.name else {},
@@ -83,8 +80,28 @@ class CallSubagent(Tool[CallSubagentParams]):
     aliases = ("delegate", "task")
     params = CallSubagentParams
 
+    def __init__(self, agents: Mapping[str, str] | None = None) -> None:
+        self._agents = agents or {}
+        """Named agents, with what they are for."""
+
     def configured(self, settings: Settings) -> AnyTool | None:
-        return self if settings.tools.max_depth else None
+        """Returns the tool with the named agents of the settings."""
+        agents = {name: agent.description for name, agent in settings.agents.items()}
+        return CallSubagent(agents) if settings.tools.max_depth else None
+
+    @property
+    def description(self) -> str:
+        listed = "".join(f"\n- {name}: {description}" for name, description in self._agents.items())
+        return f"{super().description}\n\nNamed agents:{listed}" if listed else super().description
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        schema = super().schema
+        if self._agents:
+            schema["properties"]["agent"]["enum"] = [*self._agents, None]
+        else:
+            del schema["properties"]["agent"]
+        return schema
 
     async def ready(self, ctx: InitContext) -> AnyTool | None:
         return self if ctx.depth_left > 0 else None
@@ -101,46 +118,12 @@ class CallSubagent(Tool[CallSubagentParams]):
             raise ToolError(ErrorType.EXECUTION_FAILED, "this run cannot have subagents; do the work yourself")
         outcome = await ctx.subagents.delegate(ctx, params.request(), copy=params.workspace == "copy")
         result = outcome.result
-        saved = await run_in_thread(_save_patch, ctx, outcome)
+        saved = await run_in_thread(save_patch, ctx, outcome)
         facts = {
             "delegationId": result.delegation_id,
             "terminationReason": result.termination_reason.value,
             "filesModified": result.files_modified[:MAX_LISTED],
             "patch": saved,
         }
-        answer = ToolResult(_report(outcome, saved), display=result.summary, data=result, metadata=facts)
-        return answer if result.success else _failure_result(answer, result)
-
-
-def _failure_result(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
-    reason = result.termination_reason
-    kind = _ERRORS.get(reason, ErrorType.LIMIT_REACHED if reason.is_limit else ErrorType.EXECUTION_FAILED)
-    error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); its work so far is below")
-    return ToolResult.failed(error, answer.content, display=answer.display, data=answer.data, metadata=answer.metadata)
-
-
-def _report(outcome: Outcome, saved: str | None) -> str:
-    """Returns the text for the model: the outcome, the subagent's summary, and the path of its patch."""
-    result = outcome.result
-    effort = f"{result.turn_count} turns, {result.tool_call_count} tool calls"
-    parts = [f"Subagent {result.delegation_id} ended: {result.termination_reason.value} ({effort})."]
-    parts.append(clip(result.summary, MAX_SUMMARY_CHARS) or "(It wrote no summary.)")
-    if changed := result.files_modified:
-        more = f" and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
-        parts.append(f"It changed in its own workspace, and not in yours: {', '.join(changed[:MAX_LISTED])}{more}.")
-        where = f" All of it is in {saved}; `git apply {saved}` makes the changes yours." if saved else ""
-        parts.append(f"This is the patch.{where}\n{clip(outcome.patch, MAX_PATCH_CHARS)}")
-    return "\n\n".join(parts)
-
-
-def _save_patch(ctx: ToolContext, outcome: Outcome) -> str | None:
-    """Returns the path of the saved patch in the caller's workspace; None if there is none or it cannot be saved."""
-    if not outcome.patch:
-        return None
-    path = f"{PRIVATE_DIR}/subagents/{outcome.result.delegation_id}.patch"
-    try:
-        ctx.files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
-        ctx.files.write(path, outcome.patch.encode())
-    except ToolError:
-        return None
-    return path
+        answer = ToolResult(report(outcome, saved), display=result.summary, data=result, metadata=facts)
+        return answer if result.success else failure_result(answer, result)
