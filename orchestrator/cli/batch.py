@@ -20,7 +20,7 @@ from deputize.orchestrator.cli.connect import connect, load_settings, needs_mode
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
 from deputize.orchestrator.cli.live import display
 from deputize.orchestrator.cli.request_options import given_options, request_options
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_once
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_once, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
 from deputize.shared.errors import Refused
 
@@ -46,6 +46,7 @@ CHUNK_SIZE = 1000
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier batch into the same --out broke off.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @click.pass_context
 def batch(
@@ -55,6 +56,7 @@ def batch(
     out: Path | None,
     resume: bool,
     wait: float | None,
+    stream: bool,
     as_json: bool,
     **given: Any,
 ) -> Exit:
@@ -63,6 +65,7 @@ def batch(
     Options of a request hold for every line that says nothing else. In all of them {{column}} stands for a cell of
     the row, {{line}} for the line of a text: batch files.csv --task "Summarise {{path}}". Without --task the columns
     task, context and expectedOutcome count.
+
     Results come as the delegations finish; with --out each also goes to a file, with the number of its line.
     """
     if resume and out is None:
@@ -75,19 +78,12 @@ def batch(
     lines = source.read(file)
     if not lines:
         raise click.UsageError(f"{name} holds no request")
-    options = _OutputOptions(source, wait, as_json)
+    options = _OutputOptions(source, wait, stream, as_json)
     if out is None:
         code, results = asyncio.run(_run(settings, lines, options, None))
         return exit_code_of_results(results) if code is None else code
     with open_results(out, file, resume=resume) as written:
-        lines = written.keyed(lines)
-        left = [line for line in lines if line.number not in written.done]
-        if written.done:
-            output.line(f"{len(written.done)} done before, {formatting.count(len(left), 'request')} left", err=True)
-        code, _ = asyncio.run(_run(settings, left, options, written)) if left else (None, [])
-        if len(written.done) >= len(lines):
-            written.complete()
-        return exit_code_of_results(written.done.values()) if code is None else code
+        return _run_into(settings, lines, options, written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,19 @@ class _OutputOptions:
 
     source: BatchInput
     wait: float | None
+    stream: bool
     as_json: bool
+
+
+def _run_into(settings: Settings, lines: list[RequestLine], options: _OutputOptions, written: Results) -> Exit:
+    lines = written.keyed(lines)
+    left = [line for line in lines if line.number not in written.done]
+    if written.done:
+        output.line(f"{len(written.done)} done before, {formatting.count(len(left), 'request')} left", err=True)
+    code, _ = asyncio.run(_run(settings, left, options, written)) if left else (None, [])
+    if len(written.done) >= len(lines):
+        written.complete()
+    return exit_code_of_results(written.done.values()) if code is None else code
 
 
 async def _run(
@@ -116,7 +124,7 @@ async def _run(
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation
         each = list({delegation.id: delegation for delegation in delegations}.values())
         on_screen = sys.stdout.isatty() and not options.as_json  # then the results themselves show each outcome
-        with display(show_outcomes=not on_screen) as shown:
+        with display(show_outcomes=not on_screen, stream=options.stream) as shown:
 
             def on_result(result: ToolAgentResult) -> None:
                 for number in numbers[result.delegation_id]:

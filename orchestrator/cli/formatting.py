@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     )
     from deputize.shared.settings import Settings
 
+SHORT_ID = 6
+"""Characters of an id's end that are shown; commands accept them as the id."""
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
+
+
+def short_id(id: str) -> str:
+    return f"…{id[-SHORT_ID:]}"
 
 
 def seconds(value: float) -> str:
@@ -118,10 +124,12 @@ def change(changed: FileChange) -> str:
     return f"{changed.change} {where} (+{changed.added_lines} -{changed.removed_lines})"
 
 
-def step_line(step: Step) -> str:
+def step_line(step: Step, took: float | None = None) -> str:
+    """`✓ read pricing.py  0.1 s`."""
     sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
     trouble = f": {cut(step.error, 160)}" if step.error else ""
-    return f"{sign} {cut(step.title or step.tool_name, 100)}{trouble}"
+    duration = "" if took is None else f"  {seconds(took)}"
+    return f"{sign} {cut(step.title or step.tool_name, 100)}{duration}{trouble}"
 
 
 def event_line(event: AnyEvent) -> str | None:

@@ -10,13 +10,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli.event_lines import EventLines
 from deputize.orchestrator.cli.rows import TableRow, Totals
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Delegation
+    from deputize.shared.delegation import Delegation, ToolAgentResult
     from deputize.shared.events import Envelope
 
 TICK_SECONDS = 0.25
+QUIET_SECONDS = 20.0
+"""A pipe gets a line at least this often while something is unfinished."""
+TOLD_BY_ROWS = {"run_queued", "run_started", "run_finished"}
+"""Events without a line above the table: the rows show them, or the line of the end."""
 UP = "\x1b[{}A"
 CLEAR_BELOW = "\x1b[J"
 NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -42,29 +47,63 @@ class Display(Protocol):
 
 
 class Lines:
-    """A line per event, for files, pipes and plain terminals."""
+    """A line per event, for files, pipes and plain terminals; a line of the state where nothing happens for long.
 
-    def __init__(self) -> None:
-        self._titles: dict[str, str] = {}
+    Needs a running event loop.
+    """
+
+    def __init__(self, *, stream: bool = False, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._rows: dict[str, TableRow] = {}
+        self._totals = Totals()
+        self._lines = EventLines(stream=stream)
+        self._quiet_seconds = quiet_seconds
+        self._loop = asyncio.get_running_loop()
+        self._printed = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
+        self._timer = self._loop.call_at(self._printed + self._quiet_seconds, self._check)
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        if self._loop.time() >= self._printed + self._quiet_seconds:
+            self._printed = self._loop.time()
+            if state := self._state():
+                self.note(state)
+        self._timer = self._loop.call_at(self._printed + self._quiet_seconds, self._check)
+
+    def _state(self) -> str:
+        rows = [*self._rows.values()]
+        if self._totals.seen == 1:
+            return f"… {rows[0].line()}" if rows else ""
+        return f"… {self._totals.line(rows)}" if rows else ""
 
     def add(self, delegation: Delegation) -> None:
-        self._titles[delegation.id] = formatting.cut(delegation.request.title, 32)
+        if self._totals.new(delegation.id):
+            self._rows[delegation.id] = TableRow.of(delegation)
 
     def event(self, envelope: Envelope) -> None:
-        if (line := formatting.event_line(envelope.event)) is not None:
-            many = len(self._titles) > 1
-            self.note(f"[{self._titles.get(envelope.delegation_id, envelope.delegation_id)}] {line}" if many else line)
+        id, event = envelope.delegation_id, envelope.event
+        row = self._rows.get(id)
+        if row is not None:
+            row.take(event)
+        title = formatting.cut(row.title, 32) if row else id
+        for line in self._lines.of(envelope):
+            self.note(f"[{title}] {line}" if self._totals.seen > 1 else line)
+        if event.type == "run_finished" and row is not None:
+            del self._rows[id]
+            self._totals.finished(event.result)
 
     def note(self, text: str) -> None:
+        self._printed = self._loop.time()
         output.line(text, err=True)
 
     def aside(self) -> AbstractContextManager[None]:
+        self._printed = self._loop.time()
         return nullcontext()
 
 
@@ -121,10 +160,11 @@ class Table:
     A finished delegation becomes a line above the table, which scrolls away. Needs a running event loop.
     """
 
-    def __init__(self, *, show_outcomes: bool = True) -> None:
+    def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
         from rich.console import Console
 
         self._tell_ends = show_outcomes
+        self._steps = EventLines(stream=stream, width=self._width)
         self._rows: dict[str, TableRow] = {}
         self._totals = Totals()
         self._console = Console(stderr=True)
@@ -158,18 +198,33 @@ class Table:
         if (row := self._rows.get(id)) is None:
             return
         row.take(envelope.event)
+        lines = self._steps.of(envelope)
+        if envelope.event.type not in TOLD_BY_ROWS:
+            self._print([f"{formatting.short_id(id)}  {line}" for line in lines])
+        if open := self._steps.unfinished(id):
+            row.step = open
         if envelope.event.type == "run_finished":
-            del self._rows[id]
-            self._totals.finished(envelope.event.result)
-            if self._tell_ends:
-                result = envelope.event.result
-                self.note(
-                    formatting.outcome(result) if self._totals.seen == 1 else formatting.end_line(result, row.title)
-                )
+            self._print([f"{formatting.short_id(id)}  {line}" for line in lines[:-1]])
+            self._finished(row, envelope.event.result)
+
+    def _finished(self, row: TableRow, result: ToolAgentResult) -> None:
+        del self._rows[row.id]
+        self._totals.finished(result)
+        if self._tell_ends:
+            single = self._totals.seen == 1
+            self.note(formatting.outcome(result) if single else formatting.end_line(result, row.title))
+
+    def _width(self) -> int:
+        return self._console.width - formatting.SHORT_ID - 3
+
+    def _print(self, lines: Sequence[str]) -> None:
+        if lines:
+            with self._region.aside():
+                for line in lines:
+                    output.line(line, err=True)
 
     def note(self, text: str) -> None:
-        with self._region.aside():
-            output.line(text, err=True)
+        self._print([text])
 
     def aside(self) -> AbstractContextManager[None]:
         return self._region.aside() if sys.stdout.isatty() else nullcontext()
@@ -180,13 +235,16 @@ class Table:
         return table_lines(self._console, [*self._rows.values()], self._totals)
 
 
-def display(*, show_outcomes: bool = True) -> Display:
+def display(*, show_outcomes: bool = True, stream: bool = False) -> Display:
     """Returns the table if stderr is a terminal that can move its cursor, else lines.
 
-    Without ``show_outcomes`` the command itself prints how each delegation ended.
+    Without ``show_outcomes`` the command itself prints how each delegation ended. ``stream`` shows the model's words
+    and the output of commands, too.
     """
     if not sys.stderr.isatty():
-        return Lines()
+        return Lines(stream=stream)
     from rich.console import Console
 
-    return Lines() if Console(stderr=True).is_dumb_terminal else Table(show_outcomes=show_outcomes)
+    if Console(stderr=True).is_dumb_terminal:
+        return Lines(stream=stream)
+    return Table(show_outcomes=show_outcomes, stream=stream)

@@ -74,12 +74,12 @@ class RequestOptions:
     task: str = "TASK"
     """How the command names the task."""
 
-    def name(self, pointer: str) -> str | None:
-        """Returns the option that gave what is at the pointer, with the item of a list; None if none did."""
+    def name(self, pointer: str, *, given: bool = True) -> str | None:
+        """Returns the option that gave what is at the pointer, or could give it, with the item of a list."""
         for path, option in OPTIONS.items():
             if pointer.strip("/") != path and not pointer.startswith(f"/{path}/"):
                 continue
-            if not _holds(self.fields, path):
+            if given and not _holds(self.fields, path):
                 return None
             item = pointer.removeprefix(f"/{path}").strip("/")
             return (self.task if path == "task" else option) + (f", item {int(item) + 1}" if item.isdigit() else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,6 +72,13 @@ class TableRow:
             case _:
                 pass
 
+    def line(self) -> str:
+        """`running: turn 3, ✓ read x.py, 41.0 s, $0.0031`."""
+        facts = [f"turn {self.turn}"] if self.turn else []
+        facts += [self.step] if self.step else []
+        facts += [formatting.seconds(self.elapsed()), formatting.cost(self.cost)] if self.started is not None else []
+        return ": ".join(part for part in (self.status, ", ".join(facts)) if part)
+
     def _running(self) -> None:
         self.status = "running"
         if self.started is None:
@@ -101,3 +110,17 @@ class Totals:
         self.failed += not result.success
         self.cost += result.usage.cost_usd or 0
         self.cost_known = self.cost_known and result.usage.cost_usd is not None
+
+    def line(self, rows: Sequence[TableRow], hidden: int = 0) -> str:
+        """`37/60 finished, 2 failed, 21 running, 2 queued, $0.1200`."""
+        parts = [f"{self.ended}/{self.seen} finished"]
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        statuses = Counter(row.status for row in rows)
+        parts += [f"{statuses[status]} {status}" for status in ("running", "waiting", "queued") if statuses[status]]
+        known = self.cost_known and all(row.cost is not None for row in rows)
+        spent = formatting.cost(self.cost + sum(row.cost or 0 for row in rows))
+        parts.append(spent if known else f"{spent} and what has no known price")
+        if hidden:
+            parts.append(f"{hidden} more not shown")
+        return ", ".join(parts)

@@ -28,7 +28,7 @@ from deputize.orchestrator.cli.request_options import (
     read_request,
     request_options,
 )
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_text
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_text, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
+@stream_option
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_context
 def run(
@@ -54,6 +55,7 @@ def run(
     request: tuple[str, dict[str, Any]] | None,
     wait: float | None,
     detach: bool,
+    stream: bool,
     as_json: bool,
     apply: bool,
     **given: Any,
@@ -63,8 +65,9 @@ def run(
     The result's summary goes to stdout, what happens meanwhile to stderr. Ctrl-C detaches; the work goes on.
     """
     settings = load_settings(ctx)
-    if detach and wait is not None:
-        raise click.UsageError("--wait has no meaning with --detach, which does not wait")
+    for name, given_too in (("wait", wait is not None), ("stream", stream)):
+        if detach and given_too:
+            raise click.UsageError(f"--{name} has no meaning with --detach, which does not wait")
     file, fields = request or ("", {})
     if given["task"] is None and "task" not in fields:
         given["task"] = stdin_text(ctx) or None
@@ -75,7 +78,8 @@ def run(
         raise click.UsageError("--apply needs --workspace DIR, whose copy is changed, and no --detach")
     if detach:
         return asyncio.run(_run_detached(settings, given_request, as_json))
-    return asyncio.run(_run_and_watch(settings, given_request, wait, as_json, apply))
+    how = _Following(wait, stream, as_json, apply)
+    return asyncio.run(_run_and_watch(settings, given_request, how))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class _GivenRequest:
         from deputize.shared.errors import Invalid
 
         def name(pointer: str) -> str | None:
-            return options.name(pointer) or (file and f"{file}: {pointer}")
+            return options.name(pointer) or (f"{file}: {pointer}" if file else options.name(pointer, given=False))
 
         try:
             return cls(read_request(merged(fields, options.fields)), name)
@@ -119,22 +123,30 @@ async def _run_detached(settings: Settings, given: _GivenRequest, as_json: bool)
     return Exit.SUCCEEDED
 
 
-async def _run_and_watch(
-    settings: Settings, given: _GivenRequest, wait: float | None, as_json: bool, apply: bool
-) -> Exit:
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """How the run is followed, and what is done at its end."""
+
+    wait: float | None
+    stream: bool
+    as_json: bool
+    apply: bool
+
+
+async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Following) -> Exit:
     request = given.request
     async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
         await note_before_work(service, [request], _note)
         delegation = await given.submit(service.client)
-        with display() as shown:
+        with display(stream=how.stream) as shown:
             shown.note(delegation.id)
             note_lowered_limits(delegation, shown.note)
             if not service.own:
                 await note_if_queued(service.client, shown.note)
-            watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
+            watched = await Watcher(service, shown, how.wait, prints_results=not how.as_json).all([delegation])
         for result in watched.results.values():
-            print_result(result, json=as_json)
-            if await _take_over(settings, service.client, result, apply):
+            print_result(result, json=how.as_json)
+            if await _take_over(settings, service.client, result, how.apply):
                 return Exit.FAILED
     return watched.code
 

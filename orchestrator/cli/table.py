@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,10 +21,10 @@ STATUS_STYLES = {
     "failed": "red",
     "cancelled": "magenta",
 }
+NARROW = 72
+"""Columns below which the table leaves some out."""
 OTHER_LINES = 6
 """Lines for the header, the totals, the cursor, and some of the output above."""
-SHORT_ID = 6
-"""Characters of an id's end that are shown; commands accept them as the id."""
 
 
 def table_lines(console: Console, rows: Sequence[TableRow], totals: Totals) -> list[str]:
@@ -34,45 +34,32 @@ def table_lines(console: Console, rows: Sequence[TableRow], totals: Totals) -> l
     first = sorted(rows, key=lambda row: row.status == "queued")[:room]
     with console.capture() as captured:
         if first:
-            console.print(_grid(first))
+            console.print(_grid(first, console.width, single=totals.seen == 1))
         if totals.seen > 1:
-            footer = _totals(rows, totals, len(rows) - len(first))
+            footer = totals.line(rows, len(rows) - len(first))
             console.print(Text(footer, "bold", no_wrap=True, overflow="ellipsis"))
     return captured.get().splitlines()
 
 
-def _grid(rows: Sequence[TableRow]) -> Table:
+def _grid(rows: Sequence[TableRow], width: int, *, single: bool) -> Table:
+    """A narrow terminal shows the last step instead of what its command's own lines say, too."""
+    narrow = width < NARROW
     grid = Table(box=None, pad_edge=False, expand=True)
-    grid.add_column("ID", width=SHORT_ID + 1, no_wrap=True)
-    grid.add_column("TASK", ratio=3, no_wrap=True)
-    grid.add_column("STATUS", width=9, no_wrap=True)
-    grid.add_column("LAST STEP", ratio=4, no_wrap=True)
-    grid.add_column("TURN", justify="right")
-    grid.add_column("TIME", justify="right", min_width=8, no_wrap=True)
-    grid.add_column("COST", justify="right", no_wrap=True)
+    cells: list[Callable[[TableRow], Text | str]] = []
+
+    def column(name: str, cell: Callable[[TableRow], Text | str], **how: Any) -> None:
+        grid.add_column(name, no_wrap=True, **how)
+        cells.append(cell)
+
+    column("ID", lambda row: Text(formatting.short_id(row.id), "dim"), width=formatting.SHORT_ID + 1)
+    if not (narrow and single):
+        column("TASK", lambda row: Text(visible(row.title)), ratio=3)
+    column("STATUS", lambda row: Text(row.status, STATUS_STYLES.get(row.status, "")), width=9)
+    column("LAST STEP", lambda row: Text(visible(row.step), "dim"), ratio=4)
+    if not narrow:
+        column("TURN", lambda row: str(row.turn or ""), justify="right")
+    column("TIME", lambda row: formatting.seconds(row.elapsed()), justify="right", min_width=8)
+    column("COST", lambda row: formatting.cost(row.cost), justify="right")
     for row in rows:
-        grid.add_row(
-            Text("…" + row.id[-SHORT_ID:], "dim"),
-            Text(visible(row.title)),
-            Text(row.status, STATUS_STYLES.get(row.status, "")),
-            Text(visible(row.step), "dim"),
-            str(row.turn or ""),
-            formatting.seconds(row.elapsed()),
-            formatting.cost(row.cost),
-        )
+        grid.add_row(*(cell(row) for cell in cells))
     return grid
-
-
-def _totals(rows: Sequence[TableRow], totals: Totals, hidden: int) -> str:
-    """`37/60 finished, 2 not succeeded, 21 running, 2 queued, $0.1200`."""
-    parts = [f"{totals.ended}/{totals.seen} finished"]
-    if totals.failed:
-        parts.append(f"{totals.failed} failed")
-    statuses = Counter(row.status for row in rows)
-    parts += [f"{statuses[status]} {status}" for status in ("running", "waiting", "queued") if statuses[status]]
-    known = totals.cost_known and all(row.cost is not None for row in rows)
-    spent = formatting.cost(totals.cost + sum(row.cost or 0 for row in rows))
-    parts.append(spent if known else f"{spent} and what has no known price")
-    if hidden:
-        parts.append(f"{hidden} more not shown")
-    return ", ".join(parts)

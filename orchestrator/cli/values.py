@@ -158,3 +158,8 @@ def stdin_once(ctx: click.Context | None) -> BinaryIO:
     if ctx is not None:
         ctx.meta["deputize.stdin_read"] = True
     return sys.stdin.buffer
+
+
+stream_option = click.option(
+    "--stream", is_flag=True, help="Show the model's words and the output of commands as they come."
+)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -12,7 +14,7 @@ from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import Display, display
-from deputize.orchestrator.cli.values import Finite
+from deputize.orchestrator.cli.values import Finite, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, interrupts, print_result
 from deputize.shared.errors import Unavailable
 
@@ -26,24 +28,29 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds, at most.")
+@stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
 @click.pass_context
-def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
+def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, stream: bool, as_json: bool) -> Exit:
     """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
 
     An ID may be shortened to its beginning or its end; @last is the newest delegation.
     """
+    if stream and as_json:
+        raise click.UsageError("--stream has no meaning with --json, which shows every event")
     settings = load_settings(ctx)
-    return asyncio.run(_watch(settings, ids, wait, as_json) if ids else _watch_all(settings, wait, as_json))
+    show = JsonLines if as_json else partial(display, stream=stream)
+    return asyncio.run(_watch(settings, ids, wait, show) if ids else _watch_all(settings, wait, show))
 
 
-async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
+async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, show: Callable[[], Display]) -> Exit:
+    as_json = show is JsonLines
     async with connect(settings) as service:
         client = service.client
         delegations = [await client.get(await full_id(client, id)) for id in ids]
         if not service.has_workers and any(not each.status.finished for each in delegations):
             raise _no_service_error([each.id for each in delegations if not each.status.finished])
-        with JsonLines() if as_json else display() as shown:
+        with show() as shown:
             watcher = Watcher(service, shown, wait, may_cancel=False, prints_results=not as_json)
             watched = await watcher.all(delegations)
     if not as_json:
@@ -59,11 +66,11 @@ def _no_service_error(paused: list[str]) -> Unavailable:
     return Unavailable(f"no service runs on this machine, so nothing goes on{what}")
 
 
-async def _watch_all(settings: Settings, wait: float | None, as_json: bool) -> Exit:
+async def _watch_all(settings: Settings, wait: float | None, show: Callable[[], Display]) -> Exit:
     async with connect(settings) as service, interrupts() as presses:
         if not service.has_workers:
             raise _no_service_error([each.id async for each in unfinished(service.client)])
-        with JsonLines() if as_json else display() as shown:
+        with show() as shown:
             showing = asyncio.create_task(_show_all(service.client, shown))
             pressed = asyncio.create_task(presses.get())
             await asyncio.wait({showing, pressed}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)

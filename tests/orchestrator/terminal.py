@@ -103,7 +103,7 @@ async def on_terminal(
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=environment(TERM="xterm-256color", **variables),
+        env=environment(**{"TERM": "xterm-256color"} | variables),
     )
     terminal = Terminal(process, lines, columns)
     loop.add_reader(ours, lambda: terminal.take(os.read(ours, 65536)))

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from deputize.orchestrator.cli import COMMANDS, cli
 from deputize.shared.catalog import ToolCard
-from deputize.shared.delegation import Step, StepStatus, TerminationReason
+from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.errors import Invalid
 from deputize.shared.events import (
     ErrorSeen,
@@ -24,10 +24,13 @@ from deputize.shared.events import (
     PermissionAnswered,
     PermissionRequested,
     ProgressMade,
+    Replied,
     RunResumed,
     RunStarted,
     StepCompleted,
     StepStarted,
+    StepUpdated,
+    TextDelta,
 )
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
@@ -50,9 +53,9 @@ READING = {
 }
 """Commands that ask once. A new command or a new output of one is a line here or below."""
 FOLLOWING = {
-    "run": [["run", HOSTILE, "--tools", ACTING], ["run", "x", "--json"], ["run", "x", "--detach"]],
-    "batch": [["batch", "<file>"], ["batch", "<file>", "--json"]],
-    "watch": [["watch", ID], ["watch", ID, "--json"]],
+    "run": [["run", HOSTILE, "--tools", ACTING], *(["run", "x", each] for each in ("--json", "--detach", "--stream"))],
+    "batch": [["batch", "<file>"], ["batch", "<file>", "--json"], ["batch", "<file>", "--stream"]],
+    "watch": [["watch", ID], ["watch", ID, "--json"], ["watch", ID, "--stream"]],
     "demo": [["demo"]],
 }
 SERVERS = {"up", "serve", "worker", "token"}
@@ -83,7 +86,10 @@ def happen(service: FakeService, id: str) -> None:
     for event in (
         RunStarted(worker=HOSTILE, model=f"scripted{HOSTILE}", tools=[], limits=service.runs[id].effective_limits),
         RunResumed(worker=HOSTILE, from_turn=1, reason=HOSTILE),
+        TextDelta(turn=1, text=f"{ACTING}\n{HOSTILE}"),
+        Replied(turn=1, text=f"{ACTING}\n{HOSTILE}!", thinking=HOSTILE, stop_reason=HOSTILE, usage=Usage()),
         StepStarted(step=step(StepStatus.RUNNING)),
+        StepUpdated(step_id="s", metadata={"output": f"{HOSTILE}\n{ACTING}"}),
         PermissionRequested(permission_id=HOSTILE, step=failed, details={}, expires_at=now()),
         PermissionAnswered(permission_id=HOSTILE, outcome=HOSTILE),
         StepCompleted(step=failed),
@@ -143,7 +149,14 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         switches = {each.opts[0] for each in command.params if isinstance(each, click.Option) and each.is_flag}
-        unprinted = {"--all", "--resume", "--patch", "--help"}  # --patch has tests of its own below
+        unprinted = {
+            "--all",
+            "--resume",
+            "--patch",
+            "--help",
+            "--with-ignored",
+            "--apply",
+        }  # --patch has tests of its own below
         assert switches - unprinted <= {part for arguments in tried for part in arguments}, name
 
 
@@ -253,7 +266,9 @@ async def test_a_terminal_shows_nothing_that_acts(url: str, service: FakeService
     assert_harmless(terminal.drawn.replace("\r\n", "\n"))
 
 
-@pytest.mark.parametrize("arguments", [["run", HOSTILE], ["watch", ID], ["batch", "<file>"], ["demo"]], ids=repr)
+@pytest.mark.parametrize(
+    "arguments", [["run", HOSTILE], ["watch", ID, "--stream"], ["batch", "<file>"], ["demo"]], ids=repr
+)
 async def test_the_table_on_a_terminal_shows_nothing_that_acts(
     url: str, service: FakeService, id: str, arguments: list[str], tmp_path: Path
 ) -> None:

@@ -41,11 +41,11 @@ async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, s
     done = await run(url, service, "Count it", then=work)
     assert (done.code, done.out) == (0, "Forty-two.\n")
     (id,) = service.runs
-    assert done.err.splitlines() == [
+    assert re.sub(r"\d\.\d s", "0.0 s", done.err).splitlines() == [
         id,
         "queued: Count it",
         "running on w@1 with claude",
-        "turn 1  ✓ read x.py",
+        "turn 1  ✓ read x.py  0.0 s",
         "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000",
         "  modified a.py (+0 -0)",
     ]

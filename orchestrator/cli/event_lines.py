@@ -1,0 +1,155 @@
+"""The lines that tell of a delegation's events, and of the model's words and the output of commands as they come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deputize.orchestrator.cli import formatting
+
+if TYPE_CHECKING:
+    from deputize.shared.delegation import Step
+    from deputize.shared.events import AnyEvent, Envelope
+
+WORDS, OUTPUT = "> ", "| "
+"""Before each line of the model's words, and of a command's output."""
+ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
+MIN_WIDTH = 20
+OVERLAP_CHARS = 200
+"""Characters at the end of the output so far that are looked for in the result of a command."""
+
+
+class EventLines:
+    """Returns the lines to print for each event."""
+
+    def __init__(self, *, stream: bool, width: Callable[[], int | None] = lambda: None) -> None:
+        self._stream = stream
+        self._width = width
+        """Columns at which streamed text is wrapped; None to print whole lines only."""
+        self._streams: dict[str, _Stream] = {}
+
+    def of(self, envelope: Envelope) -> list[str]:
+        event = envelope.event
+        lines: list[str] = []
+        if self._stream:
+            lines += self._streams.setdefault(envelope.delegation_id, _Stream()).take(event, self._width())
+        if event.type == "run_finished":
+            self._streams.pop(envelope.delegation_id, None)
+        if event.type == "step_completed":
+            took = (envelope.at - event.step.timestamp).total_seconds()
+            lines.append(f"turn {event.step.turn_index}  {formatting.step_line(event.step, max(0.0, took))}")
+        elif (line := formatting.event_line(event)) is not None:
+            lines.append(line)
+        return lines
+
+    def unfinished(self, id: str) -> str:
+        """Returns the start of the line that is streamed now."""
+        stream = self._streams.get(id)
+        return stream.mark + stream.open if stream and stream.open else ""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What one delegation says, cut into lines."""
+
+    mark: str = WORDS
+    open: str = ""
+    """The line that has no end yet."""
+    _said: str = ""
+    """The model's words of this turn."""
+    _outputs: dict[str, str] = field(default_factory=dict[str, str])
+    """The end of each running command's output so far, by step."""
+    _command: str = ""
+    """The command whose output is in the open line."""
+
+    def take(self, event: AnyEvent, width: int | None) -> list[str]:
+        return [*self._taken(event, width)]
+
+    def _taken(self, event: AnyEvent, width: int | None) -> Iterator[str]:
+        match event.type:
+            case "text_delta":
+                self._said += event.text
+                yield from self._add(WORDS, event.text, width)
+            case "replied":
+                # All of it for those who joined late, the end for those who missed some of it.
+                missed = event.text.startswith(self._said)
+                yield from self._add(WORDS, event.text.removeprefix(self._said) if missed else "", width)
+                yield from self._close()
+                self._said = ""
+            case "step_started":
+                yield from self._close()
+                yield formatting.step_line(event.step)
+            case "step_updated":
+                if isinstance(output := event.metadata.get("output"), str):
+                    yield from self._output(event.step_id, _plain(output), width)
+            case "step_completed":
+                yield from self._rest(event.step, width)
+                yield from self._close()
+            case "turn_started" | "run_finished":
+                self._said = ""
+                yield from self._close()
+            case _:
+                pass
+
+    def _output(self, step_id: str, tail: str, width: int | None) -> Iterator[str]:
+        if step_id != self._command:
+            yield from self._close()
+        self._command = step_id
+        before = self._outputs.get(step_id, "")
+        self._outputs[step_id] = tail
+        yield from self._add(OUTPUT, _news(before, tail), width)
+
+    def _rest(self, step: Step, width: int | None) -> Iterator[str]:
+        """The last output of a command is only in its result."""
+        before = self._outputs.pop(step.id, None)
+        if step.type not in ("bash", "bash-confirm") or not step.result:
+            return
+        result = _plain(step.result)
+        if before is None:
+            yield from self._add(OUTPUT, result, width)
+            return
+        known = before[-OVERLAP_CHARS:].rstrip()
+        if known and (at := result.rfind(known)) >= 0:
+            yield from self._add(OUTPUT, result[at + len(known) :].removeprefix("\n"), width)
+
+    def _add(self, mark: str, text: str, width: int | None) -> Iterator[str]:
+        if mark != self.mark:
+            yield from self._close()
+            self.mark = mark
+        *lines, self.open = (self.open + text).split("\n")
+        room = None if width is None else max(MIN_WIDTH, width - len(mark))
+        for line in lines:
+            yield from (mark + part for part in _wrapped(line, room))
+        *parts, self.open = _wrapped(self.open, room)
+        yield from (mark + part for part in parts)
+
+    def _close(self) -> Iterator[str]:
+        line, self.open, self._command = self.open, "", ""
+        if line.strip():
+            yield self.mark + line
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    parts: list[str] = []
+    while width is not None and len(line) > width:
+        at = line.rfind(" ", width // 2, width + 1)
+        cut = at if at > 0 else width
+        parts.append(line[:cut])
+        line = line[cut:].removeprefix(" ")
+    return [*parts, line]
+
+
+def _news(before: str, tail: str) -> str:
+    """Returns what the tail of an output has beyond the tail before it."""
+    for start in range(len(before)):
+        if tail.startswith(before[start:]):
+            return tail[len(before) - start :]
+    return tail
+
+
+def _plain(output: str) -> str:
+    """Returns output without colours, and of each line what a terminal would show at the end."""
+    text = ESCAPE_SEQUENCE.sub("", output).replace("\r\n", "\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text

@@ -1,0 +1,210 @@
+"""Whole screens of the real command: steps scroll away above a row for each running delegation."""
+
+from __future__ import annotations
+
+import re
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.orchestrator.cli.live import Lines
+from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
+from deputize.shared.events import Heartbeat, Replied, RunStarted, StepCompleted, StepStarted, StepUpdated, TextDelta
+from deputize.shared.request import DelegationRequest
+from deputize.shared.wire import now
+from tests.orchestrator.command_line import started
+from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.terminal import Terminal, on_terminal
+from tests.waiting import until
+
+RUNNING = {
+    60: [
+        "ID       STATUS     LAST STEP                  TIME     COST",
+        "…iiiiii  running    … read b.py               0.0 s  $0.0100",
+    ],
+    80: [
+        "ID       TASK            STATUS     LAST STEP            TURN      TIME     COST",
+        "…iiiiii  Repair it       running    … read b.py             2     0.0 s  $0.0100",
+    ],
+    200: [
+        f"ID       {'TASK':66}  STATUS     {'LAST STEP':89}TURN      TIME     COST",
+        f"…iiiiii  {'Repair it':66}  running    {'… read b.py':89}   2     0.0 s  $0.0100",
+    ],
+}
+STEP = "…iiiiii  turn 1  ✗ $ pytest  0.0 s: the command ended with exit code 1"
+END = "✓ succeeded (completed): 2 turns, 2 tool calls, 0.0 s, 15 tokens, $0.0100"
+
+
+def step(n: int, status: StepStatus, **fields: Any) -> Step:
+    base = {"id": f"s{n}", "type": "bash", "status": status, "title": "$ pytest", "tool_name": "bash"}
+    return Step(**base | {"turn_index": n, "timestamp": now() - timedelta(seconds=2)} | fields)
+
+
+def begin(service: FakeService, id: str) -> None:
+    limits = service.runs[id].effective_limits
+    service.happen(id, RunStarted(worker="w", model="claude", tools=[], limits=limits))
+
+
+def fail_a_step_and_start_another(service: FakeService, id: str) -> None:
+    begin(service, id)
+    service.happen(id, StepStarted(step=step(1, StepStatus.RUNNING)))
+    failed = step(1, StepStatus.FAILED, error="the command ended with exit code 1", result="1 failed")
+    service.happen(id, StepCompleted(step=failed))
+    service.happen(id, Replied(turn=2, stop_reason="tool_use", usage=Usage(cost_usd=0.01)))
+    service.happen(id, StepStarted(step=step(2, StepStatus.RUNNING, type="read", title="read b.py")))
+    service.happen(id, Heartbeat(turn=2, tool_calls=1, elapsed_ms=100, cost_usd=0.01))
+
+
+def plain(lines: list[str], id: str) -> list[str]:
+    """Without what differs from run to run: the id, and times."""
+    lines = [line.replace(id, "<id>").replace(id[-6:], "iiiiii") for line in lines]
+    return [re.sub(r"\d+\.\d s\b", "0.0 s", line) for line in lines]
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """As the terminal breaks it."""
+    return [line[at : at + columns].rstrip() for at in range(0, len(line), columns)]
+
+
+async def comes(terminal: Terminal, id: str, wanted: list[str]) -> None:
+    try:
+        await until(lambda: plain(terminal.screen(), id) == wanted, 30)
+    except AssertionError:
+        assert plain(terminal.screen(), id) == wanted
+
+
+@pytest.mark.parametrize("columns", RUNNING)
+@pytest.mark.parametrize("no_color", ["", "1"], ids=["colours", "plain"])
+async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: int, no_color: str) -> None:
+    service.fleet = [worker_card()]
+    async with on_terminal("run", "Repair it", columns=columns, DEPUTIZE_URL=url, NO_COLOR=no_color) as terminal:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        fail_a_step_and_start_another(service, id)
+        above = ["<id>", *wrapped(STEP, columns)]
+        await comes(terminal, id, above + RUNNING[columns])
+        used = Usage(input_tokens=10, output_tokens=5, cost_usd=0.01)
+        service.finish(id, summary="Done.\nAll of it.", turn_count=2, tool_call_count=2, usage=used)
+        assert await terminal.ended() == 0
+        await comes(terminal, id, [*above, *wrapped(END, columns), "Done.", "All of it."])
+    assert ("\x1b[36m" in terminal.drawn) is not bool(no_color)  # running is cyan
+    assert not no_color or not re.search(r"\x1b\[[0-9;]*[349][0-7]m", terminal.drawn)
+    assert not re.search(r"\x1b\[\?(25|1049|47)", terminal.drawn)
+
+
+async def test_a_terminal_that_cannot_move_its_cursor_gets_lines(url: str, service: FakeService) -> None:
+    service.fleet = [worker_card()]
+    async with on_terminal("run", "Repair it", columns=80, DEPUTIZE_URL=url, TERM="dumb") as terminal:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        fail_a_step_and_start_another(service, id)
+        service.finish(id, summary="Done.")
+        assert await terminal.ended() == 0
+        ended = "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000"
+        said = ["<id>", "queued: Repair it", "running on w with claude", STEP.removeprefix("…iiiiii  "), ended, "Done."]
+        await comes(terminal, id, said)
+    assert "\x1b" not in terminal.drawn
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_interrupt_leaves_the_steps_and_how_to_come_back(
+    url: str, service: FakeService, number: signal.Signals
+) -> None:
+    service.fleet = [worker_card()]
+    async with on_terminal("run", "Repair it", "--wait", "600", columns=200, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        fail_a_step_and_start_another(service, id)
+        await comes(terminal, id, ["<id>", STEP, *RUNNING[200]])
+        terminal.send(number)
+        assert await terminal.ended() == 130
+        notes = [
+            "detached; <id> goes on. Come back with `deputize watch <id>`, or stop with `deputize cancel <id>`.",
+            "Ctrl-C again within 2 s cancels it.",
+        ]
+        said = notes if number == signal.SIGINT else notes[:1]
+        await comes(terminal, id, ["<id>", STEP, *said, *RUNNING[200]])
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+async def test_words_and_output_come_as_they_are_made(url: str, service: FakeService, columns: int) -> None:
+    service.fleet = [worker_card()]
+    async with on_terminal("run", "x", "--stream", columns=columns, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        begin(service, id)
+        words = "First I look at what the tests say about it, then I go\non as be"
+        for at in range(0, len(words), 5):
+            service.happen(id, TextDelta(turn=1, text=words[at : at + 5]))
+        await until(lambda: "> on as be" in terminal.screen()[-1])  # the row holds the line that is not finished
+        said = ["> First I look at what the tests say about it, then I go"]
+        if columns == 60:
+            said = ["> First I look at what the tests say about it, then", "> I go"]
+        said = [f"…iiiiii  {line}" for line in said]
+        assert plain(terminal.screen(), id)[:-2] == ["<id>", *said]
+        service.happen(id, Replied(turn=1, text=words + "fore.", stop_reason="tool_use", usage=Usage()))
+        service.happen(id, StepStarted(step=step(1, StepStatus.RUNNING)))
+        service.happen(id, StepUpdated(step_id="s1", metadata={"output": "\x1b[31mtest_a\x1b[0m ok\ntest"}))
+        await until(lambda: "| test" in terminal.screen()[-1])
+        service.happen(id, StepCompleted(step=step(1, StepStatus.COMPLETED, result="test_a ok\ntest_b ok")))
+        service.finish(id, summary="Done.")
+        await terminal.ended()
+        more = ["> on as before.", "… $ pytest", "| test_a ok", "| test_b ok", "turn 1  ✓ $ pytest  0.0 s"]
+        assert plain(terminal.screen(), id)[: 6 + len(said)] == ["<id>", *said, *(f"…iiiiii  {line}" for line in more)]
+
+
+async def test_a_pipe_gets_words_and_output_in_whole_lines(url: str, service: FakeService) -> None:
+    service.fleet = [worker_card()]
+    async with started("run", "x", "--stream", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        for text in ("I lo", "ok.\nAnd", " then"):
+            service.happen(id, TextDelta(turn=1, text=text))
+        service.happen(id, Replied(turn=1, text="I look.\nAnd then", stop_reason="end_turn", usage=Usage()))
+        service.finish(id, summary="Done.")
+        done = await command.done()
+    assert [line for line in done.err.splitlines() if line.startswith(">")] == ["> I look.", "> And then"]
+
+
+async def test_where_nothing_happens_for_long_a_line_tells_the_state(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [(await service.accept(DelegationRequest(task=f"t{n}"))).delegation.id for n in (1, 2)]
+    said: list[str] = []
+
+    def tells(line: str) -> bool:
+        said.extend(capsys.readouterr().err.splitlines())
+        return any(line in each for each in said)
+
+    with Lines(quiet_seconds=0.02) as shown:
+        shown.add(service.runs[ids[0]])
+        await until(lambda: tells("… queued"))
+        begin(service, ids[0])
+        shown.event(service.happen(ids[0], StepStarted(step=step(1, StepStatus.RUNNING))))
+        shown.event(service.happen(ids[0], Heartbeat(turn=3, tool_calls=1, elapsed_ms=61_000, cost_usd=0.5)))
+        await until(lambda: tells("… running: turn 3, … $ pytest, 1 min 01 s, $0.5000"))
+        shown.add(service.runs[ids[1]])
+        await until(lambda: tells("… 0/2 finished, 1 running, 1 queued, $0.5000"))
+        for id in ids:
+            shown.event(service.finish(id, TerminationReason.COMPLETED))
+        said.clear()
+        tells("")
+        before = len(said)
+    assert said[:before] == said
+
+
+async def test_a_batch_scrolls_each_step_with_its_delegation(url: str, service: FakeService, tmp_path: Path) -> None:
+    tmp_path.joinpath("t.txt").write_text("one\ntwo\n")
+    async with on_terminal("batch", str(tmp_path / "t.txt"), columns=80, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following == 2, 60)
+        for id in service.runs:
+            fail_a_step_and_start_another(service, id)
+        await until(lambda: "0/2 finished, 2 running, $0.0200" in terminal.screen()[-1])
+        for id in service.runs:
+            assert STEP.replace("iiiiii", id[-6:]) in plain(terminal.screen(), "-" * 30)
+        for id in service.runs:
+            service.finish(id)
+        await terminal.ended()
