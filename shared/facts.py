@@ -23,6 +23,8 @@ class FileChange(Wire):
     added_lines: int = 0
     removed_lines: int = 0
     in_patch: bool = True
+    size: int | None = None
+    """Bytes of the new content; null for a deleted file, or where it is not known."""
 
 
 class CommandCheck(Request):

@@ -138,12 +138,18 @@ def print_plan(
         say(f"{said} {'taken back in' if reverse else 'applied to'} {folder}")
     for planned in () if plan.refused else plan.applied:
         say(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
-    missing = not_in_patch(delegation)
-    if missing:
-        names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        warn(f"  not in the patch: {names}; to fetch: {formatting.command(settings, 'pull', delegation.id)}")
+    if missing := missing_note(settings, delegation):
+        warn(missing)
     if plan.applied and not (plan.refused or check or reverse):
         warn(f"  to take it back: {formatting.command(settings, 'apply', delegation.id, '--reverse')}")
+
+
+def missing_note(settings: Settings, delegation: Delegation) -> str | None:
+    """Returns a line about the changed files that the patch lacks, and how to get them; None if it has them all."""
+    missing = not_in_patch(delegation)
+    names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+    fetch = formatting.command(settings, "pull", delegation.id)
+    return f"  not in the patch: {names}; to fetch: {fetch}" if missing else None
 
 
 def not_in_patch(delegation: Delegation) -> list[str]:

@@ -119,9 +119,11 @@ def is_failure_reason(event: AnyEvent) -> bool:
 
 
 def change(changed: FileChange) -> str:
-    """`modified pricing.py (+1 -1)`."""
+    """`modified pricing.py (+1 -1)`; `created data.bin (60 MB, not in the patch)` where there are no lines to count."""
     where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path
-    return f"{changed.change} {where} (+{changed.added_lines} -{changed.removed_lines})"
+    has_lines = changed.added_lines or changed.removed_lines or changed.size is None or changed.change == "renamed"
+    amount = f"+{changed.added_lines} -{changed.removed_lines}" if has_lines else size(changed.size or 0)
+    return f"{changed.change} {where} ({amount}{'' if changed.in_patch else ', not in the patch'})"
 
 
 def step_line(step: Step, took: float | None = None) -> str:

@@ -30,6 +30,27 @@ def content(text: str) -> None:
     _write(visible_block(text) if sys.stdout.isatty() else text.encode(), err=False)
 
 
+def patch(text: str) -> None:
+    """Writes a patch like other content, on a terminal with git's colours."""
+    if not sys.stdout.isatty():
+        content(text)
+        return
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    coloured = console.color_system is not None and not console.no_color
+    for each in visible_block(text).splitlines():
+        _write(_coloured(each) + "\n" if coloured else each + "\n", err=False)
+
+
+def _coloured(line: str) -> str:
+    if line.startswith(("diff --git ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")):
+        return click.style(line, bold=True)
+    colours = {"@@": "cyan", "+": "green", "-": "red", "#": "yellow"}
+    colour = next((colour for start, colour in colours.items() if line.startswith(start)), None)
+    return click.style(line, fg=colour) if colour else line
+
+
 def confirm(question: str) -> bool:
     """Asks on the terminal; no is the default."""
     return click.confirm(visible(question), err=True)

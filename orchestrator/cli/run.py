@@ -153,11 +153,15 @@ async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Followi
 
 async def _take_over(settings: Settings, client: Client, result: ToolAgentResult, apply: bool) -> bool:
     """Applies the changes to the directory that was copied, or says how to. Returns whether that was refused."""
-    from deputize.orchestrator.cli.apply import print_plan, take_over, target_directory
+    from deputize.orchestrator.cli.apply import missing_note, print_plan, take_over, target_directory
     from deputize.shared.request import DirectoryWorkspace
 
     delegation = await client.get(result.delegation_id)
-    if not result.file_changes or not isinstance(delegation.request.workspace, DirectoryWorkspace):
+    workspace = delegation.request.workspace
+    if not result.file_changes:
+        return False
+    if not isinstance(workspace, DirectoryWorkspace):
+        _note(f"  to fetch its files: {formatting.command(settings, 'pull', delegation.id)}")
         return False
     if apply and result.success:
         folder = target_directory(delegation, None)
@@ -166,7 +170,9 @@ async def _take_over(settings: Settings, client: Client, result: ToolAgentResult
         return bool(plan.refused)
     why = ", because the run did not succeed" if apply else ""
     command = formatting.command(settings, "apply", delegation.id)
-    _note(f"  {delegation.request.workspace.path} itself is unchanged{why}; to take this over: {command}")
+    _note(f"  {workspace.path} itself is unchanged{why}; to take this over: {command}")
+    if missing := missing_note(settings, delegation):
+        _note(missing)
     return False
 
 

@@ -52,7 +52,7 @@ async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: 
             case "artifact":
                 output.content(await client.artifact(id, artifact))
             case "patch":
-                output.content(await client.patch(id))
+                output.patch(await client.patch(id))
             case "events":
                 await _show_events(client, id, as_json)
             case "steps":

@@ -158,7 +158,7 @@ class Comparison:
             else:
                 self._parts.append(part.text)
                 bytes_left -= len(part.text.encode())
-            changes.append(_file_change(difference, part, in_patch=not why))
+            changes.append(self._file_change(difference, part, in_patch=not why))
         return Facts(changes, "".join([*self._comments, *self._parts]), self._left_out(len(differences)))
 
     def _part(self, difference: Difference, bytes_left: int) -> tuple[FilePatch, str]:
@@ -191,6 +191,26 @@ class Comparison:
         if len(self._sentences) < _MAX_NAMED:
             self._sentences.append(f"{clip(printable_path(difference.path), 300)} is not in the patch: {why}{size}")
 
+    def _file_change(self, difference: Difference, part: FilePatch, *, in_patch: bool) -> FileChange:
+        old, new = difference.old, difference.new
+        entry = self.manifest.now.get(difference.path) if new else None
+        kind = (
+            "renamed" if difference.source else "created" if old is None else "deleted" if new is None else "modified"
+        )
+        return FileChange.model_validate(
+            {
+                "path": printable_path(difference.path),
+                "change": "renamed" if difference.source else kind,
+                "from": difference.source and printable_path(difference.source),
+                "base_hash": old and old.sha256,
+                "new_hash": new and new.sha256,
+                "added_lines": part.added,
+                "removed_lines": part.removed,
+                "in_patch": in_patch,
+                "size": entry and entry.size,
+            }
+        )
+
     def _left_out(self, count: int) -> list[str]:
         sentences = [*self._sentences]
         if (more := len(self._comments) - len(self._sentences)) > 0:
@@ -212,23 +232,6 @@ def _one_sided(old: bytes, new: bytes) -> bytes | None:
 
 def _unread_reason(entry: StatEntry | None) -> str:
     return _TOO_LARGE if entry and entry.size > MAX_COMPARED_BYTES else "it could not be read"
-
-
-def _file_change(difference: Difference, part: FilePatch, *, in_patch: bool) -> FileChange:
-    old, new = difference.old, difference.new
-    kind = "renamed" if difference.source else "created" if old is None else "deleted" if new is None else "modified"
-    return FileChange.model_validate(
-        {
-            "path": printable_path(difference.path),
-            "change": kind,
-            "from": difference.source and printable_path(difference.source),
-            "base_hash": old and old.sha256,
-            "new_hash": new and new.sha256,
-            "added_lines": part.added,
-            "removed_lines": part.removed,
-            "in_patch": in_patch,
-        }
-    )
 
 
 def printable_path(path: str) -> str:

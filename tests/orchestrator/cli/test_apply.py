@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import Done, deputize
 from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.terminal import on_terminal
 from tests.worker.workspace.trees import directory, tree
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 21))
@@ -227,3 +229,25 @@ async def test_a_run_applies_its_changes_only_after_success(
 async def test_apply_of_a_run_needs_a_directory(url: str) -> None:
     done = await deputize("run", "x", "--apply", DEPUTIZE_URL=url)
     assert (done.code, "--workspace DIR" in done.err) == (2, True)
+
+
+COLOURED = [
+    "\x1b[1mdiff --git a/a b/a\x1b[0m",
+    "\x1b[1m--- a/a\x1b[0m",
+    "\x1b[1m+++ b/a\x1b[0m",
+    "\x1b[36m@@ -1 +1 @@\x1b[0m",
+    "\x1b[31m-old\x1b[0m",
+    "\x1b[32m+new \\x1b[0m\x1b[0m",
+]
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+async def test_on_a_terminal_the_patch_has_colours_of_ours_alone(url: str, service: FakeService, no_color: str) -> None:
+    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    service.patches[id] = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new \x1b[0m\n"
+    variables = {"DEPUTIZE_URL": url} | ({"NO_COLOR": no_color} if no_color else {})
+    async with on_terminal("show", id, "--patch", **variables) as terminal:
+        assert await terminal.ended() == 0
+    lines = terminal.drawn.replace("\r\n", "\n").splitlines()
+    plain = [re.sub(r"\x1b\[\d+m", "", line) for line in COLOURED]
+    assert lines == (plain if no_color else COLOURED)

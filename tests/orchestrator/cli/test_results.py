@@ -50,3 +50,18 @@ async def test_an_error_is_said_once_and_many_changes_are_counted(url: str, serv
     assert done.err.count("error: another") == 1
     assert done.err.count("  created ") == 50
     assert f"  and 10 more: deputize show {next(iter(service.runs))}" in done.err
+
+
+async def test_what_the_patch_lacks_is_said_with_its_size_and_how_to_get_it(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    def finish(id: str) -> None:
+        large = {"path": "r.bin", "change": "created", "size": 60_000_000, "inPatch": False}
+        service.finish(id, file_changes=[large, {"path": "i.png", "change": "modified", "size": 2100}])
+
+    done = await run(url, service, "x", "--workspace", str(tmp_path), then=finish)
+    id = next(iter(service.runs))
+    assert "  created r.bin (60 MB, not in the patch)" in done.err.splitlines()
+    assert "  modified i.png (2.1 kB)" in done.err.splitlines()
+    assert done.err.splitlines()[-1].startswith("  not in the patch: r.bin; to fetch: ")
+    assert done.err.splitlines()[-1].endswith(f"pull {id}")

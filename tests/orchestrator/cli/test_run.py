@@ -41,7 +41,9 @@ async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, s
     done = await run(url, service, "Count it", then=work)
     assert (done.code, done.out) == (0, "Forty-two.\n")
     (id,) = service.runs
-    assert re.sub(r"\d\.\d s", "0.0 s", done.err).splitlines() == [
+    *said, fetch = re.sub(r"\d\.\d s", "0.0 s", done.err).splitlines()
+    assert (fetch.startswith("  to fetch its files: "), fetch.endswith(f"deputize pull {id}")) == (True, True)
+    assert said == [
         id,
         "queued: Count it",
         "running on w@1 with claude",

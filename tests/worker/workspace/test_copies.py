@@ -216,7 +216,10 @@ async def test_the_result_says_what_the_patch_lacks(bench: Bench, tmp_path: Path
     result = await bench.run(model=model)
     assert result.truncated
     assert result.left_out == ["r.bin is not in the patch: too large (9437184 bytes)"]
-    assert {change.path: change.in_patch for change in result.file_changes} == {"r.bin": False, "a": True}
+    assert {change.path: (change.in_patch, change.size) for change in result.file_changes} == {
+        "r.bin": (False, 9437184),
+        "a": (True, 2),
+    }
 
 
 async def test_large_new_texts_cost_no_diff(empty: Workspace) -> None:
