@@ -33,6 +33,7 @@ from deputize.worker.models.base import Model
 from deputize.worker.sandbox.base import NoSandbox, Sandbox
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import tools_for
+from deputize.worker.sandbox.setup_command import SetupCache
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.discovery import Discovery
@@ -73,10 +74,12 @@ class Services:
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
     outages: Outages = field(init=False)
+    setup: SetupCache = field(init=False)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
     def __post_init__(self) -> None:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
+        self.setup = SetupCache(self.settings)
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
@@ -135,14 +138,20 @@ class Services:
             )
 
     @asynccontextmanager
-    async def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> AsyncGenerator[Sandbox]:
-        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files."""
+    async def sandbox(
+        self, workspace: Workspace, *, read_only: bool = False, is_new: bool = True
+    ) -> AsyncGenerator[Sandbox]:
+        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
+
+        ``is_new``: nobody has changed the workspace yet, so the set-up command may run on it.
+        """
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
         tools = await run_in_thread(tools_for, self.settings, workspace.origin)
         for note in tools.notes:
             log.warning("%s", note)
+        tools = await self.setup.add_to(tools, workspace.path, workspace.origin, build=is_new)
         limits = self.settings.sandbox
         with Bubblewrap(
             workspace.path, status_folder=workspace.status_folder, tools=tools, limits=limits, read_only=read_only

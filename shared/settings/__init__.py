@@ -1,15 +1,15 @@
-"""Settings. All of them are in ``fields.py``; ``loading.py`` reads them."""
+"""Settings. They are in ``fields.py``, and those of the sandbox in ``sandbox.py``; ``loading.py`` reads them."""
 
 from deputize.shared.settings.fields import (
     CAPS,
     AgentSettings,
     ModelPrice,
-    SandboxSettings,
     SpendSettings,
     ToolSettings,
 )
 from deputize.shared.settings.loading import Settings
 from deputize.shared.settings.model_endpoint import header_pairs, header_values
+from deputize.shared.settings.sandbox import SandboxSettings
 from deputize.shared.settings.variables import environment
 
 __all__ = [

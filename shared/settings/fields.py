@@ -2,7 +2,7 @@
 
 ``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment overrides the file, the file the default. The
 fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[tools]`` table; those of
-``SandboxSettings`` are ``DEPUTIZE_SANDBOX_`` + name, or keys of ``[sandbox]``.
+``SandboxSettings`` (in ``sandbox.py``) are ``DEPUTIZE_SANDBOX_`` + name, or keys of ``[sandbox]``.
 """
 
 from __future__ import annotations
@@ -23,24 +23,13 @@ from pydantic import (
 )
 
 from deputize.shared.request import ApprovalMode, Limits
+from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
+from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath, FilePath
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
 """True: in every run's kit. False: not offered by this worker. None: available by name, and in the kit only if it is in
 the default kit."""
-
-
-def _split(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _existing(path: Path) -> Path:
-    """Returns an absolute path if it exists below the working directory, because workers may run in another one.
-
-    Others stay relative; the reader looks for them in its own directories.
-    """
-    path = path.expanduser()
-    return path.absolute() if path.exists() else path
 
 
 def _parse_table(value: Any) -> Any:
@@ -50,17 +39,6 @@ def _parse_table(value: Any) -> Any:
         return json.loads(value)
     except ValueError as error:
         raise ValueError(f"is not valid JSON: {error}") from None
-
-
-COMMA_SEPARATED = BeforeValidator(_split)
-"""For a list: a variable contains its entries separated by commas."""
-FilePath = Annotated[Path, AfterValidator(_existing)]
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
-
-
-def sandbox_table(value: Any) -> Any:
-    """Returns a plain ``sandbox`` setting (true, false, ``required``) as its table."""
-    return {"enabled": value} if isinstance(value, bool | str) else value
 
 
 class ToolSettings(BaseModel):
@@ -147,35 +125,6 @@ class ModelPrice(BaseModel):
     output: float = Field(ge=0, allow_inf_nan=False)
     cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-
-
-class SandboxSettings(BaseModel):
-    """Where commands run: what they find there, and their limits."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    enabled: bool | Literal["required"] = True
-    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
-
-    ``required``: a worker whose sandbox does not work ends at once with exit code 3. Its variable is
-    ``DEPUTIZE_SANDBOX``, and ``sandbox = false`` in a file means the same as ``enabled = false`` in the table.
-    """
-    find_tools: bool = True
-    """Whether commands find the workspace's virtual environment and node_modules and the interpreters on this
-    process's PATH, read-only."""
-    show: Annotated[list[AbsolutePath], COMMA_SEPARATED] = []
-    """Further directories or files that commands may read, at the same path; their ``bin`` comes first on PATH."""
-    memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
-    """How much memory the processes of one command may hold together; one that takes more is killed.
-
-    What is measured is memory in use, not reserved address space.
-    """
-    file_bytes: int = Field(default=1 << 30, ge=1 << 20)
-    """How large a file may become."""
-    processes: int = Field(default=256, ge=16)
-    """How many processes and threads one command may have."""
-    tmp_bytes: int = Field(default=256 << 20, ge=1 << 20)
-    """How much one command may put into /tmp, which is memory."""
 
 
 def _some_limits(value: dict[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,9 @@ from pydantic import BaseModel, ValidationError
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import Limits
 from deputize.shared.settings import files, variables
-from deputize.shared.settings.fields import (
-    CAPS,
-    SandboxSettings,
-    SettingsFields,
-    SpendSettings,
-    ToolSettings,
-    sandbox_table,
-)
+from deputize.shared.settings.fields import CAPS, SettingsFields, SpendSettings, ToolSettings
 from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
+from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
 from deputize.shared.settings.variables import PREFIX
 from deputize.shared.wire import explain
 

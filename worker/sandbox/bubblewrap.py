@@ -220,7 +220,7 @@ class Bubblewrap:
         tmp = ("--size", str(self._limits.tmp_bytes), "--perms", "1777", "--tmpfs", _SCRATCH)
         options += [*_DEVICES, *tmp]
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
-            options += ["--ro-bind", self._source(mount), mount.target]
+            options += ["--bind" if mount.writable else "--ro-bind", self._source(mount), mount.target]
         options += self._workspace_options(fds)
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
         path = ":".join([*self._tools.path, environment.search_path(self._programs)])

@@ -32,11 +32,13 @@ ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A read-only mount of a host path outside of the system directories: ``source`` appears as ``target``."""
+    """A mount of a host path outside of the system directories: ``source`` appears as ``target``, read-only."""
 
     name: str
     source: Path
     target: str
+    writable: bool = False
+    """For a directory that was made for these commands."""
 
 
 @dataclass(frozen=True, slots=True)

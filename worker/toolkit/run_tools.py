@@ -46,7 +46,9 @@ class Offer(Protocol):
     default_kit: Sequence[str]
     validators: ValidatorPool
 
-    def sandbox(self, workspace: Workspace, *, read_only: bool = False) -> AbstractAsyncContextManager[Sandbox]: ...
+    def sandbox(
+        self, workspace: Workspace, *, read_only: bool = False, is_new: bool = True
+    ) -> AbstractAsyncContextManager[Sandbox]: ...
 
 
 @asynccontextmanager
@@ -68,7 +70,8 @@ async def open_tools(
     request = claim.request
     async with AsyncExitStack() as opened:
         read_only = request.approval_mode is ApprovalMode.READ_ONLY
-        sandbox = await opened.enter_async_context(services.sandbox(workspace, read_only=read_only))
+        is_new = claim.attempt == 1 and request.parent_id is None
+        sandbox = await opened.enter_async_context(services.sandbox(workspace, read_only=read_only, is_new=is_new))
         opened.push_async_callback(sandbox.shells.end)
         pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
         patterns = request.tools if pinned is None else [each.name for each in pinned]

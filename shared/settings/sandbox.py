@@ -1,0 +1,54 @@
+"""The settings of the sandbox: what commands find there, and their limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath
+
+
+def sandbox_table(value: Any) -> Any:
+    """Returns a plain ``sandbox`` setting (true, false, ``required``) as its table."""
+    return {"enabled": value} if isinstance(value, bool | str) else value
+
+
+class SandboxSettings(BaseModel):
+    """Where commands run: what they find there, and their limits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool | Literal["required"] = True
+    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
+
+    ``required``: a worker whose sandbox does not work ends at once with exit code 3. Its variable is
+    ``DEPUTIZE_SANDBOX``, and ``sandbox = false`` in a file means the same as ``enabled = false`` in the table.
+    """
+    find_tools: bool = True
+    """Whether commands find the workspace's virtual environment and node_modules and the interpreters on this
+    process's PATH, read-only."""
+    show: Annotated[list[AbsolutePath], COMMA_SEPARATED] = []
+    """Further directories or files that commands may read, at the same path; their ``bin`` comes first on PATH."""
+    setup: str | None = None
+    """A command that prepares what a project needs, run once per project and inputs, before a run and without network.
+
+    It sees the workspace read-only and fills /opt/setup, which commands then find read-only, ``bin`` first on PATH.
+    """
+    setup_inputs: Annotated[list[str], COMMA_SEPARATED] = [
+        *("requirements.lock", "requirements.txt", "pyproject.toml", "uv.lock", "poetry.lock", "setup.py"),
+        *("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", "Cargo.lock", "go.sum"),
+    ]
+    """Files of the workspace whose contents decide whether the command has to run again."""
+    setup_seconds: float = Field(default=600, gt=0)
+    memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
+    """How much memory the processes of one command may hold together; one that takes more is killed.
+
+    What is measured is memory in use, not reserved address space.
+    """
+    file_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """How large a file may become."""
+    processes: int = Field(default=256, ge=16)
+    """How many processes and threads one command may have."""
+    tmp_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    """How much one command may put into /tmp, which is memory."""

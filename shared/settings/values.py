@@ -1,0 +1,27 @@
+"""Types of settings that may be written as text: lists and paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _existing(path: Path) -> Path:
+    """Returns an absolute path if it exists below the working directory, because workers may run in another one.
+
+    Others stay relative; the reader looks for them in its own directories.
+    """
+    path = path.expanduser()
+    return path.absolute() if path.exists() else path
+
+
+COMMA_SEPARATED = BeforeValidator(_split)
+"""For a list: a variable contains its entries separated by commas."""
+FilePath = Annotated[Path, AfterValidator(_existing)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]

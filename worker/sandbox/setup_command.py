@@ -1,0 +1,133 @@
+"""The set-up command of a project: run once in the sandbox, and its result shown to the runs with the same inputs.
+
+The command sees the workspace read-only and fills ``/opt/setup``, for example with a virtual environment. That
+directory is kept by a digest of the command, the named files and the project's own path, so that no project can
+provide for another one. It is read-only from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from deputize.shared.errors import Invalid
+from deputize.shared.log import log
+from deputize.shared.openat2 import beneath
+from deputize.shared.settings import Settings
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.command import Command
+from deputize.worker.sandbox.environment import BindMount, owner
+from deputize.worker.sandbox.project_tools import ProjectTools
+from deputize.worker.threads import run_in_thread
+
+SETUP = "/opt/setup"
+"""Where commands find what the set-up command has made."""
+_MAX_INPUT = 64 << 20
+_TOLD = 2000
+"""Characters of a failed command's output that are told."""
+
+
+class SetupCache:
+    """The results of one worker's set-up command, by digest."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings.sandbox
+        self._folder = settings.home / "setup"
+        self._kept_seconds = settings.workspace_retention_seconds
+        self._building: dict[str, asyncio.Lock] = {}
+
+    async def add_to(self, tools: ProjectTools, workspace: Path, origin: Path | None, *, build: bool) -> ProjectTools:
+        """Returns ``tools`` with the result for this workspace, which comes from ``origin``.
+
+        ``build`` runs the command if there is no result yet: the workspace must be as it was copied, since what an
+        agent has changed must not reach other runs. Raises Invalid with the end of its output if the command fails; the
+        next run tries again.
+        """
+        line = self._settings.setup
+        if line is None or origin is None:
+            return tools
+        key = await run_in_thread(self._digest, line, workspace, origin, tools)
+        kept = self._folder / key
+        async with self._building.setdefault(key, asyncio.Lock()):
+            if build and not await run_in_thread(kept.is_dir):
+                await self._build(line, key, workspace, tools)
+        return await run_in_thread(_with_setup, tools, kept)
+
+    def _digest(self, line: str, workspace: Path, origin: Path, tools: ProjectTools) -> str:
+        digest = hashlib.sha256(b"\0".join(map(os.fsencode, (line, origin, *tools.path))))
+        folder = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in self._settings.setup_inputs:
+                digest.update(b"\0" + name.encode() + b"\0")
+                with suppress(OSError), os.fdopen(beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                    digest.update(hashlib.sha256(file.read(_MAX_INPUT)).digest())
+        finally:
+            os.close(folder)
+        return digest.hexdigest()[:32]
+
+    async def _build(self, line: str, key: str, workspace: Path, tools: ProjectTools) -> None:
+        new = await run_in_thread(self._new_folder, key)
+        try:
+            writable = replace(tools, mounts=(*tools.mounts, BindMount("setup", new, SETUP, writable=True)))
+            log.info("the set-up command runs: %s", line)
+            with Bubblewrap(workspace, tools=writable, limits=self._settings, read_only=True) as sandbox:
+                argv = ["bash", "--noprofile", "--norc", "-c", line]
+                done = await sandbox.run(Command(argv, self._settings.setup_seconds, merged=True))
+            if done.exit_code:
+                ended = "took too long" if done.timed_out else f"ended with exit code {done.exit_code}"
+                said = done.stdout.decode("utf-8", "replace").strip()[-_TOLD:]
+                raise _failed(f"the set-up command {ended}: {line}\n{said}")
+            await run_in_thread(self._keep, new, self._folder / key)
+        finally:
+            await run_in_thread(_remove, new)
+
+    def _new_folder(self, key: str) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._remove_old()
+        new = self._folder / f"{key}.{secrets.token_hex(4)}"
+        new.mkdir(mode=0o755)
+        if ids := owner():
+            os.chown(new, *ids)
+        return new
+
+    def _keep(self, new: Path, kept: Path) -> None:
+        with suppress(OSError):  # another process of this machine was faster
+            new.rename(kept)
+
+    def _remove_old(self) -> None:
+        """Removes what no run has used for so long that none can be using it."""
+        oldest = time.time() - max(self._kept_seconds, self._settings.setup_seconds, 24 * 3600)
+        for path in self._folder.iterdir():
+            with suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    _remove(path)
+
+
+def _with_setup(tools: ProjectTools, folder: Path) -> ProjectTools:
+    if not folder.is_dir():
+        log.warning("this run does without the set-up command's result: its files are not as they were copied")
+        return tools
+    with suppress(OSError):
+        os.utime(folder)  # what is in use is not removed
+    is_venv = (folder / "pyvenv.cfg").is_file()
+    return replace(
+        tools,
+        mounts=(*tools.mounts, BindMount("setup", folder, SETUP)),
+        path=(f"{SETUP}/bin", *tools.path),
+        variables={**tools.variables, **({"VIRTUAL_ENV": SETUP} if is_venv else {})},
+    )
+
+
+def _failed(detail: str) -> Invalid:
+    return Invalid(detail, [{"pointer": "/workspace", "detail": detail}])
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
