@@ -121,7 +121,7 @@ def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]
         path = source / name
         if path.is_symlink() or not path.is_dir() or secrets_in(path, private):
             continue
-        if name in VENVS and not ((path / "pyvenv.cfg").is_file() and (path / "bin/python").is_symlink()):
+        if name in VENVS and not ((path / "pyvenv.cfg").is_file() and os.path.lexists(path / "bin/python")):
             continue
         found[name] = BindMount(f"project-{name}", path, str(path))
     return found

@@ -74,6 +74,12 @@ async def test_a_copy_with_an_environment_of_its_own_keeps_it(project: Path, tmp
         assert await said(sandbox, f"ls .venv {project}/.venv") == f".venv:\nown\n\n{project}/.venv:\nown"
 
 
+async def test_an_environment_with_a_copied_interpreter_works(tmp_path: Path) -> None:
+    venv.create(tmp_path / "project/venv", symlinks=False)
+    with sandbox_over(tmp_path / "ws", tools=find_tools(tmp_path / "project", NOTHING, [], [])) as sandbox:
+        assert await said(sandbox, "python -c 'import sys; print(sys.prefix)'") == f"{tmp_path}/project/venv"
+
+
 async def test_packages_of_node_are_shown(tmp_path: Path) -> None:
     (tmp_path / "project/node_modules/left").mkdir(parents=True)
     tools = find_tools(tmp_path / "project", NOTHING, [], [])
