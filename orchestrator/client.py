@@ -19,7 +19,7 @@ from deputize.orchestrator.workspace_files import FileList
 from deputize.shared.delegation import Delegation, Status, ToolAgentStep
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, Limits
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -138,6 +138,15 @@ class Client:
                 await self.cancel(id)
 
         await asyncio.gather(*map(cancel, ids))
+
+    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+        """Goes on with a finished delegation: a new one over its conversation and its files."""
+        body = json.dumps({"text": text, "limits": limits.to_dict() if limits else None})
+        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/continue", content=body))
+
+    async def retry(self, id: str) -> Delegation:
+        """Hands the task of a finished delegation over again, as a new one."""
+        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/retry"))
 
     async def prune(self, older_than: float | None = None) -> int:
         """Returns the number of removed records; without ``older_than`` the service's setting applies."""

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from redis.exceptions import RedisError
 
+from deputize.orchestrator.continuation import check_continued, continued_request, repeated_request
 from deputize.orchestrator.dispatch import Dispatcher
 from deputize.orchestrator.home import is_full, no_space
 from deputize.orchestrator.request_checks import check_requests
@@ -23,7 +24,7 @@ from deputize.shared.errors import OutOfSpace, TooLarge, Unavailable
 from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.cost import CostReport, cost_report
 from deputize.shared.runs.pausing import resume
 from deputize.shared.runs.spend import check_caps
@@ -66,6 +67,14 @@ class Delegations:
         delegations, replayed = await self._accept([request])
         return AcceptedDelegation(delegations[0], replayed[0])
 
+    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+        """Goes on with a finished delegation: a new one over its conversation and its files, with limits of its own."""
+        return (await self.accept(continued_request(await self.get(id), text, limits))).delegation
+
+    async def retry(self, id: str) -> Delegation:
+        """Hands the task of a finished delegation over again, as a new one."""
+        return (await self.accept(repeated_request(await self.get(id)))).delegation
+
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         """Accepts all requests or none; at most 1,000."""
         if len(requests) > MAX_BATCH:
@@ -80,6 +89,8 @@ class Delegations:
             tools = await self._catalog.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
+            for request in requests:
+                await check_continued(self.store, request, self._settings)
             await check_caps(self.store.redis, self._settings.spend, requests)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(new, self._settings.claim_seconds, temporary=self._settings.temporary)

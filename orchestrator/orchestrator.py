@@ -23,7 +23,7 @@ from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.delegation import Delegation, ToolAgentResult
 from deputize.shared.errors import DeputizeError, Invalid, Misconfigured
 from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import Settings
 from deputize.shared.wire import explain
 
@@ -144,6 +144,14 @@ class Orchestrator:
             raise
         assert finished.result is not None
         return finished.result
+
+    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+        """Goes on with a finished delegation: a new one over its conversation and its files, started at once."""
+        return await self.service.continue_(id, text, limits)
+
+    async def retry(self, id: str) -> Delegation:
+        """Hands the task of a finished delegation over again, as a new one, started at once."""
+        return await self.service.retry(id)
 
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""

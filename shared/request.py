@@ -142,6 +142,10 @@ class DelegationRequest(Request):
     """The delegation whose run submits this one; null for every other caller."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
     """A repeated request with the same key returns the first delegation instead of a second one."""
+    continues: str | None = Field(default=None, max_length=MAX_NAME)
+    """The finished delegation whose conversation and files this one goes on with; model and style are the same."""
+    retry_of: str | None = Field(default=None, max_length=MAX_NAME)
+    """The finished delegation that this one repeats; set by its retry."""
 
     @property
     def title(self) -> str:

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from deputize.shared.connection import REDIS_ERRORS
 from deputize.shared.delegation import Step
-from deputize.shared.errors import Fenced
+from deputize.shared.errors import Conflict, Fenced
 from deputize.shared.events import StepCompleted, StepStarted
-from deputize.shared.runs.record import Claim
+from deputize.shared.runs.record import Claim, nothing_to_continue
 from deputize.shared.runs.store import RunStore
-from deputize.worker.conversation import Conversation
+from deputize.worker.conversation import Conversation, current_entries
 from deputize.worker.emit import Emitter
 from deputize.worker.ledger import Ledger
+from deputize.worker.prompt import first_message
 from deputize.worker.services import Services
-from deputize.worker.steps import StepLog, in_doubt
+from deputize.worker.steps import StepLog, in_doubt, not_executed
 from deputize.worker.workspace.workspace import Workspace
+
+
+async def with_continued(services: Services, claim: Claim) -> Claim:
+    """Returns the claim with the conversation and the kit of the delegation that it continues, if it does.
+
+    Raises ``Conflict`` where these are gone.
+    """
+    if claim.request.continues is None or claim.history:
+        return claim
+    entries, tools = await services.store.conversation(claim.request.continues)
+    if not entries:
+        raise Conflict(nothing_to_continue(claim.request.continues))
+    encoded = [entry.encode() for entry in entries]
+    return replace(claim, continued=tuple(current_entries(encoded)), tools=claim.tools or tools)
+
+
+def go_on(conversation: Conversation, claim: Claim, store: Callable[[bytes], None]) -> None:
+    """Stores the continued conversation as this run's own, and adds the new task. Awaits nothing: it is one write."""
+    for entry in claim.continued:
+        store(entry)
+    task = first_message(claim.request)
+    if calls := conversation.unanswered(0):
+        results = [not_executed("the delegation ended before") for _ in calls]
+        conversation.answer(zip(calls, results, strict=True), task)
+    else:
+        conversation.ask(task)
 
 
 def resumed_because(claim: Claim) -> str:

@@ -53,8 +53,7 @@ class Conversation:
         billed: Sequence[int] = (0, 0),
         translate: Callable[[Prompt], Prompt] | None = None,
     ) -> None:
-        over = max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1)
-        present = [_decoded(entry) for entry in kept[over + 1 :]]
+        present = [_decoded(entry) for entry in current_entries(kept)]
         self.messages: list[bytes] = [message for message, _ in present]
         self._problems: Mapping[str, str] = present[-1][1] if present else {}
         """Parse errors of the last message's calls, by call id."""
@@ -148,6 +147,11 @@ class Conversation:
     def _append(self, entry: bytes) -> None:
         self.messages.append(entry)
         self._store(entry)
+
+
+def current_entries(kept: Sequence[bytes]) -> Sequence[bytes]:
+    """Returns the stored entries since the last restart: those that are still sent."""
+    return kept[max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1) + 1 :]
 
 
 def tokens_at_most(text: str) -> int:

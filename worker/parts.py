@@ -12,7 +12,7 @@ from deputize.shared.delegation import Progress
 from deputize.shared.events import ErrorSeen
 from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.record import Claim
-from deputize.worker.attempts import ledger_of
+from deputize.worker.attempts import go_on, ledger_of
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.endpoint_wait import EndpointWait
@@ -116,13 +116,15 @@ class LoopBuilder:
             model = XmlCalls(model)
             translate = model.translate
         conversation = Conversation(
-            claim.history,
+            claim.history or claim.continued,
             self.state.emit.store_message,
             task=first_message(claim.request),
             window=self.services.settings.context_tokens or model.window(),
             billed=claim.checkpoint.get("window", (0, 0)),
             translate=translate,
         )
+        if claim.continued:
+            go_on(conversation, claim, self.state.emit.store_message)
         return conversation, model
 
     def _with_subagents(self, tools: RunTools, conversation: Conversation) -> RunTools:

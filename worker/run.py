@@ -17,7 +17,14 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.spend import caps_of
 from deputize.shared.text import clip
 from deputize.shared.wire import now
-from deputize.worker.attempts import files_left, given_up, recall_steps, resumed_because, settle_steps
+from deputize.worker.attempts import (
+    files_left,
+    given_up,
+    recall_steps,
+    resumed_because,
+    settle_steps,
+    with_continued,
+)
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.lease import StopReason, StopSignal
 from deputize.worker.limits import LimitReached, Meter
@@ -90,6 +97,7 @@ class Run:
         if self.given_up:
             return self._failure(TerminationReason.WORKER_LOST, given_up(self.claim))
         try:
+            self.claim = await with_continued(self.services, self.claim)
             model = await self.services.model(self.claim.request.model)
             self.state.emit.set({MODEL: model.name})
             self.state.meter.set_price(model)

@@ -42,6 +42,7 @@ from deputize.worker.toolkit.sources import Source
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
+from deputize.worker.workspace.generation import continued_files
 from deputize.worker.workspace.tree_copy import CopyTally
 from deputize.worker.workspace.workspace import Workspace
 
@@ -123,8 +124,11 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
+        root, earlier = self.settings.workspaces, claim.request.continues
+        if earlier and not (root / claim.id).exists():
+            spec, sources = await run_in_thread(continued_files, root, earlier), [root]
         most, tally = self.settings.workspace_max_bytes, CopyTally()
-        copy = Workspace.create(spec, claim.id, self.settings.workspaces, sources, claim.attempt, most, tally)
+        copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, private=bool(earlier))
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
         return await reported(copy, tally, source, tell, self.long_copy_seconds)
 

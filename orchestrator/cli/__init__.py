@@ -24,6 +24,8 @@ COMMANDS = {
     "apply": ("apply:apply", "Take the changes of a run over into your directory."),
     "pull": ("pull:pull", "Fetch files of a run, such as those that a patch cannot hold."),
     "cancel": ("cancel:cancel", "Stop delegations."),
+    "continue": ("follow_up:continue_", "Go on with a finished delegation: same conversation, same files."),
+    "retry": ("follow_up:retry", "Hand a finished delegation's task over again."),
     "resume": ("resume:resume", "Go on with what an interrupted command left."),
     "prune": ("prune:prune", "Remove finished delegations and their files."),
     "tools": ("fleet:tools", "List the tools that workers have announced."),

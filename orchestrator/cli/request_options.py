@@ -56,6 +56,8 @@ _OPTIONS = (
     click.option("--message-id", metavar="ID", help="The parent's message."),
     click.option("--parent", metavar="ID", help="The delegation that this one belongs to."),
     click.option("--idempotency-key", metavar="KEY", help="Sent twice with the same key it is one delegation."),
+    click.option("--continues", metavar="ID", help="The finished delegation that it goes on with."),
+    click.option("--retry-of", metavar="ID", help="The finished delegation that it repeats."),
 )
 
 
@@ -118,6 +120,8 @@ def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOpt
         "priority": given["priority"],
         "parentId": given["parent"],
         "idempotencyKey": given["idempotency_key"],
+        "continues": given["continues"],
+        "retryOf": given["retry_of"],
     }
     return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
 

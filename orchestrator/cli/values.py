@@ -34,6 +34,8 @@ OPTIONS = {
     "messageId": "--message-id",
     "parentId": "--parent",
     "idempotencyKey": "--idempotency-key",
+    "continues": "--continues",
+    "retryOf": "--retry-of",
 }
 """Pointers into a request, and their options on the command line."""
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from deputize.orchestrator.routes import cost, delegations, events, files, fleet, health
+from deputize.orchestrator.routes import cost, delegations, events, files, fleet, follow_up, health
 
-ROUTERS: list[APIRouter] = [delegations.router, events.router, files.router, cost.router, fleet.router, health.router]
+ROUTERS: list[APIRouter] = [
+    delegations.router,
+    follow_up.router,
+    events.router,
+    files.router,
+    cost.router,
+    fleet.router,
+    health.router,
+]
 
 OPEN: list[APIRouter] = [health.router]
 """For probes, which send no token. Every other router requires it."""
 
-BODIES: list[type[BaseModel]] = [*delegations.BODIES]
+BODIES: list[type[BaseModel]] = [*delegations.BODIES, *follow_up.BODIES]
 """Every model of a request body."""

@@ -50,6 +50,9 @@ class Claim:
     stalled: bool = False
     """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
 
+    continued: tuple[bytes, ...] = ()
+    """The conversation of the delegation that it continues, until it has a history of its own."""
+
     @property
     def touched_files(self) -> bool:
         """Returns whether an earlier attempt answered calls, so that its files are needed."""
@@ -81,6 +84,19 @@ class Claim:
 
 def not_found(id: str) -> NotFound:
     return NotFound(f"there is no delegation {id}; it never was, or its retention is over. `deputize list` shows them.")
+
+
+def nothing_to_continue(id: str) -> str:
+    """Returns the words of a refusal to continue it."""
+    return f"{id} has no conversation to continue: it never began; `deputize retry {id}` hands its task over again"
+
+
+def files_gone(id: str) -> str:
+    """Returns the words of a refusal to continue it."""
+    return (
+        f"the files of {id} are gone, or on a machine that shares none with this one: they are kept for "
+        f"DEPUTIZE_WORKSPACE_RETENTION_SECONDS after its end. `deputize retry {id}` hands its task over again"
+    )
 
 
 def acceptance(id: str, request: DelegationRequest, limits: Limits, *, temporary: bool = False) -> dict[str, Any]:

@@ -230,6 +230,10 @@ class RunStore:
         entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
         return [Envelope.from_json(entry["e"]) for _, entry in entries]
 
+    async def conversation(self, id: str) -> tuple[list[str], str | None]:
+        """Returns the stored messages and the kit of a run; nothing where it never began or is gone."""
+        return await self.redis.lrange(history_key(id), 0, -1), await self.redis.hget(record_key(id), "tools")
+
     async def patch(self, id: str) -> str:
         """Returns the unified diff of the run as of its last write. Raises ``NotFound``."""
         exists, patch = await self.redis.hmget(record_key(id), ["request", "patch"])

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deputize.orchestrator.continuation import continued_request, repeated_request
 from deputize.orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.catalog import ToolCard, WorkerCard
@@ -212,6 +213,12 @@ class FakeService:
     def _cancelled(self, id: str) -> None:
         if not self.runs[id].status.finished:
             self.finish(id, TerminationReason.CANCELLED)
+
+    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+        return (await self.accept(continued_request(self._known(id), text, limits))).delegation
+
+    async def retry(self, id: str) -> Delegation:
+        return (await self.accept(repeated_request(self._known(id)))).delegation
 
     async def resume(self, id: str) -> Delegation:
         if self._known(id).status.finished:

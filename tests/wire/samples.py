@@ -45,6 +45,8 @@ REQUEST = DelegationRequest.model_validate(
         "priority": 7,
         "parentId": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t0",
         "idempotencyKey": "order-17",
+        "continues": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t1",
+        "retryOf": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t2",
     }
 )
 

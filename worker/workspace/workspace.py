@@ -63,6 +63,8 @@ class Workspace:
         attempt: int = 1,
         max_bytes: int | None = None,
         tally: CopyTally | None = None,
+        *,
+        private: bool = False,
     ) -> Workspace:
         """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
 
@@ -74,12 +76,13 @@ class Workspace:
             attempt: The number of the attempt.
             max_bytes: The largest number of bytes to copy, without holes.
             tally: Counts what is copied.
+            private: Copies the artifacts and notes of a run, too: the source is the workspace of one.
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
             Unavailable: The disk is full.
         """
-        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally())
+        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), private)
         return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
@@ -130,6 +133,7 @@ class _CopyRules:
     max_bytes: int | None
     stop: Event
     tally: CopyTally
+    private: bool
 
 
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
@@ -185,7 +189,7 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
     with _open_folder(folder / "files") as files, _open_folder(folder / "base") as base:
         with Files(Path(f"/proc/self/fd/{source}")) as original:
             ignoring = None if spec.ignored else GitIgnoreTree(original)
-            wanted = partial(_is_copied, ignoring, GitIgnore("\n".join(spec.exclude)))
+            wanted = partial(_is_copied, rules.private, ignoring, GitIgnore("\n".join(spec.exclude)))
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
             copy.run()
         (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
@@ -209,10 +213,12 @@ def _read_not_copied(folder: Path) -> list[str]:
         return []
 
 
-def _is_copied(ignoring: GitIgnoreTree | None, exclude: GitIgnore, path: str, is_directory: bool) -> bool:
+def _is_copied(
+    private: bool, ignoring: GitIgnoreTree | None, exclude: GitIgnore, path: str, is_directory: bool
+) -> bool:
     names = path.split("/")
     if is_directory and names[-1] in (".git", PRIVATE_DIR):
-        return names[-1] == ".git"
+        return private or names[-1] == ".git"
     if exclude.decision(names, directory=is_directory):
         return False
     return ignoring is None or not ignoring.ignores(path, directory=is_directory)

@@ -36,6 +36,8 @@ EVERY = {
     "--message-id": "m",
     "--parent": "dlg_p",
     "--idempotency-key": "k",
+    "--continues": "dlg_c",
+    "--retry-of": "dlg_r",
 }
 
 
@@ -73,6 +75,8 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "messageId": "m",
         "parentId": "dlg_p",
         "idempotencyKey": "k",
+        "continues": "dlg_c",
+        "retryOf": "dlg_r",
         "workspace": {"kind": "directory", "path": str(tmp_path)},
     }
 

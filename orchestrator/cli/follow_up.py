@@ -1,0 +1,84 @@
+"""`deputize continue` and `deputize retry`: what follows a finished delegation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputize.orchestrator.cli.connect import connect, full_id, load_settings
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.live import display
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text
+from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
+
+if TYPE_CHECKING:
+    from deputize.orchestrator.client import Client
+    from deputize.shared.delegation import Delegation
+    from deputize.shared.settings import Settings
+
+FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
+_WAIT = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+
+
+@click.command("continue", cls=StrictCommand)
+@click.argument("id")
+@click.argument("text", type=Text(), metavar="TEXT|@FILE|-")
+@click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Turns of the model, at most.")
+@click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most.")
+@click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Seconds of work, at most.")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens, at most.")
+@click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most.")
+@_WAIT
+@_JSON
+@click.pass_context
+def continue_(ctx: click.Context, id: str, text: str, wait: float | None, as_json: bool, **limits: Any) -> Exit:
+    """Go on with a finished delegation: TEXT says what is to be done now, in its conversation and its files.
+
+    It is a new delegation, with limits, a result and a patch of its own; limits that are not given are those of the
+    finished one. An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    """
+
+    async def submit(client: Client, earlier: Delegation) -> Delegation:
+        names = {"timeout": "timeout_seconds", "max_cost": "max_cost_usd"}
+        given = {names.get(name, name): value for name, value in limits.items() if value is not None}
+        own = earlier.request.limits.model_copy(update=given) if given else None
+        return await client.continue_(earlier.id, text, own)
+
+    return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
+
+
+@click.command(cls=StrictCommand)
+@click.argument("id")
+@_WAIT
+@_JSON
+@click.pass_context
+def retry(ctx: click.Context, id: str, wait: float | None, as_json: bool) -> Exit:
+    """Hand the task of a finished delegation over again, with the same request, from the start.
+
+    An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    """
+
+    async def submit(client: Client, earlier: Delegation) -> Delegation:
+        return await client.retry(earlier.id)
+
+    return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
+
+
+async def _follow_up(settings: Settings, given: str, submit: FollowUp, wait: float | None, as_json: bool) -> Exit:
+    needs_model = not settings.model.startswith("scripted")
+    async with connect(settings, workers=1, needs_model=needs_model) as service:
+        earlier = await service.client.get(await full_id(service.client, given))
+        delegation = await submit(service.client, earlier)
+        with display() as shown:
+            shown.note(delegation.id)
+            note_lowered_limits(delegation, shown.note)
+            if not service.own:
+                await note_if_queued(service.client, shown.note)
+            watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
+    for result in watched.results.values():
+        print_result(result, json=as_json)
+    return watched.code

@@ -1,0 +1,172 @@
+"""Going on with a finished delegation, and doing it again: by the service, a real worker and a strict endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.shared.delegation import Delegation, ToolAgentResult
+from deputize.shared.errors import Conflict, Invalid, NotFound
+from deputize.shared.ids import new_id
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.settings import Settings
+from deputize.worker.task import carry_out
+from tests.fake_model import FakeModel, Turn, call, refuse, stall, text, thinking
+from tests.running import Bench, open_bench
+from tests.waiting import until
+
+
+@dataclass
+class Whole:
+    """A service, and a worker whose model is the fake one."""
+
+    service: Delegations
+    bench: Bench
+    model: FakeModel
+
+    async def finished(self, delegation: Delegation) -> ToolAgentResult:
+        await carry_out(self.bench.services, delegation.id)
+        return await self.bench.result(delegation.id)
+
+    async def first(self, *turns: Turn, **fields: Any) -> ToolAgentResult:
+        self.model.script("the first task", turns)
+        request = DelegationRequest(task="the first task", **fields)
+        return await self.finished((await self.service.accept(request)).delegation)
+
+    def sent(self) -> list[dict[str, Any]]:
+        """The messages of the last request."""
+        return self.model.journal[-1].body["messages"]
+
+
+@pytest.fixture
+async def whole(redis_url: str, tmp_path: Path) -> AsyncIterator[Whole]:
+    async with AsyncExitStack() as opened:
+        model = await opened.enter_async_context(FakeModel())
+        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
+        endpoint = Settings.load(environ=variables).model_endpoint
+        bench = await opened.enter_async_context(open_bench(redis_url, tmp_path / "home", model_endpoint=endpoint))
+        yield Whole(await opened.enter_async_context(open_service(bench.settings, redis_url)), bench, model)
+
+
+def writes(path: str) -> dict[str, Any]:
+    return call("write_file", path=path, content=f"this is {path}\n")
+
+
+async def test_a_continued_delegation_has_the_conversation_and_the_files_and_a_patch_of_its_own(whole: Whole) -> None:
+    notes = call("create_artifact", name="notes.md", content="kept")
+    first = await whole.first(
+        Turn([thinking("first"), writes("a.txt"), notes]),
+        Turn([text("A is done.")]),
+        Turn([thinking("second"), writes("b.txt")]),
+        Turn([text("B, too.")]),
+        tools=["write_file", "create_artifact"],
+    )
+    assert (first.success, [artifact.name for artifact in first.artifacts]) == (True, ["notes.md"]), first.details
+    new = await whole.service.continue_(first.delegation_id, "now also b", Limits(max_turns=7))
+    assert (new.request.continues, new.request.task, new.effective_limits.max_turns) == (
+        first.delegation_id,
+        "now also b",
+        7,
+    )
+    result = await whole.finished(new)
+    assert (result.summary, result.turn_count) == ("B, too.", 2)
+    assert result.files_modified == ["b.txt"]
+    assert "a.txt" not in await whole.service.patch(new.id)
+    assert [artifact.name for artifact in result.artifacts] == ["notes.md"]
+    said = json.dumps(whole.sent())
+    assert [said.index(words) for words in ("the first task", "A is done.", "now also b")] == sorted(
+        said.index(words) for words in ("the first task", "A is done.", "now also b")
+    )
+    assert (await whole.service.get(first.delegation_id)).result == first
+
+
+async def test_a_continued_one_can_be_continued(whole: Whole) -> None:
+    first = await whole.first(Turn([text("one")]), Turn([writes("b.txt")]), Turn([text("two")]), Turn([text("three")]))
+    second = await whole.finished(await whole.service.continue_(first.delegation_id, "two"))
+    third = await whole.finished(await whole.service.continue_(second.delegation_id, "three"))
+    assert (third.summary, third.files_modified) == ("three", [])
+
+
+async def test_one_that_failed_between_a_call_and_its_reply_goes_on_there(whole: Whole) -> None:
+    first = await whole.first(Turn([writes("a.txt")]), Turn([text("done after all")], faults=[refuse(401)]))
+    assert first.termination_reason == "model_unavailable"
+    result = await whole.finished(await whole.service.continue_(first.delegation_id, "the key is right now"))
+    assert (result.success, result.summary) == (True, "done after all")
+
+
+async def test_a_call_that_was_left_open_is_answered(whole: Whole) -> None:
+    """A worker that was lost for good leaves a conversation that ends in the middle of a turn."""
+    first = await whole.first(Turn([writes("a.txt")]), Turn([text("one")]))
+    key = f"deputize:run:{{{first.delegation_id}}}:history"
+    await whole.bench.store.redis.ltrim(key, 0, 1)
+    result = await whole.finished(await whole.service.continue_(first.delegation_id, "go on"))
+    assert result.success
+    answer = whole.sent()[-1]["content"]
+    assert [block["type"] for block in answer] == ["tool_result", "text"]
+    assert "not executed" in json.dumps(answer[0])
+
+
+async def test_its_next_attempt_goes_on_with_its_own_conversation(whole: Whole) -> None:
+    first = await whole.first(Turn([text("one")]), Turn([text("two")], faults=[stall()]))
+    new = await whole.service.continue_(first.delegation_id, "go on")
+    running = asyncio.create_task(carry_out(whole.bench.services, new.id))
+    await until(lambda: len(whole.model.journal) == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    result = await whole.finished(new)
+    assert (result.success, result.attempts, result.summary) == (True, 2, "two")
+    assert json.dumps(whole.sent()).count("the first task") == 1
+    assert json.dumps(whole.sent()).count("go on") == 1
+
+
+async def test_what_cannot_be_continued_is_refused_with_what_to_do(whole: Whole) -> None:
+    with pytest.raises(NotFound):
+        await whole.service.continue_(new_id(), "x")
+    queued = (await whole.service.accept(DelegationRequest(task="waits"))).delegation
+    for ask in (whole.service.continue_(queued.id, "x"), whole.service.retry(queued.id)):
+        with pytest.raises(Conflict, match="is queued, so it cannot be"):
+            await ask
+    await whole.service.cancel(queued.id)
+    with pytest.raises(Conflict, match=f"never began; `deputize retry {queued.id}`"):
+        await whole.service.continue_(queued.id, "x")
+    first = await whole.first(Turn([text("one")]))
+    with pytest.raises(Invalid, match="blank"):
+        await whole.service.continue_(first.delegation_id, "  ")
+    other = DelegationRequest(task="x", model="another", continues=first.delegation_id)
+    with pytest.raises(Invalid, match="/model"):
+        await whole.service.accept(other)
+
+
+async def test_files_that_are_gone_are_said_before_and_after_it_is_accepted(whole: Whole) -> None:
+    first = await whole.first(Turn([text("one")]))
+    late = await whole.service.continue_(first.delegation_id, "x")
+    shutil.rmtree(whole.bench.settings.workspaces / first.delegation_id)
+    with pytest.raises(Conflict, match="DEPUTIZE_WORKSPACE_RETENTION_SECONDS"):
+        await whole.service.continue_(first.delegation_id, "x")
+    result = await whole.finished(late)
+    assert result.termination_reason == "refused"
+    assert "DEPUTIZE_WORKSPACE_RETENTION_SECONDS" in result.summary
+
+
+async def test_a_retry_does_the_same_again_from_the_start(whole: Whole, tmp_path: Path) -> None:
+    turns = [Turn([writes("a.txt")]), Turn([text("one")])]
+    first = await whole.first(*turns, labels={"team": "shop"}, idempotency_key="once")
+    again = await whole.service.retry(first.delegation_id)
+    assert (again.request.retry_of, again.request.task, again.request.labels, again.request.idempotency_key) == (
+        first.delegation_id,
+        "the first task",
+        {"team": "shop"},
+        None,
+    )
+    result = await whole.finished(again)
+    assert (result.summary, result.files_modified) == ("one", ["a.txt"])
+    assert len(whole.sent()) == 3
