@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import httpx2
 import pytest
 from pydantic import SecretStr
 
+from deputize.orchestrator.app import create_app
 from deputize.shared.events import RunStarted
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import connected, content, delegate, hello, message
-from tests.orchestrator.serving import served, settings
+from tests.orchestrator.serving import opening, served, settings
 from tests.waiting import until
 
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 TOKEN = "t" * 32
+MODERN = "2026-07-28"
 
 
 async def session(http: httpx2.AsyncClient) -> dict[str, str]:
@@ -102,3 +105,32 @@ def test_neither_the_application_nor_the_help_loads_the_sdk() -> None:
         check = "import atexit, sys; atexit.register(lambda: print('mcp' in sys.modules, file=sys.stderr)); "
         done = subprocess.run([sys.executable, "-c", check + code], capture_output=True, text=True, check=True)
         assert done.stderr.split() == ["False"]
+
+
+async def test_a_request_that_the_server_ends_cancels_nothing(service: FakeService) -> None:
+    """As the server does with what is under way when its time to stop is over."""
+    app = create_app(opening(service), settings())
+    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+    body = message("tools/call", name="delegate", arguments={"task": "x"}, _meta=meta).encode()
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "delegate", "Host": "localhost"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in (HEADERS | headers).items()],
+        "app": app,
+    }
+    arriving = asyncio.Queue[dict[str, Any]]()
+    arriving.put_nowait({"type": "http.request", "body": body})
+
+    async def send(_: Any) -> None:
+        pass
+
+    async with app.router.lifespan_context(app):
+        serving = asyncio.create_task(app(scope, arriving.get, send))
+        await until(lambda: service.following == 1 or serving.done())
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await until(lambda: service.following == 0)
+    assert [run.status for run in service.runs.values()] == ["queued"]
