@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import platform
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from enum import IntEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +130,30 @@ def _internal_error(error: Exception) -> str:
     where = f" at {', called from '.join(frames[:FRAMES])}" if frames else ""
     return (
         f"internal error: {type(error).__name__}: {error}{where}. "
-        "This is a defect of deputize; please report this line and the command that led to it."
+        f"This is a defect of deputize; please report it{_report(error)}"
     )
+
+
+def _report(error: Exception) -> str:
+    """Writes what a report needs below the home's logs. Returns the end of a sentence that says where."""
+    from deputize.shared.settings import Settings
+
+    now = datetime.now(UTC)
+    try:
+        logs = Settings.load(None).home / "logs"
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = logs / f"error-{now:%Y%m%dT%H%M%S}-{os.getpid()}.txt"
+        facts = (
+            f"deputize {version('deputize')}, Python {platform.python_version()}, {platform.platform()}",
+            f"{now:%Y-%m-%d %H:%M:%S} UTC: {shlex.join(sys.argv)}",
+            "".join(traceback.format_exception(error)),
+        )
+        private = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(private, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("\n".join(facts))
+    except (OSError, DeputizeError, PackageNotFoundError):
+        return " with this line and the command that led to it."
+    return f" with the file {path}, which holds the command and the whole error."
 
 
 def open_standard_streams() -> None:

@@ -11,6 +11,7 @@ import click
 from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.transcript import transcript
 from deputize.orchestrator.cli.values import Label
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 @click.command()
 @click.argument("id")
+@click.option("--transcript", is_flag=True, help="The whole conversation: what was said, called and found.")
 @click.option("--events", is_flag=True, help="Every event that was kept.")
 @click.option("--steps", is_flag=True, help="The tool calls and what came of them.")
 @click.option("--patch", is_flag=True, help="What changed in the workspace, as a diff.")
@@ -38,6 +40,8 @@ def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **par
     if len(asked) > 1:
         raise click.UsageError(f"give one of {' and '.join(f'--{name}' for name in asked)}")
     part = asked[0] if asked else ""
+    if as_json and part == "transcript":
+        raise click.UsageError("--json has no meaning with --transcript; --events --json has all of it")
     if as_json and part in ("patch", "artifact"):
         raise click.UsageError(f"--json has no meaning with --{part}, which is printed as it is")
     asyncio.run(_show(load_settings(ctx), id, part, artifact or "", as_json))
@@ -53,6 +57,9 @@ async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: 
                 output.content(await client.artifact(id, artifact))
             case "patch":
                 output.patch(await client.patch(id))
+            case "transcript":
+                for line in transcript(await client.events(id)):
+                    output.line(line)
             case "events":
                 await _show_events(client, id, as_json)
             case "steps":

@@ -42,7 +42,7 @@ from tests.waiting import until
 
 ID, NAME = "<id>", "report\x1b[31m.md"
 READING = {
-    "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--json"])]
+    "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--transcript"], ["--json"])]
     + [["show", ID, "--events", "--json"], ["show", ID, "--steps", "--json"], ["show", "dlg_" + ACTING]],
     "list": [["list"], ["list", "--json"], ["list", "--session", ACTING], ["list", "--status", HOSTILE]],
     "apply": [["apply", ID], ["apply", ID, "--check", "--reverse", "--json"], ["apply", ID, "--into", HOSTILE]],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -120,7 +122,15 @@ async def test_an_output_that_cannot_encode_a_sign_shows_an_escape(url: str, ser
     assert "za\\u017c" in done.out
 
 
-def test_a_fault_of_our_own_is_one_line_to_report(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_fault_of_our_own_is_one_line_and_a_file_to_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, writable: bool
+) -> None:
+    home = tmp_path / "home"
+    if not writable:
+        home.touch()
+    monkeypatch.setenv("DEPUTIZE_HOME", str(home))
+
     def command() -> None:
         raise KeyError("it\x1b[31m\nems")
 
@@ -130,6 +140,14 @@ def test_a_fault_of_our_own_is_one_line_to_report(capsys: pytest.CaptureFixture[
     assert "internal error: KeyError: " in said
     assert "please report" in said
     assert "\x1b" not in said
+    if not writable:
+        assert str(home) not in said
+        return
+    (report,) = home.joinpath("logs").iterdir()
+    assert f"with the file {report}," in said
+    assert report.stat().st_mode & 0o777 == 0o600
+    assert 'raise KeyError("it' in report.read_text()
+    assert shlex.join(sys.argv) in report.read_text()
 
 
 def test_an_error_of_the_file_system_names_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
