@@ -147,6 +147,17 @@ async def test_beside_the_same_lines_a_merge_needs_the_base_of_the_repository(fo
         assert plan.refused == {"src/main.py": "the same lines were changed here since"}
 
 
+async def test_a_place_that_is_not_certain_is_no_place(folder: Path) -> None:
+    block = "a\nb\nc\nX\nd\ne\nf\n"
+    (folder / "twice").write_text(block * 2)
+    workspace = await Workspace.create(directory(folder), "dlg_x", folder.parent / "root")
+    (workspace.path / "twice").write_text(block + block.replace("X", "Y"))
+    patch = await workspace.patch()
+    workspace.close()
+    (folder / "twice").write_text("mine\n" + block * 2)
+    assert planned(folder, patch).refused == {"twice": "the same lines were changed here since"}
+
+
 async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_named(
     url: str, service: FakeService, folder: Path
 ) -> None:

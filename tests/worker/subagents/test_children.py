@@ -54,9 +54,9 @@ async def test_a_child_does_its_piece_and_the_parent_reads_its_report(busy: Benc
 
 async def test_a_child_can_begin_with_a_copy_of_the_files_as_they_are_now(busy: Bench, tmp_path: Path) -> None:
     edit = call("edit_file", path="a.txt", old_string="one", new_string="two")
-    model = by_task(
-        tmp_path, parent=[[WRITE], [delegate("child", workspace="copy")], [say("ok")]], child=[[edit], [say("ok")]]
-    )
+    ignore = call("write_file", path=".gitignore", content="a.txt\n")  # files that its parent made are copied, too
+    parent = [[WRITE, ignore], [delegate("child", workspace="copy")], [say("ok")]]
+    model = by_task(tmp_path, parent=parent, child=[[edit], [say("ok")]])
     id = await run(busy, model=model)
     (child,) = await children_of(busy.store, id)
     assert child.result is not None
