@@ -29,6 +29,8 @@ class RequestFields(TypedDict, total=False):
     message_id: str | None
     limits: Limits | LimitFields
     tools: Sequence[str] | None
+    agent: str | None
+    system_prompt: str | None
     approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
     model: str | None
     tool_call_style: Literal["native", "xml"]
@@ -40,3 +42,5 @@ class RequestFields(TypedDict, total=False):
     priority: int
     parent_id: str | None
     idempotency_key: str | None
+    continues: str | None
+    retry_of: str | None

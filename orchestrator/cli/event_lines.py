@@ -126,7 +126,7 @@ class _Stream:
         yield from (mark + part for part in parts)
 
     def _close(self) -> Iterator[str]:
-        line, self.open, self._command = self.open, "", ""
+        line, self.open = self.open, ""
         if line.strip():
             yield self.mark + line
 

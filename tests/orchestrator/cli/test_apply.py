@@ -256,7 +256,7 @@ COLOURED = [
 async def test_on_a_terminal_the_patch_has_colours_of_ours_alone(url: str, service: FakeService, no_color: str) -> None:
     id = (await service.accept(DelegationRequest(task="x"))).delegation.id
     service.patches[id] = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new \x1b[0m\n"
-    variables = {"DEPUTIZE_URL": url} | ({"NO_COLOR": no_color} if no_color else {})
+    variables: dict[str, Any] = {"DEPUTIZE_URL": url} | ({"NO_COLOR": no_color} if no_color else {})
     async with on_terminal("show", id, "--patch", **variables) as terminal:
         assert await terminal.ended() == 0
     lines = terminal.drawn.replace("\r\n", "\n").splitlines()

@@ -40,7 +40,7 @@ from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import on_terminal
 from tests.waiting import until
 
-ID, NAME = "<id>", "report\x1b[31m.md"
+ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
     "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--transcript"], ["--json"])]
     + [["show", ID, "--events", "--json"], ["show", ID, "--steps", "--json"], ["show", "dlg_" + ACTING]],
@@ -52,15 +52,19 @@ READING = {
     "tools": [["tools"], ["tools", "--json"]],
     "workers": [["workers"], ["workers", "--json"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
+    "cost": [["cost"], ["cost", "--by", "label"], ["cost", "--by", "model", "--json"], ["cost", "--by", HOSTILE]],
 }
 """Commands that ask once. A new command or a new output of one is a line here or below."""
 FOLLOWING = {
     "run": [["run", HOSTILE, "--tools", ACTING], *(["run", "x", each] for each in ("--json", "--detach", "--stream"))],
     "batch": [["batch", "<file>"], ["batch", "<file>", "--json"], ["batch", "<file>", "--stream"]],
     "watch": [["watch", ID], ["watch", ID, "--json"], ["watch", ID, "--stream"]],
+    "resume": [["resume", ID], ["resume", ID, "--json"]],
+    "continue": [["continue", ENDED, HOSTILE], ["continue", ENDED, "x", "--json"]],
+    "retry": [["retry", ENDED], ["retry", ENDED, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker", "token"}
+SERVERS = {"up", "serve", "worker", "mcp", "token"}
 LOOKING = {"trust"}
 """Commands that print what lies in a directory."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
@@ -189,7 +193,9 @@ async def test_a_command_that_follows_prints_nothing_that_acts(
 ) -> None:
     file = tmp_path / "tasks\x1b[31m.jsonl"
     file.write_text(json.dumps({"task": ACTING}) + "\n" + json.dumps({"task": "two"}))
-    given = [{ID: id, "<file>": str(file)}.get(part, part) for part in arguments]
+    given = [{ID: id, ENDED: id, "<file>": str(file)}.get(part, part) for part in arguments]
+    if ENDED in arguments:
+        finish(service, id)
     done = await carried_out(url, service, given)
     assert done.out
     assert_harmless(done.out)

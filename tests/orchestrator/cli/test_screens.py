@@ -149,6 +149,8 @@ async def test_words_and_output_come_as_they_are_made(url: str, service: FakeSer
         service.happen(id, StepStarted(step=step(1, StepStatus.RUNNING)))
         service.happen(id, StepUpdated(step_id="s1", metadata={"output": "\x1b[31mtest_a\x1b[0m ok\ntest"}))
         await until(lambda: "| test" in terminal.screen()[-1])
+        service.happen(id, StepUpdated(step_id="s1", metadata={"output": "\x1b[31mtest_a\x1b[0m ok\ntest_b"}))
+        await until(lambda: "| test_b" in terminal.screen()[-1])
         service.happen(id, StepCompleted(step=step(1, StepStatus.COMPLETED, result="test_a ok\ntest_b ok")))
         service.finish(id, summary="Done.")
         await terminal.ended()
