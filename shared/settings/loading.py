@@ -92,7 +92,9 @@ class Settings(SettingsFields):
             values["sandbox"] = sandbox_table(values["sandbox"])
         for variable, (table, name) in _VARIABLES.items():
             if (text := variables.read(variable, environ)) is not None:
-                (values.setdefault(table, {}) if table else values)[name] = text
+                holder = values.setdefault(table, {}) if table else values
+                if isinstance(holder, dict):  # what is no table in a file is refused below
+                    holder[name] = text
         endpoint = {name: variables.read(name, environ) for name in MODEL_VARIABLES}
         values["model_endpoint"] = {name: text for name, text in endpoint.items() if text is not None}
         override = {"trusted_folder": found.trusted, **override}

@@ -115,3 +115,12 @@ def test_the_sandbox_is_a_switch_and_a_table(value: bool | str, tmp_path: Path) 
     assert (settings.sandbox.enabled, settings.sandbox.show) == (value, [tmp_path / "tools"])
     passed = {name: text for name, text in settings.child_environment().items() if name.startswith("DEPUTIZE_")}
     assert Settings.load(environ=passed).sandbox == settings.sandbox
+
+
+@pytest.mark.parametrize("table", ["tools", "caps", "spend", "sandbox"])
+def test_what_is_no_table_is_named_also_where_a_variable_sets_a_part_of_it(table: str, tmp_path: Path) -> None:
+    part = {"tools": "MAX_DEPTH", "caps": "MAX_TURNS", "spend": "DAILY_USD", "sandbox": "PROCESSES"}[table]
+    config = tmp_path / "deputize.toml"
+    config.write_text(f"{table} = 3\n")
+    with pytest.raises(Misconfigured, match=table):
+        Settings.load(config, environ={f"DEPUTIZE_{table.upper()}_{part}": "2"})
