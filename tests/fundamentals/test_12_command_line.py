@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deputize.orchestrator.home import StackInfo
-from tests.orchestrator.command_line import Done
+from tests.orchestrator.command_line import PROGRAM, Done
 from tests.orchestrator.command_line import deputize as run_program
 from tests.running import call, say, script
 
@@ -35,11 +35,14 @@ async def test_run_prints_the_summary_on_stdout_and_progress_on_stderr(deputize:
     done = await deputize("run", "Write a file.", "--model", model)
     assert (done.code, done.out) == (0, "It is written.\n")
     progress = re.sub(r"[0-9.]+ s, [0-9]+ tokens", "1 s, 100 tokens", done.err.replace(model, "a script"))
+    progress = re.sub(r"dlg_[0-9a-z]+", "dlg_…", progress.replace(PROGRAM, "deputize"))
+    progress = re.sub(r"txt  [0-9.]+ s", "txt  0.1 s", progress)
     assert progress.splitlines()[3:] == [
         "note: a script answers here (a script), not a language model",
-        "turn 1  ✓ write a.txt",
+        "turn 1  ✓ write a.txt  0.1 s",
         "✓ succeeded (completed): 2 turns, 1 tool call, 1 s, 100 tokens, –",
         "  created a.txt (+1 -0)",
+        "  to fetch its files: deputize pull dlg_…",
     ]
 
 
@@ -79,5 +82,5 @@ async def test_what_is_used_wrongly_ends_with_2_and_says_what_was_meant(deputize
     done = await deputize("run", "Say hello.", "--max-turn", "3")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == (
-        "Error: No such option '--max-turn'. (Did you mean one of: '--max-cost', '--max-turns'?)"
+        "Error: No such option '--max-turn'. (Did you mean one of: '--max-cost', '--max-tokens', '--max-turns'?)"
     )

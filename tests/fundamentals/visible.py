@@ -19,6 +19,8 @@ def visible(result: ToolAgentResult) -> dict[str, Any]:
     """
     sent: dict[str, Any] = _without(result.model_dump(mode="json", by_alias=True, exclude_defaults=True))
     sent.pop("details", None)
+    for changed in sent.get("fileChanges", ()):
+        changed.pop("size", None)  # the lines say as much here
     return sent
 
 

@@ -39,7 +39,7 @@ async def test_all_that_is_paused_goes_on_and_its_results_are_printed(url: str, 
         done = await command.done()
     assert (done.code, done.out) == (0, "Seven.\n")
     assert service.runs[other].result is None
-    assert (await deputize(url, "resume", "--all")).stderr == "nothing is paused\n"
+    assert "nothing is paused\n" in (await deputize(url, "resume", "--all")).stderr
 
 
 async def test_what_is_finished_cannot_be_resumed(url: str, service: FakeService) -> None:

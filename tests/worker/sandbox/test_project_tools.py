@@ -12,6 +12,7 @@ import pytest
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.host_paths import homes
 from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
 from tests.worker.sandbox.sandboxes import said, sandbox_over
 
@@ -181,12 +182,22 @@ async def test_the_operator_may_show_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/home", "~", "~/.ssh", "~/.config/deputize", "/proc/1", "/etc/ssl"])
-def test_what_holds_secrets_is_not_shown_even_if_it_is_named(path: str) -> None:
-    secret = Path(path).expanduser()
-    if not secret.exists():
-        pytest.skip(f"SKIPPED: there is no {secret}")
+def test_what_holds_secrets_is_not_shown_even_if_it_is_named(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_homes: None
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in (".ssh", ".config/deputize"):
+        (tmp_path / folder).mkdir(parents=True)
     with pytest.raises(Misconfigured, match="which is never shown"):
-        shown_paths([secret], [])
+        shown_paths([Path(path).expanduser()], [])
+
+
+@pytest.fixture
+def own_homes() -> Iterator[None]:
+    """Looks for homes anew in this test, and after it."""
+    homes.cache_clear()
+    yield
+    homes.cache_clear()
 
 
 def test_the_state_of_the_service_is_not_shown_and_a_missing_path_is_named(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ async def test_every_change_is_told_once_whoever_made_it_in_order_of_first_chang
     (copied.path / "src/kept.o").rename(copied.path / "moved.o")
     original = b"one\ntwo\nthree\n"
     assert await copied.changes() == [
-        FileChange(path="z.txt", change="created", new_hash=sha256(b"one\n"), added_lines=1),
+        FileChange(path="z.txt", change="created", new_hash=sha256(b"one\n"), added_lines=1, size=4),
         FileChange(path="src/deep/run.sh", change="deleted", base_hash=sha256(b"#!/bin/sh\n"), removed_lines=1),
         FileChange(
             path="src/main.py",
@@ -41,6 +41,7 @@ async def test_every_change_is_told_once_whoever_made_it_in_order_of_first_chang
             new_hash=sha256(b"one\n2\nthree\nfour\n"),
             added_lines=2,
             removed_lines=1,
+            size=17,
         ),
         FileChange.model_validate(
             {
@@ -49,6 +50,7 @@ async def test_every_change_is_told_once_whoever_made_it_in_order_of_first_chang
                 "from": "src/kept.o",
                 "base_hash": sha256(b"kept"),
                 "new_hash": sha256(b"kept"),
+                "size": 4,
             }
         ),
     ]
