@@ -40,7 +40,8 @@ lint: .venv/.dev-installed
 COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py) \
 	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
 	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) \
-	$(addprefix tests/,orchestrator/test_client.py orchestrator/test_python_client.py wire/test_help.py)
+	$(addprefix tests/orchestrator/,test_client.py test_continuation.py test_python_client.py test_spend_caps.py) \
+	tests/orchestrator/routes/test_cost.py tests/wire/test_help.py
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
 FLOOR := 75
 

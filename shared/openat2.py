@@ -14,7 +14,7 @@ _OPENAT2 = 437  # the same on every architecture
 _NO_MAGICLINKS = 0x02
 _NO_SYMLINKS = 0x04
 _BENEATH = 0x08
-_RETRIES = 128
+_TRIES = 128
 _LONGEST = 4000
 """Bytes of a path per system call, below the kernel's limit."""
 LIBC.syscall.restype = ctypes.c_long
@@ -49,21 +49,26 @@ def beneath(folder: int, path: str, flags: int, *, links: bool = True) -> int:
 
 def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
     how = _How(flags | os.O_CLOEXEC, 0o600 if flags & os.O_CREAT else 0, resolve)
-    for _ in range(_RETRIES):
-        fd = LIBC.syscall(
-            ctypes.c_long(_OPENAT2),
-            ctypes.c_int(folder),
-            ctypes.c_char_p(name),
-            ctypes.byref(how),
-            ctypes.c_size_t(ctypes.sizeof(how)),
-        )
-        if fd >= 0:
-            return fd
+    tries = 1
+    while (fd := _call(folder, name, how)) < 0:
         number = ctypes.get_errno()
         # A concurrent rename on the machine makes the kernel return EAGAIN for `..`.
         if number not in (errno.EAGAIN, errno.EINTR):
             raise OSError(number, os.strerror(number))
-    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        if tries == _TRIES:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        tries += 1
+    return fd
+
+
+def _call(folder: int, name: bytes, how: _How) -> int:
+    return LIBC.syscall(
+        ctypes.c_long(_OPENAT2),
+        ctypes.c_int(folder),
+        ctypes.c_char_p(name),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
 
 
 @cache

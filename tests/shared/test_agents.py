@@ -90,3 +90,12 @@ def test_a_file_that_was_only_found_defines_no_agent_with_rights(
     agents = Settings.load(environ={"XDG_CONFIG_HOME": str(tmp_path / "config")}).agents
     assert {name: agent.system_prompt for name, agent in agents.items()} == {"mine": "Mine.", "plain": "Plain."}
     assert all(name in caplog.text for name in ("armed", "bold", "actor", "mine"))
+
+
+def test_harmless_agents_of_a_found_file_count_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "deputize.toml").write_text('[agents.plain]\nsystem_prompt = "Plain."\n')
+    monkeypatch.chdir(tmp_path)
+    agents = Settings.load(environ={"XDG_CONFIG_HOME": str(tmp_path / "config")}).agents
+    assert (list(agents), "are ignored" in caplog.text) == (["plain"], False)
