@@ -40,8 +40,9 @@ lint: .venv/.dev-installed
 COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py) \
 	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
 	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) \
-	$(addprefix tests/orchestrator/,test_client.py test_continuation.py test_python_client.py test_spend_caps.py) \
-	tests/orchestrator/routes/test_cost.py tests/wire/test_help.py
+	$(addprefix tests/orchestrator/test_,client.py continuation.py python_client.py spend_caps.py sync.py) \
+	$(addprefix tests/orchestrator/cli/test_,cost.py look.py output.py) tests/orchestrator/routes \
+	$(addprefix tests/orchestrator/mcp/test_,calls.py tools.py) tests/wire/test_help.py
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
 FLOOR := 75
 
