@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from deputize.shared.errors import Misconfigured
@@ -54,11 +55,19 @@ NO_TOOLS = ProjectTools()
 def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
     """Returns what the settings let commands find that work on a copy of ``source``. Reads the file system."""
     private = (settings.home, settings.workspaces)
+    if source is None and settings.sandbox.find_tools and not settings.sandbox.show:
+        return _tools_of_machine(environment().get("PATH", ""), private)
     if not settings.sandbox.find_tools:
         source, environ = None, {}
     else:
         environ = environment()
     return find_tools(source, environ, [path for path in settings.sandbox.show if path.exists()], private)
+
+
+@lru_cache(maxsize=4)
+def _tools_of_machine(path: str, private: tuple[Path, ...]) -> ProjectTools:
+    """Cached, as looking through PATH takes 10 ms of every run, and a worker's machine stays as it is."""
+    return find_tools(None, {**environment(), "PATH": path}, [], private)
 
 
 def shown_paths(paths: Sequence[Path], private: Iterable[Path]) -> list[BindMount]:
