@@ -3,8 +3,8 @@
 BIN := .venv/bin
 CODE := shared orchestrator worker
 export DEPUTIZE_HOME = $(CURDIR)/.deputize
-# Test processes at once: one more than there are cores, as most tests wait. `make test JOBS=0` runs all in one.
-JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
+# Test processes at once: two per core, as most tests wait. `make test JOBS=0` runs all in one.
+JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) \* 2)
 
 .PHONY: setup demo test coverage lint check bench chaos up lock clean
 
@@ -21,10 +21,13 @@ setup: .venv/.installed
 .venv/.npm-installed: .ci/setup | .venv/.dev-installed
 	@.ci/setup npm
 
+.venv/.pythons-installed: .ci/setup requirements.lock | .venv/.dev-installed
+	@.ci/setup pythons
+
 demo: setup
 	@$(BIN)/deputize demo
 
-test: .venv/.dev-installed .venv/.npm-installed
+test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: .venv/.dev-installed
@@ -37,10 +40,11 @@ lint: .venv/.dev-installed
 	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile
 
 # Quick tests that run in this process: tracing all tests would double their time. A floor is never lowered.
-COVERING := tests/shared tests/contracts/store $(wildcard tests/worker/test_*.py) \
+COVERING := tests/shared tests/contracts/store tests/contracts/test_disk.py $(wildcard tests/worker/test_*.py) \
 	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
-	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) \
-	$(addprefix tests/orchestrator/test_,client.py continuation.py python_client.py spend_caps.py sync.py) \
+	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) tests/worker/fleet/test_janitor.py \
+	$(addprefix tests/orchestrator/test_,client.py continuation.py problems.py python_client.py retry_from_turn.py) \
+	$(addprefix tests/orchestrator/test_,spend_caps.py sync.py) \
 	$(addprefix tests/orchestrator/cli/test_,cost.py look.py output.py) tests/orchestrator/routes \
 	$(addprefix tests/orchestrator/mcp/test_,calls.py tools.py) tests/wire/test_help.py
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*

@@ -112,7 +112,7 @@ class RequestMiddleware:
 
 
 def _as_get(scope: Scope) -> Scope:
-    """Returns a HEAD request as GET; the server omits the body. ``head`` tells endless responses to stop."""
+    """Returns a HEAD request as GET; the server omits the body. ``head`` makes endless responses stop."""
     return {**scope, "method": "GET", "head": True} if scope["method"] == "HEAD" else scope
 
 
@@ -138,8 +138,10 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
         _add_schema(schemas, model.__name__, model)
     _add_schema(schemas, "Event", _events())
     for schema in schemas.values():
-        for field in schema.get("properties", {}).values():
+        for name, field in schema.get("properties", {}).items():
             _without_object_default(field)
+            if "title" in field:  # made from the name: Expectedoutcome
+                field["title"] = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").capitalize()
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
 

@@ -82,7 +82,7 @@ async def require_token(
 
 
 async def check_token(request: Request) -> None:
-    """The same for an ASGI application that is no route, and so has no dependencies."""
+    """The same for an ASGI application that is not a route and so has no dependencies."""
     await require_token(request, await _bearer(request))
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from deputize.shared.catalog import ToolCard, WorkerCard
     from deputize.shared.runs.cost import CostReport
+    from deputize.shared.runs.disk import DiskUsage, Pruned
 
 T = TypeVar("T")
 
@@ -139,20 +140,34 @@ class Client:
 
         await asyncio.gather(*map(cancel, ids))
 
-    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+    async def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> Delegation:
         """Goes on with a finished delegation: a new one over its conversation and its files."""
-        body = json.dumps({"text": text, "limits": limits.to_dict() if limits else None})
-        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/continue", content=body))
+        body = {"text": text, "limits": limits.to_dict() if limits else None, "idempotencyKey": idempotency_key}
+        answer = await self._http.send("POST", f"/v1/delegations/{id}/continue", content=json.dumps(body))
+        return self._delegation(answer)
 
-    async def retry(self, id: str) -> Delegation:
-        """Hands the task of a finished delegation over again, as a new one."""
-        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/retry"))
+    async def retry(self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None) -> Delegation:
+        """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
+        body = {"fromTurn": from_turn, "idempotencyKey": idempotency_key}
+        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/retry", content=json.dumps(body)))
 
-    async def prune(self, older_than: float | None = None) -> int:
-        """Returns the number of removed records; without ``older_than`` the service's setting applies."""
-        body = json.dumps({"olderThanSeconds": older_than})
+    async def prune(
+        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+    ) -> Pruned:
+        """Removes finished delegations; without ``older_than`` and ``keep_bytes`` the service's setting applies."""
+        from deputize.shared.runs.disk import Pruned
+
+        body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         answer = await self._http.send("POST", "/v1/delegations:prune", content=body)
-        return self._http.read(answer, lambda body: int(body["removed"]))
+        return self._http.read(answer, Pruned.model_validate)
+
+    async def disk(self) -> DiskUsage:
+        """Returns what the files of finished delegations take on disk."""
+        from deputize.shared.runs.disk import DiskUsage
+
+        return self._http.read(await self._http.send("GET", "/v1/disk"), DiskUsage.model_validate)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         """Returns what the delegations cost that were accepted since then; ``by`` groups them."""

@@ -9,10 +9,16 @@ from deputize.shared.errors import Conflict, Invalid
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.record import files_gone, nothing_to_continue
 from deputize.shared.runs.store import RunStore
+from deputize.shared.runs.turns import files_before
 from deputize.shared.settings import Settings
 
+_OF_CONVERSATION = ("model", "tool_call_style")
+_OF_TASK = ("task", "context", "expected_outcome", "system_prompt")
 
-def continued_request(earlier: Delegation, text: str, limits: Limits | None = None) -> DelegationRequest:
+
+def continued_request(
+    earlier: Delegation, text: str, limits: Limits | None = None, idempotency_key: str | None = None
+) -> DelegationRequest:
     """Returns the request to go on with a delegation: its own fields, but for the task and, if given, the limits.
 
     Raises Conflict while it is not finished, and Invalid for a blank text.
@@ -21,36 +27,45 @@ def continued_request(earlier: Delegation, text: str, limits: Limits | None = No
     if not text.strip():
         detail = "the text is blank; say in words what is to be done now"
         raise Invalid(detail, [{"pointer": "/text", "detail": detail}])
-    asked = {"task": text, "context": "", "expected_outcome": "", "continues": earlier.id, "retry_of": None}
-    return _standalone(earlier.request, asked | ({"limits": limits} if limits else {}))
+    asked = {"task": text, "context": "", "expected_outcome": "", "continues": earlier.id}
+    asked |= {"retry_of": None, "from_turn": None}
+    return _standalone(earlier.request, idempotency_key, asked | ({"limits": limits} if limits else {}))
 
 
-def repeated_request(earlier: Delegation) -> DelegationRequest:
-    """Returns the request to do a delegation's task again. Raises Conflict while it is not finished."""
+def repeated_request(
+    earlier: Delegation, idempotency_key: str | None = None, from_turn: int | None = None
+) -> DelegationRequest:
+    """Returns the request to do a task again, or from a turn on. Raises Conflict while it is not finished."""
     _check_finished(earlier, "retried")
-    return _standalone(earlier.request, {"retry_of": earlier.id})
+    return _standalone(earlier.request, idempotency_key, {"retry_of": earlier.id, "from_turn": from_turn})
 
 
 async def check_continued(store: RunStore, request: DelegationRequest, settings: Settings) -> None:
-    """Raises NotFound, Conflict or Invalid where the delegation that the request continues cannot be continued."""
-    if request.continues is None:
+    """Raises NotFound, Conflict or Invalid where what the request continues, or repeats in part, cannot be."""
+    if request.from_turn and request.retry_of is None:
+        detail = "is a turn of the delegation in retryOf, which is missing"
+        raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
+    id = request.retry_of if request.from_turn else request.continues
+    if id is None:
         return
-    earlier = await store.get(request.continues)
-    _check_finished(earlier, "continued")
-    for name in ("model", "tool_call_style"):
+    earlier = await store.get(id)
+    _check_finished(earlier, "retried" if request.from_turn else "continued")
+    for name in (*_OF_CONVERSATION, *(_OF_TASK if request.from_turn else ())):
         if getattr(request, name) != getattr(earlier.request, name):
             pointer = f"/{DelegationRequest.model_fields[name].alias}"
             detail = f"differs from that of {earlier.id}, whose conversation only the same one can continue"
             raise Invalid(f"{pointer}: {detail}", [{"pointer": pointer, "detail": detail}])
     if not (await store.conversation(earlier.id))[0]:
         raise Conflict(nothing_to_continue(earlier.id))
+    if request.from_turn:
+        await files_before(store.redis, earlier, request.from_turn)
     if settings.local and not (settings.workspaces / earlier.id).exists():
         raise Conflict(files_gone(earlier.id))
 
 
-def _standalone(request: DelegationRequest, changed: Mapping[str, object]) -> DelegationRequest:
-    """Returns the request with these changes, outside a parent's run and without the key of the first one."""
-    return request.model_copy(update={"parent_id": None, "idempotency_key": None, **changed})
+def _standalone(request: DelegationRequest, key: str | None, changed: Mapping[str, object]) -> DelegationRequest:
+    """Returns the request with these changes, outside a parent's run and with an idempotency key of its own."""
+    return request.model_copy(update={"parent_id": None, "idempotency_key": key, **changed})
 
 
 def _check_finished(earlier: Delegation, what: str) -> None:

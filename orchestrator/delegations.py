@@ -24,14 +24,14 @@ from deputize.shared.errors import OutOfSpace, TooLarge, Unavailable
 from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
+from deputize.shared.runs import disk
 from deputize.shared.runs.cost import CostReport, cost_report
+from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.pausing import resume
 from deputize.shared.runs.spend import check_caps
 from deputize.shared.runs.store import Page, RunStore
 from deputize.shared.settings import Settings
-
-MAX_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,17 @@ class Delegations:
         delegations, replayed = await self._accept([request])
         return AcceptedDelegation(delegations[0], replayed[0])
 
-    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+    async def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
         """Goes on with a finished delegation: a new one over its conversation and its files, with limits of its own."""
-        return (await self.accept(continued_request(await self.get(id), text, limits))).delegation
+        return await self.accept(continued_request(await self.get(id), text, limits, idempotency_key))
 
-    async def retry(self, id: str) -> Delegation:
-        """Hands the task of a finished delegation over again, as a new one."""
-        return (await self.accept(repeated_request(await self.get(id)))).delegation
+    async def retry(
+        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
+        return await self.accept(repeated_request(await self.get(id), idempotency_key, from_turn))
 
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         """Accepts all requests or none; at most 1,000."""
@@ -188,12 +192,22 @@ class Delegations:
             await resume(self.store.redis, id)
             return await self.store.get(id)
 
-    async def prune(self, older_than: float | None = None) -> int:
-        """Removes delegations that ended that many seconds ago (default: a setting). Returns their number."""
+    async def prune(
+        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+    ) -> Pruned:
+        """Removes finished delegations: those that ended that many seconds ago (default: a setting).
+
+        With ``keep_bytes`` as many of them as it takes to keep no more than that, of any age unless one is given.
+        """
+        if older_than is None:
+            older_than = self._settings.workspace_retention_seconds if keep_bytes is None else 0
         async with _redis_guard(self._settings):
-            return await self.store.prune(
-                self._settings.workspace_retention_seconds if older_than is None else older_than
-            )
+            return await disk.prune(self.store.redis, older_than, keep_bytes, dry_run=dry_run)
+
+    async def disk(self) -> DiskUsage:
+        """Returns what the files of finished delegations take on disk."""
+        async with _redis_guard(self._settings):
+            return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         """Returns what the delegations cost that were accepted since then; ``by`` groups them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.problems import summarize
 from deputize.shared.errors import Invalid, Refused, TooLarge
-from deputize.shared.wire import explain
+from deputize.shared.wire import explain, unique_keys
 
 MAX_VALUES = 20_000
 """Maximum values of one request, in all its lists and tables."""
@@ -52,7 +53,7 @@ async def check_shape(body: bytes, most: int) -> None:
 
 
 class NotJson(Refused):
-    """The content type is not JSON. This also blocks pages of other origins, which need a preflight to send JSON."""
+    """The body is not plain JSON. The check also blocks pages of other origins, which need a preflight to send JSON."""
 
     status = 415
     title = "Unsupported media type"
@@ -65,13 +66,22 @@ class TooSlow(Refused):
     title = "Request timeout"
 
 
-def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Request], Awaitable[M]]:
-    """Returns a dependency that reads and validates a body of at most ``cap`` bytes and ``values`` values."""
+def body_of(
+    model: type[M], cap: int, values: int = MAX_VALUES, *, required: bool = True
+) -> Callable[[Request], Awaitable[M]]:
+    """Returns a dependency that reads and validates a body of at most ``cap`` bytes and ``values`` values.
+
+    A request without a body, where none is required, is as one with an empty object.
+    """
 
     async def body(request: Request) -> M:
+        if not required and _has_no_body(request):
+            return model()
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise NotJson("send the body as JSON, with the header `Content-Type: application/json`")
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise NotJson("send the body uncompressed, without the header `Content-Encoding`")
         read = await read_body(request, cap)
         await check_shape(read, values)
         return await asyncio.to_thread(parse, model, read)
@@ -79,10 +89,24 @@ def body_of(model: type[M], cap: int, values: int = MAX_VALUES) -> Callable[[Req
     return body
 
 
-def document(model: type[BaseModel]) -> dict[str, Any]:
+def _has_no_body(request: Request) -> bool:
+    return "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0"
+
+
+def document(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """Returns the OpenAPI part for ``body_of``; ``orchestrator.openapi`` adds the schema it refers to."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def one_key(field: str | None, header: str | None) -> str | None:
+    """Returns the idempotency key, from the body's field or the header. Raises Invalid where they differ."""
+    if field is not None and header is not None and field != header:
+        raise Invalid(
+            "the Idempotency-Key header and the field idempotencyKey differ; send one of them",
+            [{"pointer": "/idempotencyKey", "detail": "differs from the Idempotency-Key header"}],
+        )
+    return header if field is None else field
 
 
 async def read_body(request: Request, cap: int) -> bytes:
@@ -112,9 +136,15 @@ def _too_large(size: int, cap: int) -> TooLarge:
 
 def parse(model: type[M], body: bytes) -> M:
     try:
-        return model.model_validate_json(body)
+        found = model.model_validate_json(body)
     except ValidationError as error:
         if error.error_count() == 1 and (first := error.errors(include_url=False)[0])["type"] == "json_invalid":
             raise Refused(f"the body is not valid JSON: {first['msg'].removeprefix('Invalid JSON: ')}") from None
         mistakes = explain(error, model)
         raise Invalid(summarize(mistakes), mistakes) from None
+    try:
+        # The parser above takes the last of several values.
+        json.loads(body, object_pairs_hook=unique_keys, parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise Refused(f"the body is ambiguous: {error}") from None
+    return found

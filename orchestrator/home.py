@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import json
@@ -9,9 +10,10 @@ import os
 import stat
 import struct
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +25,8 @@ INFO = "stack.json"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 64 * 1024
 """Free bytes below which the disk counts as full."""
+UNUSED_SECONDS = 1.0
+UNUSED_TICK_SECONDS = 0.2
 _FLOCK = "hhqqi0q"
 """Linux: struct flock."""
 
@@ -40,8 +44,8 @@ class StackInfo:
     workers: int
     stays: bool = False
     """Whether it runs in the foreground, and not only while it has users."""
-    model: str = ""
-    """A digest of the model settings of its workers."""
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+    """A digest of each setting that its workers and its API use, by name."""
 
 
 def prepare_home(home: Path) -> None:
@@ -120,7 +124,8 @@ def holder(home: Path) -> int | None:
 def read_info(home: Path) -> StackInfo | None:
     """Returns the stack's description, or None if there is no complete one. Raises OSError if it cannot be read."""
     try:
-        return StackInfo(**json.loads((home / INFO).read_text("utf-8")))
+        kept = json.loads((home / INFO).read_text("utf-8"))
+        return StackInfo(**{each.name: kept[each.name] for each in fields(StackInfo) if each.name in kept})
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
@@ -136,3 +141,17 @@ def write_info(home: Path, info: StackInfo) -> None:
     except OSError:
         new.unlink(missing_ok=True)
         raise
+
+
+async def until_unused(users: IO[bytes]) -> None:
+    """Returns when the stack has had no users for a moment; from then on blocks new users until this process ends."""
+    free_since: float | None = None
+    while True:
+        if not try_lock(users, fcntl.LOCK_EX):
+            free_since = None
+        else:
+            free_since = free_since or time.monotonic()
+            if time.monotonic() - free_since > UNUSED_SECONDS:
+                return
+            fcntl.flock(users, fcntl.LOCK_UN)
+        await asyncio.sleep(UNUSED_TICK_SECONDS)

@@ -74,7 +74,7 @@ class HttpConnection:
                 try:
                     yield Envelope.from_json(frame.data)
                 except ValidationError:
-                    continue  # a newer service may have event types that this version lacks
+                    continue  # a newer service may have event types that this version does not know
 
     async def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """Returns a successful response; ``request`` holds further arguments of ``httpx2.AsyncClient.request``."""

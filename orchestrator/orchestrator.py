@@ -16,8 +16,8 @@ from typing import Any, Self, Unpack
 from pydantic import ValidationError
 
 from deputize.orchestrator.client import Client
-from deputize.orchestrator.delegations import Delegations, open_service
-from deputize.orchestrator.redis_server import check_redis
+from deputize.orchestrator.delegations import AcceptedDelegation, Delegations, open_service
+from deputize.orchestrator.redis_check import check_redis
 from deputize.orchestrator.request_fields import RequestFields
 from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.delegation import Delegation, ToolAgentResult
@@ -96,9 +96,7 @@ class Orchestrator:
     async def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
         """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
         service, request = self.service, _request(task, fields)
-        return (
-            await service.create(request) if isinstance(service, Client) else (await service.accept(request)).delegation
-        )
+        return _delegation(await (service.create(request) if isinstance(service, Client) else service.accept(request)))
 
     async def delegate(
         self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
@@ -134,8 +132,8 @@ class Orchestrator:
         try:
             async with aclosing(self.service.follow(id)) as events:
                 async for envelope in events:
-                    if on_event and isawaitable(heard := on_event(envelope)):
-                        await heard
+                    if on_event and isawaitable(returned := on_event(envelope)):
+                        await returned
                     if isinstance(envelope.event, RunFinished):
                         break
             finished = await self.service.get(id)
@@ -145,17 +143,30 @@ class Orchestrator:
         assert finished.result is not None
         return finished.result
 
-    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
+    async def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> Delegation:
         """Goes on with a finished delegation: a new one over its conversation and its files, started at once."""
-        return await self.service.continue_(id, text, limits)
+        return _delegation(await self.service.continue_(id, text, limits, idempotency_key=idempotency_key))
 
-    async def retry(self, id: str) -> Delegation:
-        """Hands the task of a finished delegation over again, as a new one, started at once."""
-        return await self.service.retry(id)
+    async def retry(self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None) -> Delegation:
+        """Hands the task of a finished delegation over again, as a new one, started at once.
+
+        ``from_turn``: with the conversation and the files as they were before that turn of its run.
+        """
+        return _delegation(await self.service.retry(id, from_turn=from_turn, idempotency_key=idempotency_key))
+
+    async def resume(self, id: str) -> Delegation:
+        """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
+        return await self.service.resume(id)
 
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""
         return await self.service.cancel(id)
+
+
+def _delegation(answer: AcceptedDelegation | Delegation) -> Delegation:
+    return answer if isinstance(answer, Delegation) else answer.delegation
 
 
 def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
@@ -169,5 +180,5 @@ def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationR
         return DelegationRequest.model_validate(fields)
     except ValidationError as error:
         mistakes = explain(error, DelegationRequest)
-        said = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
-        raise Invalid(said, mistakes) from None
+        detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
+        raise Invalid(detail, mistakes) from None

@@ -30,10 +30,10 @@ class Mistake(Wire):
 
 
 class Problem(Wire):
-    """What went wrong, for programs (``type``) and for people (``detail`` says what to do next)."""
+    """What went wrong, for programs (``type``) and for people (``detail``, with what to do next)."""
 
     type: str
-    """``urn:deputize:`` and the error's name, or ``about:blank`` where the status says it all."""
+    """``urn:deputize:`` and the error's name, or ``about:blank`` where the status is enough."""
     title: str
     status: int
     detail: str
@@ -162,7 +162,7 @@ DESCRIPTIONS: dict[int | str, str] = {
     413: "Over a size cap; the detail names it",
     415: "The body is not sent as JSON",
     422: "A field is wrong, or the idempotency key stands for another body",
-    429: "The day's cap on spending is reached; Retry-After says when the next day begins",
+    429: "The day's cap on spending is reached; Retry-After is the time until the next day",
     503: "Redis is away, or no worker is alive; try again after Retry-After seconds",
     "default": "Any other problem",
 }

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +53,13 @@ async def stage_of(info: StackInfo | None) -> Stage | None:
     return WORKER if detail.startswith(NO_WORKER) else REDIS
 
 
-async def until_ready(info: StackInfo) -> None:
-    while await stage_of(info) is not None:  # noqa: ASYNC110 - another process becomes ready, there is no event for it
+async def until_ready(info: StackInfo, report: Callable[[str], None] | None = None) -> None:
+    """Returns when the stack is ready. ``report`` receives the name of each stage."""
+    last: Stage | None = None
+    while (stage := await stage_of(info)) is not None:
+        if report and stage is not last:
+            report(f"{stage.waits_for} …")
+            last = stage
         await asyncio.sleep(TICK_SECONDS)
 
 

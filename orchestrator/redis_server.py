@@ -1,33 +1,21 @@
-"""Redis: checks a server at an address, and prepares the embedded server's program, configuration and address.
-
-The supervisor starts it.
-"""
+"""The embedded Redis: its program, configuration and address. The supervisor starts it."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 import platform
 import shutil
 import stat
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
-from redis.exceptions import AuthenticationError, RedisError
+from deputize.shared.errors import Misconfigured
 
-from deputize.shared.connection import connect
-from deputize.shared.errors import Misconfigured, Unavailable
-from deputize.shared.redis_access import NO_PASSWORD
-
-PATIENCE_SECONDS = 3.0
-"""Seconds to wait for a server that is starting."""
-TICK_SECONDS = 0.1
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
 CONFIGURATION = """\
@@ -35,7 +23,7 @@ CONFIGURATION = """\
 dir {folder}
 daemonize no
 databases 16
-# What was answered is on the disk: a mark that a command has begun must outlive whoever set it, or it is run twice.
+# What was answered is on the disk: a mark that a command has begun must outlive its writer, or it is run twice.
 # With everysec a server that is killed loses a second, too: while a sync is slow it answers before it writes.
 save ""
 appendonly yes
@@ -45,47 +33,6 @@ maxmemory-policy noeviction
 # A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.
 client-output-buffer-limit pubsub 128mb 64mb 60
 """
-
-
-async def check_redis(url: str) -> None:
-    """Returns when Redis answers. Raises Misconfigured at once for permanent errors, else Unavailable."""
-    try:
-        client = connect(url, timeout=PATIENCE_SECONDS)
-    except ValueError as error:
-        raise Misconfigured(f"DEPUTIZE_REDIS_URL is not the address of a Redis: {error}") from None
-    where = _without_password(url)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    async with client:
-        while True:
-            try:
-                async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
-                    await client.ping()
-                return
-            except (RedisError, OSError, ValueError) as error:
-                _raise_if_final(error, where)
-                if time.monotonic() + TICK_SECONDS > deadline:
-                    said = str(error) or "no answer in time"
-                    raise Unavailable(
-                        f"Redis does not answer at {where}: {said}; start it, or set DEPUTIZE_REDIS_URL right"
-                    ) from None
-            await asyncio.sleep(TICK_SECONDS)
-
-
-def _raise_if_final(error: Exception, where: str) -> None:
-    said = str(error)
-    if any(sign in said for sign in NO_PASSWORD):
-        raise Misconfigured(
-            f"Redis at {where} wants a password: put it into DEPUTIZE_REDIS_URL, as in redis://:PASSWORD@HOST:PORT/0"
-        ) from None
-    if isinstance(error, AuthenticationError) or "WRONGPASS" in said:
-        raise Misconfigured(f"Redis at {where} refuses the user or password of DEPUTIZE_REDIS_URL: {said}") from None
-    if isinstance(error, ValueError):
-        raise Misconfigured(f"DEPUTIZE_REDIS_URL is not the address of a Redis: {said}") from None
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from deputize.shared.facts import VerifyItem
-from deputize.shared.request import ApprovalMode, Limits, WorkspaceSpec
+from deputize.shared.request import ApprovalMode, AutomaticRetry, Limits, RetryReason, WorkspaceSpec
 
 
 class LimitFields(TypedDict, total=False):
@@ -18,6 +18,13 @@ class LimitFields(TypedDict, total=False):
     timeout_seconds: float
     max_tokens: int | None
     max_cost_usd: float | None
+
+
+class RetryFields(TypedDict):
+    """The fields of ``AutomaticRetry``."""
+
+    attempts: int
+    on: NotRequired[Sequence[RetryReason]]
 
 
 class RequestFields(TypedDict, total=False):
@@ -40,7 +47,9 @@ class RequestFields(TypedDict, total=False):
     max_verify_rounds: int
     labels: Mapping[str, str]
     priority: int
+    retry: AutomaticRetry | RetryFields | None
     parent_id: str | None
     idempotency_key: str | None
     continues: str | None
     retry_of: str | None
+    from_turn: int | None

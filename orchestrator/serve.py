@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
 import argparse
 import socket
 import sys
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_memory_private()
     parser = argparse.ArgumentParser(prog="python -m deputize.orchestrator.serve", description="The API.")
     parser.add_argument("--host")
-    parser.add_argument("--port", type=int, help="0 takes a free one; the log says which")
+    parser.add_argument("--port", type=int, help="0 takes a free one; the log shows which")
     parser.add_argument("--fd", type=int, help="a listening socket to take over")
     options = parser.parse_args(arguments)
     try:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pydantic import SecretStr
+
 from deputize.orchestrator.child import keep_last_log, last_line
 from deputize.orchestrator.home import (
     INFO,
@@ -52,8 +54,12 @@ OUTDATED_SECONDS = 30.0
 FULL_SECONDS = 5.0
 """Seconds for which a start on a full disk is retried, in case space is freed."""
 ASK_SECONDS = 1.0
+MODEL_SETTINGS = {"model", "model_endpoint"}
+_ADDRESSES = {"home", "host", "port", "redis_url", "url", "token", "no_token", "local", "trusted_folder"}
+OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "temporary", "stack_since"}
+"""Settings that say where a stack is or how it is started, not how it works."""
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 """Called with the stage of a start that takes long."""
 
 
@@ -89,7 +95,7 @@ async def stack_in_use(
     workers: int = 1,
     concurrency: int | None = None,
     wait: float = STALLED_SECONDS,
-    tell: Tell | None = None,
+    report: Report | None = None,
 ) -> AsyncGenerator[StackInfo]:
     """Yields a stack that is ready for work and stays for the block. Its first user decides its parts.
 
@@ -98,7 +104,7 @@ async def stack_in_use(
     """
     home = settings.home
     prepare_home(home)
-    waiting = _StartMonitor(home, wait, tell)
+    waiting = _StartMonitor(home, wait, report)
     async with AsyncExitStack() as held:
         try:
             users = held.enter_context(open_private(home / USERS_LOCK, "ab"))
@@ -113,27 +119,45 @@ async def stack_in_use(
         yield info
 
 
-def model_digest(settings: Settings) -> str:
-    """Returns a digest of the model settings, which does not disclose them."""
-    said = json.dumps([settings.model, settings.endpoint_variables()], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def setting_digests(settings: Settings) -> dict[str, str]:
+    """Returns a digest of each setting that a stack's workers and its API use, which does not disclose it."""
+    values = settings.model_dump(exclude=OF_A_COMMAND)
+    return {name: hashlib.sha256(_text(value).encode()).hexdigest()[:16] for name, value in values.items()}
 
 
-def has_other_model(settings: Settings, info: StackInfo) -> bool:
-    """Returns whether the stack's workers use other model settings than these."""
-    said = settings.has_model_endpoint or "model" in settings.model_fields_set
-    return bool(said and info.model and info.model != model_digest(settings))
+def other_settings(settings: Settings, info: StackInfo) -> list[str]:
+    """Returns the names of the settings in which the stack differs from these.
+
+    Of a stack that stays only those that are given here: its start may have been given more. The model counts
+    where it or its endpoint is given here: a command without them uses the model of the stack.
+    """
+    has_model = settings.has_model_endpoint or "model" in settings.model_fields_set
+    here = setting_digests(settings)
+    differing = [name for name, digest in info.settings.items() if here.get(name, digest) != digest]
+    return [
+        name
+        for name in differing
+        if (has_model if name in MODEL_SETTINGS else not info.stays or name in settings.model_fields_set)
+    ]
+
+
+def _text(value: object) -> str:
+    def plain(each: object) -> object:
+        return each.get_secret_value() if isinstance(each, SecretStr) else str(each)
+
+    # A default of 15 for a float is 15.0 where it was passed as a variable.
+    return json.dumps(json.loads(json.dumps(value, sort_keys=True, default=plain), parse_int=float))
 
 
 async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _StartMonitor) -> None:
-    """Waits for the end of a stack that has no other users and runs with outdated model settings."""
+    """Waits for the end of a stack that has no other users and runs with outdated settings."""
     info = running(settings)
-    if info is None or info.stays or not has_other_model(settings, info):
+    if info is None or info.stays or not other_settings(settings, info):
         return
     alone = try_lock(users, fcntl.LOCK_EX)
     fcntl.flock(users, fcntl.LOCK_UN)
     deadline = time.monotonic() + OUTDATED_SECONDS
-    stage = Stage("waiting for a stack with other model settings to stop", "supervisor.log")
+    stage = Stage("waiting for a stack with other settings to stop", "supervisor.log")
     while alone and running(settings) == info and time.monotonic() < deadline:
         await waiting.pause(stage)
     while not try_lock(users, fcntl.LOCK_SH):
@@ -166,14 +190,14 @@ async def _ready(settings: Settings, wanted: StackOptions, waiting: _StartMonito
 class _StartMonitor:
     """One user's wait for a start: gives up without progress, and reports the stage if it takes long."""
 
-    def __init__(self, home: Path, stalled: float, tell: Tell | None) -> None:
+    def __init__(self, home: Path, stalled: float, report: Report | None) -> None:
         self._home = home
         self._stalled = stalled
-        self._tell = tell
+        self._report = report
         self._progress = StartProgress(home)
         self._began = time.monotonic()
         self._asked = 0.0
-        self._said = ""
+        self._reported = ""
 
     async def pause(self, stage: Stage | None) -> None:
         """Waits a moment. Raises Unavailable with the stage if the start has stalled."""
@@ -183,9 +207,9 @@ class _StartMonitor:
                 raise Unavailable(no_space(self._home))
             if self._progress.stalled_seconds(stage) > self._stalled or waited > LONGEST * self._stalled:
                 raise Unavailable(self._given_up(stage))
-            if self._tell and waited > QUIET_SECONDS and stage.waits_for != self._said:
-                self._said = stage.waits_for
-                self._tell(stage.description(self._home))
+            if self._report and waited > QUIET_SECONDS and stage.waits_for != self._reported:
+                self._reported = stage.waits_for
+                self._report(stage.description(self._home))
         await asyncio.sleep(TICK_SECONDS)
 
     def _given_up(self, stage: Stage) -> str:
@@ -231,8 +255,8 @@ class _SupervisorProcess:
     def final_error(self) -> str:
         os.set_blocking(self._error_fd, False)
         with suppress(BlockingIOError):
-            if said := os.read(self._error_fd, 4096).decode("utf-8", "replace").strip():
-                return said
+            if text := os.read(self._error_fd, 4096).decode("utf-8", "replace").strip():
+                return text
         return last_line(self._log) or f"it logged nothing and ended with {self._process.returncode}"
 
 

@@ -6,6 +6,8 @@ the foreground.
 
 from __future__ import annotations
 
+import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
 import argparse
 import asyncio
 import fcntl
@@ -14,12 +16,11 @@ import os
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from deputize.orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
 from deputize.orchestrator.flower import Flower
@@ -36,13 +37,14 @@ from deputize.orchestrator.home import (
     read_info,
     sign,
     try_lock,
+    until_unused,
     unusable,
     write_info,
 )
 from deputize.orchestrator.readiness import until_ready
 from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
 from deputize.orchestrator.sockets import listen, url_of
-from deputize.orchestrator.stack import StackOptions, model_digest
+from deputize.orchestrator.stack import StackOptions, setting_digests
 from deputize.shared.errors import DeputizeError, Misconfigured
 from deputize.shared.ids import first_id
 from deputize.shared.libc import keep_memory_private
@@ -51,13 +53,12 @@ from deputize.shared.settings import Settings
 from deputize.shared.text import visible
 from deputize.shared.wire import now
 
-UNUSED_SECONDS = 1.0
-UNUSED_TICK_SECONDS = 0.2
 CLEANUP_SECONDS = 12.0
 """Seconds that a worker may need for cleaning up after its ``shutdown_seconds``."""
 PRIVATE_UMASK = 0o077
 
-Say = Callable[[StackInfo], None]
+OnReady = Callable[[StackInfo], None]
+Report = Callable[[str], None]
 Until = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -66,6 +67,8 @@ class Supervisor:
 
     def __init__(self, settings: Settings, wanted: StackOptions, port: int, *, stays: bool = False) -> None:
         self._home = home = settings.home
+        self.report: Report | None = None
+        """Receives the progress of the start and the end."""
         (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis: Child | None = None
         self._embedded: EmbeddedRedis | None = None
@@ -85,7 +88,7 @@ class Supervisor:
             redis_url=redis_url,
             flower_url=flower.url if flower else None,
             workers=wanted.workers,
-            model=model_digest(settings),
+            settings=setting_digests(settings),
             stays=stays,
         )
         environment = self._environment(settings, wanted)
@@ -158,7 +161,7 @@ class Supervisor:
         task.add_done_callback(lambda _: failed.set())
 
     async def _wait_until_ready(self) -> None:
-        await until_ready(self.info)
+        await until_ready(self.info, self.report)
         for child in [self._redis, *self._others] if self._redis else self._others:
             child.was_ready = True
         self.ready.set()
@@ -195,18 +198,24 @@ class Supervisor:
         if asked.is_set():  # a second signal: kill now, leases recover the work
             for child in self._others:
                 child.kill()
+        elif self.report:
+            self.report(f"stopping, within {self._longest_stop():.0f} s; Ctrl-C again kills what still runs")
         asked.set()
 
 
-def run_foreground(settings: Settings, wanted: StackOptions, say: Say) -> None:
-    """Runs a stack in this process until SIGINT or SIGTERM. Calls ``say`` with its description when it is ready."""
+def run_foreground(settings: Settings, wanted: StackOptions, on_ready: OnReady, report: Report) -> None:
+    """Runs a stack in this process until SIGINT or SIGTERM.
+
+    Calls ``on_ready`` with its description, and ``report`` with its progress at the start and at the end.
+    """
 
     async def work() -> None:
         supervisor = Supervisor(settings, wanted, settings.port, stays=True)
+        supervisor.report = report
 
         async def announce() -> None:
             await supervisor.ready.wait()
-            say(supervisor.info)
+            on_ready(supervisor.info)
             await asyncio.Event().wait()
 
         await supervisor.run(announce)
@@ -233,20 +242,6 @@ def _with_disk_error(home: Path, error: OSError | DeputizeError) -> DeputizeErro
     if isinstance(error, DeputizeError):
         return Misconfigured(f"{no_space(home)} ({error})") if is_full(home) else error
     return unusable(home, error)
-
-
-async def until_unused(users: IO[bytes]) -> None:
-    """Returns when the stack has had no users for a moment; from then on blocks new users until this process ends."""
-    free_since: float | None = None
-    while True:
-        if not try_lock(users, fcntl.LOCK_EX):
-            free_since = None
-        else:
-            free_since = free_since or time.monotonic()
-            if time.monotonic() - free_since > UNUSED_SECONDS:
-                return
-            fcntl.flock(users, fcntl.LOCK_UN)
-        await asyncio.sleep(UNUSED_TICK_SECONDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

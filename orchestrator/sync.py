@@ -17,7 +17,7 @@ from deputize.orchestrator.orchestrator import OnEvent, Orchestrator
 from deputize.orchestrator.request_fields import RequestFields
 from deputize.shared.delegation import Delegation, ToolAgentResult
 from deputize.shared.events import Envelope
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import Settings
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class SyncOrchestrator:
         **fields: Unpack[RequestFields],
     ) -> ToolAgentResult:
         """Submits a task and returns its result."""
-        return self._heard(lambda hear: self._orchestrator.delegate(task, on_event=hear, **fields), on_event)
+        return self._with_events(lambda put: self._orchestrator.delegate(task, on_event=put, **fields), on_event)
 
     def gather(
         self,
@@ -81,7 +81,7 @@ class SyncOrchestrator:
         **fields: Unpack[RequestFields],
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
-        return self._heard(lambda hear: self._orchestrator.gather(requests, on_event=hear, **fields), on_event)
+        return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
 
     def follow(self, id: str, after: int = 0) -> Generator[Envelope]:
         """Yields every event of a delegation, live, up to ``run_finished``."""
@@ -95,7 +95,24 @@ class SyncOrchestrator:
 
     def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
         """Waits for a delegation. Returns its result."""
-        return self._heard(lambda hear: self._orchestrator.result(id, hear), on_event)
+        return self._with_events(lambda put: self._orchestrator.result(id, put), on_event)
+
+    def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> Delegation:
+        """Goes on with a finished delegation: a new one over its conversation and its files, started at once."""
+        return self._run(self._orchestrator.continue_(id, text, limits, idempotency_key=idempotency_key))
+
+    def retry(self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None) -> Delegation:
+        """Hands the task of a finished delegation over again, as a new one, started at once.
+
+        ``from_turn``: with the conversation and the files as they were before that turn of its run.
+        """
+        return self._run(self._orchestrator.retry(id, from_turn=from_turn, idempotency_key=idempotency_key))
+
+    def resume(self, id: str) -> Delegation:
+        """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
+        return self._run(self._orchestrator.resume(id))
 
     def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""
@@ -109,17 +126,17 @@ class SyncOrchestrator:
             future.cancel()  # Ctrl-C: nothing waits for it any more
             raise
 
-    def _heard(
+    def _with_events(
         self, work: Callable[[OnEvent | None], Coroutine[Any, Any, T]], on_event: Callable[[Envelope], None] | None
     ) -> T:
         """Runs the work, and calls ``on_event`` in this thread with each event that the work's callback receives."""
         if on_event is None:
             return self._run(work(None))
-        heard: SimpleQueue[Envelope | None] = SimpleQueue()
-        future = self._submit(work(heard.put))
-        future.add_done_callback(lambda _: heard.put(None))
+        events: SimpleQueue[Envelope | None] = SimpleQueue()
+        future = self._submit(work(events.put))
+        future.add_done_callback(lambda _: events.put(None))
         try:
-            while (envelope := heard.get()) is not None:
+            while (envelope := events.get()) is not None:
                 on_event(envelope)
             return future.result()
         except BaseException:

@@ -85,7 +85,7 @@ def open_file(root: Path, id: str, path: str, *, base: bool) -> OpenedFile:
     found = os.fstat(fd)
     if not modes.S_ISREG(found.st_mode):
         os.close(fd)
-        raise Conflict(f"{path!r} is no regular file; GET /v1/delegations/{id}/files lists those that are")
+        raise Conflict(f"{path!r} is not a regular file; GET /v1/delegations/{id}/files lists those that are")
     return OpenedFile(fd, found.st_size)
 
 

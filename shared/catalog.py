@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
-from redis.asyncio import Redis
 
 from deputize.shared.runs.keys import TOOLS, WORKERS, worker_key
 from deputize.shared.wire import Timestamp, Wire
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 ANNOUNCE_SECONDS = 3
 """Seconds between two announcements of a worker; after three missed ones it counts as gone."""

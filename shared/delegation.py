@@ -94,8 +94,12 @@ class ToolAgentResult(Wire):
     files_modified: list[str] = Field(default_factory=list)
     file_changes: list[FileChange] = Field(default_factory=list)
     truncated: bool = False
-    """Whether ``file_changes`` or the patch lack something; ``left_out`` says what."""
+    """Whether ``file_changes`` or the patch are incomplete; ``left_out`` lists what is missing."""
     left_out: list[str] = Field(default_factory=list)
+    ignored_files: list[str] = Field(default_factory=list)
+    """New files that the project's .gitignore names, the first 1,000; they are no changes, and not in the patch."""
+    ignored_count: int = 0
+    """How many there are."""
     errors: list[str] = Field(default_factory=list)
     tool_call_count: int = 0
     turn_count: int = 0
@@ -210,4 +214,6 @@ class Delegation(Wire):
     paused: bool = False
     """Whether it waits until somebody resumes it: a stack that is gone left it, and another one started since."""
     pending_permissions: list[str] = Field(default_factory=list)
+    disk_bytes: int | None = None
+    """What its workspace and artifacts take on its worker's disk, measured at its end; 0 when they were removed."""
     result: ToolAgentResult | None = None

@@ -19,7 +19,7 @@
     ├── ToolError                the model: it is the tool's result, so that the model can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or refuses access
     │   └── ContextFull          the loop: the conversation exceeds the model's window; it continues from a summary
-    ├── LimitReached             the caller: a limit ended the run; the result says which
+    ├── LimitReached             the caller: a limit ended the run; the result names it
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   the worker itself: it lost its lease and must stop at once
 
@@ -41,7 +41,7 @@ Others cross files of the worker and become a result or one of the above there:
     ConnectError
     └── ForbiddenTarget          ``web_fetch`` must not connect to that address
 
-Every message says what was wrong and what to do next.
+Every message states what was wrong and what to do next.
 """
 
 from __future__ import annotations
@@ -157,7 +157,14 @@ class ToolError(DeputizeError):
 
 
 class ModelUnavailable(DeputizeError):
-    """The model cannot be used: down after all retries, wrong key, unknown model, spend limit."""
+    """The model cannot be used: down after all retries, wrong key, unknown model, spend limit.
+
+    ``may_pass``: the same task may succeed at another time, so it is worth an automatic retry.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class ContextFull(ModelUnavailable):

@@ -54,7 +54,7 @@ class _Cut:
         self._room = MAX_EVENT_BYTES
 
     def of(self, value: Any, dumped: Any) -> Any:
-        """Returns the copy. ``dumped`` is the JSON form of ``value``, which tells model fields from free-form data."""
+        """Returns the copy. ``dumped`` is the JSON form of ``value``, which shows what is a field and what is data."""
         if isinstance(value, BaseModel):
             names = {field.alias or name: name for name, field in type(value).model_fields.items()}
             return {

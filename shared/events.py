@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from deputize.shared.delegation import Step, ToolAgentResult, Usage
+from deputize.shared.delegation import Step, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import Timestamp, Wire
 
@@ -46,6 +46,20 @@ class RunResumed(Event):
     worker: str
     from_turn: int
     reason: str
+
+
+class RunRetried(Event):
+    """The run failed and is done again from the start, as its request says; its files are made anew.
+
+    ``retry`` is the number of the new try, of at most ``of``; ids of steps are not used again.
+    """
+
+    type: Literal["run_retried"] = "run_retried"
+    reason: TerminationReason
+    error: str
+    retry: int
+    of: int
+    delay_seconds: float
 
 
 class RunFinished(Event):
@@ -184,6 +198,7 @@ AnyEvent = Annotated[
     RunQueued
     | RunStarted
     | RunResumed
+    | RunRetried
     | RunFinished
     | TurnStarted
     | TextDelta

@@ -10,9 +10,9 @@ from deputize.shared.wire import Request, Wire
 
 
 class FileChange(Wire):
-    """A fact about one file, from the manifests before and after, whoever changed it.
+    """A fact about one file, from the manifests before and after, regardless of what changed it.
 
-    ``in_patch`` is false where the patch lacks it: it is too large, or no file that a patch can carry.
+    ``in_patch`` is false for a file that is too large for the patch, or of a kind that no patch can carry.
     """
 
     path: str

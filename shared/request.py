@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 from deputize.shared.facts import VerifyItem
+from deputize.shared.text import plain_number
 from deputize.shared.wire import Request
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -20,6 +21,8 @@ MAX_ENTRIES = 100
 MAX_TOOL_NAME = 200
 MAX_NAME = 1000
 """Cap on ids and names that callers choose, in characters."""
+MAX_BATCH = 1000
+"""Cap on the requests of one batch."""
 VERIFY_ROUNDS = 2
 
 
@@ -28,6 +31,13 @@ class ApprovalMode(StrEnum):
     SANDBOXED = "sandboxed"
     AUTO = "auto"
     READ_ONLY = "readOnly"
+
+
+RetryReason = Literal[
+    "error", "model_unavailable", "worker_lost", "loop_detected", "timeout", "max_turns", "max_tool_calls"
+]
+"""The termination reasons after which a second try may end better."""
+MAX_RETRIES = 10
 
 
 def _not_blank(text: str) -> str:
@@ -62,6 +72,28 @@ class Limits(Request):
             return cap if mine is None else mine if cap is None else min(mine, cap)
 
         return Limits(**{name: lower(getattr(self, name), getattr(caps, name)) for name in Limits.model_fields})
+
+    def lowered_to(self, held: Limits) -> list[str]:
+        """Returns a sentence per limit that the server lowered to its cap, where ``held`` are those that hold."""
+        pairs = ((field.alias, getattr(self, name), getattr(held, name)) for name, field in Limits.model_fields.items())
+        return [
+            f"{alias} {plain_number(wanted)} is above the server's cap; {plain_number(cap)} holds"
+            for alias, wanted, cap in pairs
+            if wanted is not None and wanted != cap
+        ]
+
+
+class AutomaticRetry(Request):
+    """A failed run is done again from the start, with fresh files, under the same id; its cost counts as one.
+
+    Never after a cancellation, a refusal, a spent budget, wrong credentials or a provider's spend limit. Tokens and
+    money are limits of all tries together, the other limits hold for each.
+    """
+
+    attempts: int = Field(ge=1, le=MAX_RETRIES)
+    """How often it is done again, at most."""
+    on: list[RetryReason] = Field(default=["error", "model_unavailable", "worker_lost"], min_length=1, max_length=20)
+    """The termination reasons after which it is done again."""
 
 
 class EmptyWorkspace(Request):
@@ -138,6 +170,8 @@ class DelegationRequest(Request):
     """The caller's own names and values; lists can be filtered by them."""
     priority: int = Field(default=5, ge=0, le=9)
     """Higher is started first."""
+    retry: AutomaticRetry | None = None
+    """Whether it is done again by itself where it fails. Null: it is not."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)
     """The delegation whose run submits this one; null for every other caller."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
@@ -146,6 +180,8 @@ class DelegationRequest(Request):
     """The finished delegation whose conversation and files this one goes on with; model and style are the same."""
     retry_of: str | None = Field(default=None, max_length=MAX_NAME)
     """The finished delegation that this one repeats; set by its retry."""
+    from_turn: int | None = Field(default=None, ge=1)
+    """The turn of `retryOf` with which this one begins: its conversation and its files until then are kept."""
 
     @property
     def title(self) -> str:
@@ -161,3 +197,21 @@ class DelegationRequest(Request):
         if "limits" in kept:
             kept["limits"] = self.limits.model_dump(by_alias=True, mode="json", exclude_unset=True)
         return to_json(kept).decode()
+
+
+class Batch(Request):
+    """Many requests, accepted all or none."""
+
+    requests: list[DelegationRequest] = Field(min_length=1, max_length=MAX_BATCH)
+    """The tasks, each with the fields of a request."""
+    shared_context: str = ""
+    """Background that every one of them needs; it precedes the context of each."""
+
+    def each(self) -> list[DelegationRequest]:
+        """Returns the requests, each with the shared context in its own."""
+        if not self.shared_context:
+            return self.requests
+        return [
+            request.model_copy(update={"context": f"{self.shared_context}\n\n{request.context}".strip()})
+            for request in self.requests
+        ]

@@ -17,9 +17,15 @@ _HIDDEN = (
 )
 # Between letters of other scripts and emoji a joiner is part of the spelling; after ASCII it is only invisible.
 _JOINER = r"(?<![\u0300-\U0010ffff])[\u200c\u200d]"
-_LINE = re.compile(rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}")
-_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}")
-_JSON = re.compile(rf"[{_HIDDEN}]|{_JOINER}")
+# Compiled when they are first used: each takes milliseconds, which every start would wait for.
+_LINE = rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}"
+_BLOCK = rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}"
+_JSON = rf"[{_HIDDEN}]|{_JOINER}"
+_ESCAPE_SEQUENCES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
+    r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
+)
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -71,17 +77,17 @@ def _joined(before: str, after: str) -> bool:
 
 def visible(text: str) -> str:
     r"""Returns the text on one line: every control, line end and invisible character as an escape such as ``\x1b``."""
-    return _LINE.sub(_escape, text)
+    return re.sub(_LINE, _escape, text)
 
 
 def visible_block(text: str) -> str:
     """Returns a text of several lines escaped as by ``visible``, with its line ends and tabs."""
-    return _BLOCK.sub(_escape, text.replace("\r\n", "\n"))
+    return re.sub(_BLOCK, _escape, text.replace("\r\n", "\n"))
 
 
 def visible_json(text: str) -> str:
     r"""Returns JSON with every such character escaped as ``\uXXXX``; its value is unchanged."""
-    return _JSON.sub(_json_escape, text)
+    return re.sub(_JSON, _json_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -95,6 +101,21 @@ def _escape(found: re.Match[str]) -> str:
 def _json_escape(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def without_escapes(output: str) -> str:
+    """Returns the text without terminal control sequences."""
+    return _ESCAPE_SEQUENCES.sub("", output) if "\x1b" in output else output
+
+
+def count(number: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def plain_number(value: float) -> str:
+    """Returns a number without exponent or `.0`."""
+    return f"{value:.10f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def did_you_mean(

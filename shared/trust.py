@@ -105,11 +105,11 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _named_in_config(data: bytes, folder: Path) -> Iterator[Path]:
     try:
-        said = toml_of(data)
+        values = toml_of(data)
     except ValueError:
         return
-    tools = said.get("tools")
-    for table in (said, tools if isinstance(tools, dict) else {}):
+    tools = values.get("tools")
+    for table in (values, tools if isinstance(tools, dict) else {}):
         for key in _NAMED_IN_CONFIG:
             if isinstance(path := table.get(key), str) and "\0" not in path:
                 yield folder / Path(path).expanduser()
@@ -118,11 +118,11 @@ def _named_in_config(data: bytes, folder: Path) -> Iterator[Path]:
 def _named_in_servers(data: bytes, folder: Path) -> Iterator[Path]:
     """Yields the files that a server's program, arguments or directory name: below the folder, or linked from it."""
     try:
-        said: Any = json.loads(data.decode("utf-8-sig"))
+        values: Any = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return
     for root in ("mcpServers", "servers"):
-        servers = said.get(root) if isinstance(said, dict) else None
+        servers = values.get(root) if isinstance(values, dict) else None
         for server in servers.values() if isinstance(servers, dict) else ():
             yield from _named_by(server, folder) if isinstance(server, dict) else ()
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any, TypeGuard, get_args
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
 from deputize.shared.text import did_you_mean
@@ -23,9 +29,18 @@ LONGEST_SHOWN = 200
 class Wire(BaseModel):
     """A value on the wire. Readers ignore unknown keys, for forward compatibility."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Adds the docstrings of the fields. ``use_attribute_docstrings`` parses every module while it is imported."""
+        made = handler(schema)
+        properties = handler.resolve_ref_schema(made).get("properties", {})
+        names = {name: field.alias or name for name, field in cls.model_fields.items()}
+        for name, description in _field_docstrings(cls).items():
+            if (name_there := names.get(name)) in properties:
+                properties[name_there].setdefault("description", description)
+        return made
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True)
@@ -40,6 +55,28 @@ class Request(Wire):
     model_config = ConfigDict(extra="forbid")
 
 
+@cache
+def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Returns the docstrings below the fields of a model and its bases, by the fields' names."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        with suppress(OSError, TypeError):  # it was made without source
+            if issubclass(base, Wire) and base is not Wire:
+                found |= _attribute_docstrings(getsource(base))
+    return found
+
+
+def _attribute_docstrings(source: str) -> dict[str, str]:
+    definition = ast.parse(dedent(source)).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        attribute.target.id: cleandoc(after.value.value)
+        for attribute, after in pairwise(definition.body)
+        if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+    }
+
+
 def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -50,6 +87,16 @@ Timestamp = Annotated[AwareDatetime, PlainSerializer(_iso, return_type=str)]
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of JSON, as ``object_pairs_hook``. Raises ValueError where two values have the same key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {_cut(twice)!r} is there twice; the values of one would be lost")
+    return found
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[dict[str, str]]:

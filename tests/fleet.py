@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,8 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import Envelope, RunFinished
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings
+from tests.preloaded import WORKER, Forked
 from tests.waiting import until
-
-WORKER = (sys.executable, "-m", "deputize.worker")
 
 
 class Fleet:
@@ -29,28 +26,20 @@ class Fleet:
     def __init__(self, settings: Settings, service: Delegations) -> None:
         self.settings = settings
         self.service = service
-        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.workers: dict[str, Forked] = {}
 
-    async def start(
-        self, name: str = "1", *arguments: str, program: Sequence[str] = WORKER, wait: bool = True
-    ) -> subprocess.Popen[bytes]:
-        """A worker process that has announced itself."""
-        log = (self.settings.home / f"worker-{name}.log").open("ab")
-        with log:
-            worker = subprocess.Popen(
-                [*program, "--name", name, *arguments],
-                env=self.settings.child_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+    async def start(self, name: str = "1", *arguments: str, program: str = WORKER, wait: bool = True) -> Forked:
+        """A worker process that has announced itself. ``program`` is a module with a ``main``."""
+        environment = self.settings.child_environment()
+        with (self.settings.home / f"worker-{name}.log").open("ab") as log:
+            options = {"stdout": log.fileno(), "stderr": log.fileno(), "start_new_session": True}
+            worker = Forked(program, ["--name", name, *arguments], environment, **options)
         self.workers[name] = worker
         if wait:
-            await until(lambda: self._announced(worker.pid), 60)
+            await until(lambda: self.has_announced(worker.pid), 60)
         return worker
 
-    async def _announced(self, pid: int) -> bool:
+    async def has_announced(self, pid: int) -> bool:
         return any(card.pid == pid for card in await self.service.workers())
 
     def signal(self, name: str, number: signal.Signals) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from multiprocessing import util
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,8 @@ KEPT_WITHOUT_END = (
 _zombies: set[int] = set()
 """Orphans that became ours and that nothing waits for. A killed fleet leaves hundreds: each is looked at once."""
 
+servers: set[int] = set()
+"""Processes that start others for tests and stay. What they start is looked at."""
 kept: set[int | str] = set()
 """Processes and files that a fixture of the whole session holds for later tests."""
 
@@ -46,20 +50,32 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+    """Removes the directory at exit: that of multiprocessing lies in it and is removed before, at priority -100."""
+    util.Finalize(None, shutil.rmtree, [tempfile.gettempdir()], {"ignore_errors": True}, exitpriority=-101)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
-    before, files = descendants(), _files()
+    before, files_before = descendants(), files()
     yield
     try:
         until_sync(lambda: not (descendants() - before - kept))
     except AssertionError:
         left = {pid: command_line(pid) for pid in descendants() - before - kept}
         pytest.fail(f"processes left behind: {left}", pytrace=False)
-    assert _files() - kept <= files, f"files left behind: {_files() - files}"
+    assert files() - kept <= files_before, f"files left behind: {files() - files_before}"
+
+
+@pytest.fixture(autouse=True)
+def no_log_handler_left_behind() -> Iterator[None]:
+    """Removes the handler of a program that a test called in this process: its stream is closed by now."""
+    root = logging.getLogger()
+    before = [*root.handlers]
+    yield
+    for handler in [*root.handlers]:
+        if type(handler) is logging.StreamHandler and handler not in before:
+            root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +102,7 @@ def descendants() -> set[int]:
         _zombies.update(gone & ours)
         found |= edge - gone
         edge = {child for pid in edge for child in children(pid)} - found
-    return found
+    return found - servers
 
 
 def _is_gone(pid: int) -> bool:
@@ -96,7 +112,7 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def _files() -> set[str]:
+def files() -> set[str]:
     temporary = {str(path) for path in Path(tempfile.gettempdir()).iterdir() if "pytest" not in path.name}
     return temporary | {str(path) for path in ROOT.iterdir() if path.name not in (".pytest_cache", ".ruff_cache")}
 

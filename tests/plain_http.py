@@ -1,6 +1,6 @@
 """What HTTP clients of tests share."""
 
-from ssl import PROTOCOL_TLS_CLIENT, SSLContext
+from deputize.orchestrator.http_connection import tls_context
 
-PLAIN_HTTP = SSLContext(PROTOCOL_TLS_CLIENT)
+PLAIN_HTTP = tls_context("http")
 """Knows no authorities: loading those takes longer than most tests, whose servers have no TLS."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
 import argparse
 import faulthandler
 import sys

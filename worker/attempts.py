@@ -1,43 +1,77 @@
-"""The state of a run's earlier attempts: how the last one ended, their steps and their files."""
+"""The state of a run's earlier attempts: how the last one ended, their steps and their files; and automatic retries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+from pydantic_core import to_json
 
 from deputize.shared.connection import REDIS_ERRORS
-from deputize.shared.delegation import Step
+from deputize.shared.delegation import Progress, Step
 from deputize.shared.errors import Conflict, Fenced
-from deputize.shared.events import StepCompleted, StepStarted
+from deputize.shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
 from deputize.shared.runs.record import Claim, nothing_to_continue
 from deputize.shared.runs.store import RunStore
+from deputize.shared.runs.turns import files_before
 from deputize.worker.conversation import Conversation, current_entries
 from deputize.worker.emit import Emitter
 from deputize.worker.ledger import Ledger
+from deputize.worker.limits import Meter
+from deputize.worker.outcome import RunOutcome
 from deputize.worker.prompt import first_message
 from deputize.worker.services import Services
 from deputize.worker.steps import StepLog, in_doubt, not_executed
+from deputize.worker.threads import run_in_thread
+from deputize.worker.workspace.removal import delete
 from deputize.worker.workspace.workspace import Workspace
+
+MAX_DELAY_SECONDS = 60.0
 
 
 async def with_continued(services: Services, claim: Claim) -> Claim:
-    """Returns the claim with the conversation and the kit of the delegation that it continues, if it does.
+    """Returns the claim with the conversation and the kit of the delegation that it continues or repeats in part.
 
     Raises ``Conflict`` where these are gone.
     """
-    if claim.request.continues is None or claim.history:
+    request, files = claim.request, None
+    earlier = request.retry_of if request.from_turn else request.continues
+    if earlier is None or claim.history:
         return claim
-    entries, tools = await services.store.conversation(claim.request.continues)
+    entries, tools = await services.store.conversation(earlier)
     if not entries:
-        raise Conflict(nothing_to_continue(claim.request.continues))
-    encoded = [entry.encode() for entry in entries]
-    return replace(claim, continued=tuple(current_entries(encoded)), tools=claim.tools or tools)
+        raise Conflict(nothing_to_continue(earlier))
+    if request.from_turn:
+        files = await files_before(services.store.redis, await services.store.get(earlier), request.from_turn)
+        entries = entries_before(entries, await services.store.events(earlier), request.from_turn)
+    continued = tuple(current_entries([entry.encode() for entry in entries]))
+    return replace(claim, continued=continued, tools=claim.tools or tools, files_of=files)
+
+
+def entries_before(entries: Sequence[str], events: Sequence[Envelope], turn: int) -> Sequence[str]:
+    """Returns the entries of a conversation that precede the reply of this turn. Each reply has an event."""
+    turns: list[int] = []
+    for envelope in events:
+        if isinstance(envelope.event, RunRetried):
+            turns.clear()
+        elif isinstance(envelope.event, Replied):
+            turns.append(envelope.event.turn)
+    replies = [at for at, entry in enumerate(entries) if entry.startswith('{"role":"assistant"')]
+    own = zip(replies[len(replies) - len(turns) :], turns, strict=True)
+    return entries[: next((at for at, of in own if of >= turn), len(entries))]
 
 
 def go_on(conversation: Conversation, claim: Claim, store: Callable[[bytes], None]) -> None:
-    """Stores the continued conversation as this run's own, and adds the new task. Awaits nothing: it is one write."""
+    """Stores the continued conversation as this run's own, and adds the new task, if there is one.
+
+    Awaits nothing: it is one write.
+    """
     for entry in claim.continued:
         store(entry)
+    if claim.request.from_turn:
+        return
     task = first_message(claim.request)
     if calls := conversation.unanswered(0):
         results = [not_executed("the delegation ended before") for _ in calls]
@@ -74,7 +108,7 @@ async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[St
     Raises ``Fenced`` while Redis is away: the lease will lapse, and the next attempt begins where this one did.
     """
     try:
-        kept = [envelope.event for envelope in await store.events(claim.id)]
+        kept = [envelope.event for envelope in await store.events(claim.id) if envelope.attempt > claim.retried_after]
     except REDIS_ERRORS as error:
         raise Fenced from error
     started = [event.step for event in kept if isinstance(event, StepStarted)]
@@ -95,7 +129,7 @@ async def files_left(services: Services, claim: Claim) -> Workspace | None:
 
     Returns None where nothing can have changed. Raises ``OSError`` where files may have changed but are unreachable.
     """
-    if claim.attempt == 1:
+    if claim.is_first:
         return None
     try:
         return await Workspace.open(claim.id, services.settings.workspaces)
@@ -103,3 +137,44 @@ async def files_left(services: Services, claim: Claim) -> Workspace | None:
         if claim.touched_files:
             raise
         return None
+
+
+def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float) -> RunRetried | None:
+    """Returns the event of another try, or None where the run has ended for good."""
+    asked = claim.request.retry
+    if asked is None or claim.retries >= asked.attempts or outcome.reason.value not in asked.on:
+        return None
+    if not outcome.may_pass or meter.is_spent:
+        return None
+    return RunRetried(
+        reason=outcome.reason,
+        error=outcome.summary,
+        retry=claim.retries + 1,
+        of=asked.attempts,
+        delay_seconds=min(first_delay * 2**claim.retries, MAX_DELAY_SECONDS),
+    )
+
+
+def fields_of_next_try(meter: Meter) -> dict[str, str]:
+    """Returns the fields of the record with which the next try begins: what was spent, and nothing else."""
+    return {
+        "checkpoint": to_json(meter.spent_only().checkpoint() | {"elapsed": 0}).decode(),
+        "progress": Progress(cost_usd=meter.usage.cost_usd).to_json(),
+    }
+
+
+async def discard_files(services: Services, claim: Claim, check_fence: Callable[[], Awaitable[None]]) -> None:
+    """Deletes what the failed try left, before this one begins: its conversation knows nothing of it.
+
+    Without a history no worker has begun it. ``check_fence`` raises ``Fenced`` for an attempt that comes too late.
+    """
+    folder = services.settings.workspaces / claim.id
+    if not claim.retries or claim.history or not await run_in_thread(folder.exists):
+        return
+    await check_fence()
+    await run_in_thread(_discard, folder)
+
+
+def _discard(folder: Path) -> None:
+    aside = folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(4)}"))
+    delete(aside)

@@ -41,6 +41,7 @@ class Conversation:
         window: The model's context window, in tokens.
         billed: The checkpoint's value of ``billed``.
         translate: Converts a prompt to its wire form, message by message, where that differs.
+        retries: How often the run was retried before, for the keys of calls.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Conversation:
         window: int = 200_000,
         billed: Sequence[int] = (0, 0),
         translate: Callable[[Prompt], Prompt] | None = None,
+        retries: int = 0,
     ) -> None:
         present = [_decoded(entry) for entry in current_entries(kept)]
         self.messages: list[bytes] = [message for message, _ in present]
@@ -65,6 +67,7 @@ class Conversation:
         self._sent = 0
         """Messages covered by the tokens billed in this attempt. Those of earlier ones may have had other tools."""
         self._translate = translate
+        self.retries = retries
         self.last_words = ""
         """The text of the last reply that had any."""
         if task and not self.messages:
@@ -125,7 +128,7 @@ class Conversation:
             for block in last["content"]
             if block["type"] == "tool_use"
         ]
-        return with_call_keys(calls, turn)
+        return with_call_keys(calls, turn, self.retries)
 
     async def tokens_at_most(self, prompt: Prompt) -> int:
         """Returns an upper bound of the prompt's tokens: those billed for its sent part, and a bound of the rest.

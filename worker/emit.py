@@ -47,6 +47,7 @@ class Emitter:
         self.handed_over = False
         """Whether the run was handed over: nothing more is written."""
         self._retention = 0
+        self._retry_ms: int | None = None
 
     def add_secrets(self, secrets: Sequence[str]) -> None:
         """Adds values to be masked from now on."""
@@ -106,6 +107,13 @@ class Emitter:
         self._retention = retention
         await self.settled()
 
+    async def retry(self, event: Event, fields: Mapping[str, str], seconds: float) -> None:
+        """Writes that the run is done again from the start, so many seconds from now, and releases the lease."""
+        self.emit(event)
+        self._fields |= fields
+        self._retry_ms = round(seconds * 1000)
+        await self.settled()
+
     def hand_over(self) -> None:
         """Flushes what is pending and writes nothing more: the run is handed over.
 
@@ -140,6 +148,7 @@ class Emitter:
             ledger=self._ledger,
             fields=self._fields,
             artifacts=self._artifacts,
+            retry_ms=self._retry_ms,
             retention=self._retention,
         )
         self._length += len(self._entries)

@@ -11,6 +11,7 @@ from typing import Any
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import DeputizeError, Refused
 from deputize.shared.request import Limits
+from deputize.shared.text import plain_number
 from deputize.worker.models.base import Call, Model, Price
 
 SUMMARY_SHARE = 0.1
@@ -24,7 +25,7 @@ class LimitReached(DeputizeError):
     """A limit ends the run: a regular termination, not a failure. ``str`` names the limit and its value."""
 
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
-        super().__init__(f"{limit} {value} reached")
+        super().__init__(f"{limit} {plain_number(value) if isinstance(value, float) else value} reached")
         self.reason = reason
 
 
@@ -49,6 +50,8 @@ class Meter:
     begun_turn: bool = False
     """Whether that reply counts as a turn."""
     refused_call: bool = False
+    outgrown: int = 0
+    """How large the workspace may be, if it is larger."""
     lent: dict[str, Limits] = field(default_factory=dict[str, Limits])
     """The limits of running child delegations, by id: their tokens and cost are reserved."""
     booked: list[str] = field(default_factory=list[str])
@@ -81,6 +84,8 @@ class Meter:
 
     def check_turn(self) -> None:
         """Raises ``LimitReached`` where no further turn may begin."""
+        if self.outgrown:
+            raise LimitReached(TerminationReason.BUDGET, "DEPUTIZE_WORKSPACE_MAX_BYTES", self.outgrown)
         if self.refused_call:
             raise LimitReached(TerminationReason.MAX_TOOL_CALLS, "maxToolCalls", self.limits.max_tool_calls)
         if self.turns >= self.limits.max_turns:
@@ -144,6 +149,16 @@ class Meter:
             return None
         lent = sum(each.max_cost_usd or 0.0 for each in self.lent.values())
         return self.limits.max_cost_usd - (self.usage.cost_usd or 0.0) - lent
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether tokens or money do not suffice for another reply."""
+        tokens, money = self.tokens_left, self.money_left
+        return (tokens is not None and tokens < SMALLEST_REPLY) or (money is not None and money <= 0)
+
+    def spent_only(self) -> Meter:
+        """Returns a meter for another try of the run, which counts what was spent and nothing else."""
+        return Meter(self.limits, usage=self.usage, wasted=self.wasted, own=self.own, booked=self.booked)
 
     def lend(self, id: str, asked: Limits, sharers: int) -> Limits:
         """Returns the limits of a child delegation: those requested, capped by what this run has left.

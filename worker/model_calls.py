@@ -44,7 +44,7 @@ class ModelCalls:
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
         reply = await self._reply(self._prompt(), turn)
-        return reply.with_call_keys(turn)
+        return reply.with_call_keys(turn, self.conversation.retries)
 
     async def final_reply(self, turn: int) -> Reply:
         """Returns a reply without tool calls, which does not count as a turn."""
@@ -124,7 +124,8 @@ def report_requested(conversation: Conversation, reply: Reply) -> bool:
     if len(conversation.messages) > 1 and conversation.messages[-2] == user_message(question):
         raise ModelUnavailable(
             "the model ended its work with an empty reply, and again when it was asked for a report. What was done is "
-            "in the steps and the files; whether the task is done is not known"
+            "in the steps and the files; whether the task is done is not known",
+            may_pass=True,
         )
     conversation.ask(question)
     return True

@@ -36,6 +36,8 @@ class RunOutcome:
 
     reason: TerminationReason
     words: str = ""
+    may_pass: bool = True
+    """Whether the same run may end better at another time; wrong credentials do not."""
 
     @property
     def status(self) -> FinalStatus:
@@ -53,6 +55,7 @@ class RunOutputs:
     facts: Facts | None = None
     artifacts: Sequence[Artifact] = ()
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
+    disk_bytes: int | None = None
 
     @property
     def patch(self) -> str | None:
@@ -67,6 +70,8 @@ class RunOutputs:
             "file_changes": [*facts.changes],
             "truncated": bool(facts.left_out),
             "left_out": [*facts.left_out, *facts.not_copied],
+            "ignored_files": [*facts.ignored],
+            "ignored_count": facts.ignored_count,
         }
 
 
@@ -97,4 +102,4 @@ def _outputs(workspace: Workspace, deadline: Deadline) -> RunOutputs:
     artifacts = Artifacts(workspace.files)
     latest_versions = artifacts.latest_versions()
     kept = fields_of(latest_versions, artifacts.contents(latest_versions))
-    return RunOutputs(workspace.compare(deadline), latest_versions, kept)
+    return RunOutputs(workspace.compare(deadline), latest_versions, kept, workspace.disk_bytes())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pydantic_core import to_json
 
@@ -12,6 +13,7 @@ from deputize.shared.delegation import Progress
 from deputize.shared.events import ErrorSeen
 from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.record import Claim
+from deputize.shared.runs.turns import FILE_TURNS, FileTurns
 from deputize.worker.attempts import go_on, ledger_of
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
@@ -24,6 +26,7 @@ from deputize.worker.models.xml_calls.model import XmlCalls
 from deputize.worker.policy import PolicyContext
 from deputize.worker.prompt import first_message, system_prompt
 from deputize.worker.sandbox.bubblewrap import MOUNT
+from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.services import Services
 from deputize.worker.spending import Spending
 from deputize.worker.steps import StepLog
@@ -41,6 +44,7 @@ class RunState:
     emit: Emitter
     meter: Meter
     steps: StepLog
+    file_turns: FileTurns
     errors: list[str] = field(default_factory=list[str])
 
     def report_error(self, message: str, kind: str) -> str:
@@ -62,7 +66,13 @@ class RunState:
     @property
     def counts(self) -> dict[str, str]:
         """Returns what was used so far, as fields of the record."""
-        return {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
+        spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
+        return spent | {FILE_TURNS: self.file_turns.to_json()}
+
+    async def note_files(self, workspace: Workspace, *, lasting: bool = False) -> None:
+        """Notes that this turn changed files, if it did; ``lasting``: a command in the background may change more."""
+        if await workspace.note_changes() or lasting:
+            self.file_turns.note(self.meter.turns, lasting=lasting)
 
     def checkpoint(self, conversation: Conversation) -> Callable[[], None]:
         """Returns a function that stores, for the next attempt and for clients that poll, what was used so far."""
@@ -83,6 +93,7 @@ class LoopBuilder:
     state: RunState
     children: Children
     workspace: Workspace
+    project: ProjectTools
     spending: Spending | None = None
 
     @asynccontextmanager
@@ -98,6 +109,7 @@ class LoopBuilder:
             self.claim,
             self.services,
             self.workspace,
+            self.project,
             depth_left=self.services.settings.tools.max_depth - self.claim.depth,
             warn=self._warn,
             hide=self.state.emit.add_secrets,
@@ -122,6 +134,7 @@ class LoopBuilder:
             window=self.services.settings.context_tokens or model.window(),
             billed=claim.checkpoint.get("window", (0, 0)),
             translate=translate,
+            retries=claim.retries,
         )
         if claim.continued:
             go_on(conversation, claim, self.state.emit.store_message)
@@ -141,9 +154,19 @@ class LoopBuilder:
         )
         return replace(tools, context=replace(tools.context, subagents=runner))
 
+    async def _after_effects(self, shells: Iterable[object]) -> None:
+        most = self.services.settings.workspace_max_bytes
+        await self.state.note_files(self.workspace, lasting=any(shells))
+        self.state.meter.outgrown = most if await self.workspace.exceeds(most) else 0
+
     def _loop(self, model: Model, conversation: Conversation, tools: RunTools, checkpoint: Callable[[], None]) -> Loop:
         state, settings = self.state, self.services.settings
-        system = system_prompt(MOUNT, skills="get_skill" in tools.kit, own=self.claim.request.system_prompt)
+        system = system_prompt(
+            MOUNT,
+            skills="get_skill" in tools.kit,
+            own=self.claim.request.system_prompt,
+            hosts=tuple(settings.sandbox.allowed_hosts),
+        )
         wait = EndpointWait(self.services.outages, state.emit.emit, state.emit.set)
         return Loop(
             conversation=conversation,
@@ -158,7 +181,7 @@ class LoopBuilder:
                 meter=state.meter,
                 steps=state.steps,
                 ledger=ledger_of(self.claim, state.emit, conversation),
-                after_effects=self.workspace.note_changes,
+                after_effects=partial(self._after_effects, tools.context.sandbox.shells),
             ),
             meter=state.meter,
             steps=state.steps,

@@ -11,10 +11,10 @@ from deputize.worker.limits import LimitReached
 _ROLE = "You are a worker agent. "
 _SYSTEM = """\
 {role}Another agent has handed you one piece of work; you carry it out alone, with your tools, \
-and report back. Nobody can answer questions while you work: decide, and say in the end what you assumed.
+and report back. No one can answer questions while you work: decide, and state in the end what you assumed.
 
 Your workspace is {mount}, your own copy: paths are relative to it, and nothing outside it can be read or changed. \
-Commands run in a sandbox without network access.
+Commands run in a sandbox {network}.
 
 Work in small steps and look at results before you go on. Independent calls can be made in one turn. When a call \
 fails, its error says what was wrong: mend that, do not repeat the same call. Read a file before you edit it.
@@ -29,12 +29,14 @@ lists them. When one fits your task, get it before you begin."""
 
 
 @lru_cache(maxsize=64)
-def system_prompt(mount: str, *, skills: bool = False, own: str | None = None) -> str:
+def system_prompt(mount: str, *, skills: bool = False, own: str | None = None, hosts: tuple[str, ...] = ()) -> str:
     """Returns the system prompt; with ``skills``, it mentions them. The same object for all runs.
 
     ``own``: the caller's words on who the worker is and how it works, instead of ours; what it must know follows them.
+    ``hosts`` are those that commands may reach.
     """
-    text = _SYSTEM.format(mount=mount, role=f"{own.strip()}\n\n" if own else _ROLE)
+    network = f"whose network reaches {', '.join(hosts)} only" if hosts else "without network access"
+    text = _SYSTEM.format(mount=mount, network=network, role=f"{own.strip()}\n\n" if own else _ROLE)
     return f"{text}\n\n{_SKILLS}" if skills else text
 
 

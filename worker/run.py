@@ -10,16 +10,20 @@ from typing import Any, TypeVar
 from deputize.shared import log as logs
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
-from deputize.shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunStarted
+from deputize.shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from deputize.shared.log import log
-from deputize.shared.runs.cost import MODEL
+from deputize.shared.runs.cost import MODEL, SPENT
+from deputize.shared.runs.disk import DISK
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.spend import caps_of
-from deputize.shared.text import clip
+from deputize.shared.text import clip, count
 from deputize.shared.wire import now
 from deputize.worker.attempts import (
+    discard_files,
+    fields_of_next_try,
     files_left,
     given_up,
+    next_try,
     recall_steps,
     resumed_because,
     settle_steps,
@@ -29,6 +33,7 @@ from deputize.worker.emit import Emitter
 from deputize.worker.fleet.lease import StopReason, StopSignal
 from deputize.worker.limits import LimitReached, Meter
 from deputize.worker.loop import Loop
+from deputize.worker.models.base import Model
 from deputize.worker.outcome import RunOutcome, RunOutputs, collect_outputs
 from deputize.worker.parts import LoopBuilder, RunState
 from deputize.worker.services import Services
@@ -60,7 +65,10 @@ class Run:
         self.heartbeat_seconds = heartbeat_seconds
         emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
         meter = Meter.restored(claim.limits, claim.checkpoint)
-        self.state = RunState(emit, meter, StepLog(emit, partial(services.progress.update, claim.id)))
+        if claim.ledger:  # calls of the turn under way may have changed files unseen
+            claim.file_turns.note(meter.turns)
+        steps = StepLog(emit, partial(services.progress.update, claim.id))
+        self.state = RunState(emit, meter, steps, claim.file_turns)
         self.children = Children(claim, services, emit, meter)
         caps = caps_of(services.settings.spend, claim.request.labels)
         self.spending = Spending(claim, services.pipe, meter, emit, caps) if caps else None
@@ -70,14 +78,20 @@ class Run:
         """None until the run begins to work."""
 
     async def execute(self) -> ToolAgentResult | None:
-        """Runs to the end; returns the result, stored and published, or None where another worker owns the run."""
+        """Runs to the end; returns the result, stored and published.
+
+        Returns None where another worker owns the run, and where it is done again.
+        """
         logs.delegation.set(self.claim.id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
             outcome = await self._work()
-            if self.loop is None and self.claim.attempt > 1:
+            if self.loop is None and not self.claim.is_first:
                 await settle_steps(self.state.steps, self.services.store, self.claim)
             await self._end_children()
+            if again := next_try(self.claim, outcome, self.state.meter, self.services.retry_seconds):
+                await self._retry(again)
+                return None
             outputs = await self._outputs()
             result = self._result(outcome, outputs)
             await self._finish(result, outputs)
@@ -97,23 +111,22 @@ class Run:
         if self.given_up:
             return self._failure(TerminationReason.WORKER_LOST, given_up(self.claim))
         try:
+            await discard_files(self.services, self.claim, self.children.check_fence)
             self.claim = await with_continued(self.services, self.claim)
             model = await self.services.model(self.claim.request.model)
             self.state.emit.set({MODEL: model.name})
             self.state.meter.set_price(model)
             if self.spending:
                 self.spending.check(model)
-            self.workspace = await self.services.workspace(self.claim, self._tell)
-            parts = LoopBuilder(self.claim, self.services, self.state, self.children, self.workspace, self.spending)
-            async with parts.open(model) as self.loop:
-                await self._announce(self.loop)
-                return await self._supervise(self.loop)
+            self.workspace = await self.services.workspace(self.claim, self._report_progress)
+            return await self._carry_out(model, self.workspace)
         except Refused as error:
             return self._failure(TerminationReason.REFUSED, error.detail)
         except WorkspaceLost as error:
             return self._failure(TerminationReason.WORKER_LOST, str(error))
         except (ModelUnavailable, Misconfigured) as error:
-            return self._failure(TerminationReason.MODEL_UNAVAILABLE, str(error))
+            may_pass = isinstance(error, ModelUnavailable) and error.may_pass
+            return self._failure(TerminationReason.MODEL_UNAVAILABLE, str(error), may_pass=may_pass)
         except (Fenced, *EXIT_EXCEPTIONS):
             raise
         except BaseException as error:  # the caller gets a result in every case, also after a defect of the worker
@@ -122,15 +135,29 @@ class Run:
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, f"internal error: {error!r}")
 
-    def _tell(self, message: str) -> None:
+    async def _carry_out(self, model: Model, workspace: Workspace) -> RunOutcome:
+        preparing = self.services.project_tools(self.claim, workspace, self._report_progress)
+        try:
+            project = await self._until_stopped(preparing, self.state.meter.time_left)
+        except TimeoutError:
+            limit = self.state.meter.out_of_time()
+            return RunOutcome(limit.reason, f"Stopped: {limit} while the project was set up.")
+        except _CancelledError:
+            return RunOutcome(TerminationReason.CANCELLED, "Cancelled while the project was set up.")
+        parts = LoopBuilder(self.claim, self.services, self.state, self.children, workspace, project, self.spending)
+        async with parts.open(model) as self.loop:
+            await self._announce(self.loop)
+            return await self._supervise(self.loop)
+
+    def _report_progress(self, message: str) -> None:
         self.state.emit.emit(ProgressMade(message=message))
 
-    def _failure(self, reason: TerminationReason, message: str) -> RunOutcome:
-        return RunOutcome(reason, self.state.report_error(message, reason.value))
+    def _failure(self, reason: TerminationReason, message: str, *, may_pass: bool = True) -> RunOutcome:
+        return RunOutcome(reason, self.state.report_error(message, reason.value), may_pass)
 
     async def _announce(self, loop: Loop) -> None:
         claim = self.claim
-        if claim.attempt == 1:
+        if claim.is_first:
             event = RunStarted(
                 worker=self.services.name,
                 model=loop.model_calls.model.name,
@@ -167,7 +194,9 @@ class Run:
             summary = await self._until_stopped(loop.summarize(limit), self.state.meter.time_for_summary)
         except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
             log.info("no summary turn: %s", error)
-        log_of_steps = f"Stopped: {limit}. {len(self.state.steps.ended)} steps were made. {earlier}".strip()
+        number = len(self.state.steps.ended)
+        made = f"{count(number, 'step')} {'was' if number == 1 else 'were'} made."
+        log_of_steps = f"Stopped: {limit}. {made} {earlier}".strip()
         return RunOutcome(limit.reason, summary or log_of_steps)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
@@ -199,6 +228,8 @@ class Run:
         """Collects the outputs in every case. Where they cannot be read, the result's errors contain the reason."""
         try:
             self.workspace = self.workspace or await files_left(self.services, self.claim)
+            if self.workspace and self.loop and self.loop.tool_calls.interrupted:
+                await self.state.note_files(self.workspace)
             return await collect_outputs(self.workspace, self.stop)
         except OSError as error:
             log.warning("the files of this run cannot be read", exc_info=error)
@@ -235,6 +266,13 @@ class Run:
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )
 
+    async def _retry(self, event: RunRetried) -> None:
+        """Releases the run to its next try, in one write, the last one of this try."""
+        if self.spending:
+            await self.spending.settle()
+        fields = {SPENT: self.state.meter.own.to_json(), **fields_of_next_try(self.state.meter)}
+        await self.state.emit.retry(event, fields, event.delay_seconds)
+
     async def _finish(self, result: ToolAgentResult, outputs: RunOutputs) -> None:
         """Writes the result and ``run_finished`` and releases the lease, in one write, the last one of the run."""
         fields = {
@@ -243,6 +281,8 @@ class Run:
             "finished": now().isoformat(),
             **self.state.counts,
         }
+        if outputs.disk_bytes is not None:
+            fields[DISK] = str(outputs.disk_bytes)
         if outputs.patch is not None:
             fields["patch"] = self.state.emit.masked(outputs.patch)
         if self.spending:

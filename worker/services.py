@@ -7,6 +7,7 @@ import secrets as random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from deputize.shared.bus import Bus
@@ -32,7 +33,7 @@ from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Model
 from deputize.worker.sandbox.base import NoSandbox, Sandbox
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.project_tools import tools_for
+from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from deputize.worker.sandbox.setup_command import SetupCache
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.threads import run_in_thread
@@ -41,8 +42,10 @@ from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.toolkit.sources import Source
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.web.egress_proxy import reach_of
 from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
 from deputize.worker.workspace.generation import continued_files
+from deputize.worker.workspace.restoring import restore
 from deputize.worker.workspace.tree_copy import CopyTally
 from deputize.worker.workspace.workspace import Workspace
 
@@ -74,13 +77,15 @@ class Services:
     """Frees a run's slot for another run while it waits."""
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
+    retry_seconds: float = 1.0
+    """The delay of a run's first automatic retry; doubled for each further one."""
     outages: Outages = field(init=False)
     setup: SetupCache = field(init=False)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
     def __post_init__(self) -> None:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
-        self.setup = SetupCache(self.settings)
+        self.setup = SetupCache(self.settings, partial(reach_of, self.settings, "setup_hosts"))
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
@@ -108,8 +113,8 @@ class Services:
             self.models.pop(wanted, None)
             raise
 
-    async def workspace(self, claim: Claim, tell: Callable[[str], None]) -> Workspace:
-        """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is told.
+    async def workspace(self, claim: Claim, report: Callable[[str], None]) -> Workspace:
+        """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is reported.
 
         Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
         """
@@ -125,12 +130,16 @@ class Services:
         if sources is None and not self.settings.local:
             sources = []
         root, earlier = self.settings.workspaces, claim.request.continues
-        if earlier and not (root / claim.id).exists():
+        if earlier and not claim.files_of and not (root / claim.id).exists():
             spec, sources = await run_in_thread(continued_files, root, earlier), [root]
         most, tally = self.settings.workspace_max_bytes, CopyTally()
-        copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, private=bool(earlier))
+        again = root / (claim.request.retry_of or "")
+        filled = partial(restore, again, at_start=claim.files_of == "start") if claim.files_of else None
+        copy = Workspace.create(
+            spec, claim.id, root, sources, claim.attempt, most, tally, private=bool(earlier), restore=filled
+        )
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
-        return await reported(copy, tally, source, tell, self.long_copy_seconds)
+        return await reported(copy, tally, source, report, self.long_copy_seconds)
 
     def _check_copied(self, claim: Claim, spec: DirectoryWorkspace) -> None:
         """Raises ``WorkspaceLost`` where the copy of the parent's files, made by its worker, is on another machine."""
@@ -141,24 +150,38 @@ class Services:
                 "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, or hand the task over without a copy"
             )
 
-    @asynccontextmanager
-    async def sandbox(
-        self, workspace: Workspace, *, read_only: bool = False, is_new: bool = True
-    ) -> AsyncGenerator[Sandbox]:
-        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
+    async def project_tools(self, claim: Claim, workspace: Workspace, report: Callable[[str], None]) -> ProjectTools:
+        """Returns what this run's commands find besides the system, once the set-up command has made it.
 
-        ``is_new``: nobody has changed the workspace yet, so the set-up command may run on it.
+        It runs only where the workspace was not changed yet. Raises ``Invalid`` if it fails.
         """
         if self.sandbox_problem:
-            yield NoSandbox(self.sandbox_problem)
-            return
+            return NO_TOOLS
         tools = await run_in_thread(tools_for, self.settings, workspace.origin)
         for note in tools.notes:
             log.warning("%s", note)
-        tools = await self.setup.add_to(tools, workspace.path, workspace.origin, build=is_new)
+        untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
+        is_copy = (
+            untouched and not (claim.request.continues or claim.request.from_turn) and claim.request.parent_id is None
+        )
+        return await self.setup.add_to(tools, workspace.path, workspace.origin, build=is_copy, report=report)
+
+    @asynccontextmanager
+    async def sandbox(
+        self, workspace: Workspace, tools: ProjectTools, *, read_only: bool = False
+    ) -> AsyncGenerator[Sandbox]:
+        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files."""
+        if self.sandbox_problem:
+            yield NoSandbox(self.sandbox_problem)
+            return
         limits = self.settings.sandbox
         with Bubblewrap(
-            workspace.path, status_folder=workspace.status_folder, tools=tools, limits=limits, read_only=read_only
+            workspace.path,
+            status_folder=workspace.status_folder,
+            tools=tools,
+            limits=limits,
+            read_only=read_only,
+            reach=reach_of(self.settings, "allowed_hosts"),
         ) as sandbox:
             yield sandbox
 

@@ -36,7 +36,7 @@ class Spending:
         if model.price() is None and not model.name.startswith("scripted"):
             raise Refused(
                 f"{self.caps[0].name} cannot be held: the price of {model.name} is not known. "
-                "Whoever runs this service can say it in the setting `prices`"
+                "The operator of this service can set it in `prices`"
             )
 
     async def allowance(self, prompt_tokens: int, wanted: int) -> int:
@@ -62,7 +62,7 @@ class Spending:
                     raise Fenced
 
     async def settle(self) -> None:
-        """Books what was spent and gives the reservation back."""
+        """Books what was spent and releases the reservation."""
         await self._ask(0, 0)
 
     async def _ask(self, wanted: float, least: float) -> list[str]:

@@ -17,7 +17,7 @@ from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import DeputizeError, Misconfigured, NotFound
 from deputize.shared.log import log
 from deputize.shared.queue import TASK, send_tickets
-from deputize.shared.runs.pausing import park
+from deputize.shared.runs.pausing import pause_unfinished
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
@@ -90,7 +90,7 @@ class DelegationTask(AsyncTask):
 async def _pause_what_was_left(settings: Settings, redis_url: str) -> None:
     if settings.stack_since is not None:
         async with connect(redis_url) as redis:
-            await park(redis, settings.stack_since, temporary=settings.temporary)
+            await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
 
 
 async def _sandbox_problem(settings: Settings) -> str | None:

@@ -44,6 +44,8 @@ class ToolCalls:
     """Called after every call that may have changed the workspace."""
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     """Results of the current turn by call key: a cancellation in its middle loses none."""
+    interrupted: bool = False
+    """Whether a call was stopped in its middle, so that its changes of files are not noted."""
 
     async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
@@ -61,7 +63,7 @@ class ToolCalls:
         return [self.results[call.key] for call in calls]
 
     async def _judge(self, call: Call) -> Prepared | ToolResult:
-        """Returns the call ready for execution, or the result that tells the model why it is not executed."""
+        """Returns the call ready for execution, or the result that states why it is not executed."""
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
         try:
@@ -105,6 +107,7 @@ class ToolCalls:
         except ToolError as error:
             result = ToolResult.failed(error)
         except (Fenced, *EXIT_EXCEPTIONS):
+            self.interrupted = True
             raise
         except BaseException as error:  # noqa: BLE001 - a defect of one tool fails its call, not the run
             log.exception("tool %s failed", tool.name)

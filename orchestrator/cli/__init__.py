@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
 import importlib
 import sys
 from functools import partial
@@ -10,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.errors import open_standard_streams, run_command, tolerate_any_character
 from deputize.shared.text import did_you_mean
 
@@ -57,6 +60,9 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name == "help":
+            named = [each for each in args[1:] if not each.startswith("-")]
+            return self.resolve_command(ctx, [named[0], "--help"]) if named else (name, _HELP, [])
         if name not in COMMANDS and not name.startswith("-"):
             hint = did_you_mean(name[:100], COMMANDS, 1, cutoff=0.6) or f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"No such command {name!r}; {hint}", ctx)
@@ -80,6 +86,10 @@ class Commands(click.Group):
             if any("\ud800" <= char <= "\udfff" for char in given):
                 raise click.UsageError(f"{given!r} is not valid UTF-8", ctx)
         return super().parse_args(ctx, args)
+
+
+_HELP = click.Command("help", callback=lambda: output.block(click.get_current_context().find_root().get_help()))
+"""`deputize help`; with a command's name it is that command's ``--help``."""
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.values import Directory
 from deputize.shared.errors import Conflict, Invalid, Refused
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
+    from deputize.orchestrator.patches.format import PatchPart
     from deputize.orchestrator.patches.merge import MergePlan
     from deputize.shared.delegation import Delegation
     from deputize.shared.settings import Settings
@@ -35,30 +38,40 @@ MAX_MERGED_BYTES = 16 * 1024 * 1024
     metavar="DIR",
     help="Change this directory, not the one that was copied.",
 )
-@click.option("--check", is_flag=True, help="Only say what would be changed, and whether it can be.")
+@click.option("--check", is_flag=True, help="Only show what would be changed, and whether it can be.")
 @click.option("--reverse", is_flag=True, help="Take the changes back.")
+@click.option("--with-ignored", is_flag=True, help="Take new files that .gitignore names, too.")
 @click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
 @click.pass_context
-def apply(ctx: click.Context, id: str, into: Path | None, check: bool, reverse: bool, as_json: bool) -> Exit:
+def apply(ctx: click.Context, id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
     """Take over what a run changed: into the directory that it worked on a copy of.
 
     Files that were changed here since are merged. Where that would lose other work, nothing at all is changed, and the
     files are named. ID may be shortened to its beginning or its end; @last is the newest delegation.
     """
     settings = load_settings(ctx)
-    return asyncio.run(_apply(settings, id, into, check, reverse, as_json))
+    return asyncio.run(_apply(settings, id, into, How(**how), as_json))
 
 
-async def _apply(settings: Settings, id: str, into: Path | None, check: bool, reverse: bool, as_json: bool) -> Exit:
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is asked for besides writing the changes of the patch."""
+
+    check: bool = False
+    reverse: bool = False
+    with_ignored: bool = False
+
+
+async def _apply(settings: Settings, id: str, into: Path | None, how: How, as_json: bool) -> Exit:
     async with connect(settings) as service:
         client = service.client
         delegation = await client.get(await full_id(client, id))
         folder = target_directory(delegation, into)
-        plan = await take_over(client, delegation, folder, check=check, reverse=reverse)
+        plan = await take_over(client, delegation, folder, how)
     if as_json:
         output.json_line(_as_json(plan, delegation, folder))
     else:
-        print_plan(settings, plan, delegation, folder, output.line, check=check, reverse=reverse)
+        print_plan(settings, plan, delegation, folder, output.line, how)
     return Exit.FAILED if plan.refused else Exit.SUCCEEDED
 
 
@@ -69,16 +82,14 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
     workspace = delegation.request.workspace
     if into is None:
         if not isinstance(workspace, DirectoryWorkspace):
-            raise Invalid(f"{delegation.id} began in an empty directory; say where its files shall go with --into DIR")
+            raise Invalid(f"{delegation.id} began in an empty directory; name one for its files with --into DIR")
         into = Path(workspace.path)
     if not into.is_dir():
-        raise Invalid(f"{into} is no directory on this machine; say where the changes shall go with --into DIR")
+        raise Invalid(f"{into} is not a directory on this machine; name the one to change with --into DIR")
     return into.absolute()
 
 
-async def take_over(
-    client: Client, delegation: Delegation, folder: Path, *, check: bool = False, reverse: bool = False
-) -> MergePlan:
+async def take_over(client: Client, delegation: Delegation, folder: Path, how: How = How()) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
     from deputize.orchestrator.patches.directory import Directory as Target
     from deputize.orchestrator.patches.format import blob_id, parse_patch
@@ -87,18 +98,34 @@ async def take_over(
     if delegation.result is None:
         raise Conflict(f"{delegation.id} is not finished yet ({delegation.status}); `deputize watch` waits for it")
     parts = parse_patch(await client.patch(delegation.id))
-    if reverse:
+    if how.with_ignored:
+        parts += await _ignored_parts(client, delegation.id, delegation.result.ignored_files)
+    if how.reverse:
         parts = [part.reversed() for part in reversed(parts)]
     with Target(folder) as target:
         known: dict[str, bytes] = {}
         plan = MergePlan(target, lambda _, blob: known[blob] if blob in known else content_in_git(folder, blob))
         for path, old in plan.unknown_contents(parts):
-            if (data := await _content(client, delegation.id, path, base=old is not reverse)) is not None:
+            if (data := await _content(client, delegation.id, path, base=old is not how.reverse)) is not None:
                 known[blob_id(data)] = data
         plan.add(parts)
-        if not check and not plan.refused and plan.applied:
+        if not how.check and not plan.refused and plan.applied:
             plan.write()
     return plan
+
+
+async def _ignored_parts(client: Client, id: str, paths: Sequence[str]) -> list[PatchPart]:
+    """Returns the new ignored files as parts of a patch, but those that are out of reach: links and very large ones."""
+    from deputize.orchestrator.patches.format import check_path, created_part
+
+    files = {file.path: file for file in (await client.files(id)).items if file.kind == "file"}
+    found: list[PatchPart] = []
+    for path in paths:
+        check_path(path)
+        file = files.get(path)
+        if file is not None and (data := await _content(client, id, path, base=False)) is not None:
+            found.append(created_part(path, data, executable=file.executable))
+    return found
 
 
 async def _content(client: Client, id: str, path: str, *, base: bool) -> bytes | None:
@@ -119,41 +146,54 @@ def print_plan(
     plan: MergePlan,
     delegation: Delegation,
     folder: Path,
-    say: Callable[[str], None],
-    *,
-    check: bool = False,
-    reverse: bool = False,
+    write: Callable[[str], None],
+    how: How = How(),
 ) -> None:
-    """Says what was done or would be done; the files that prevent it, and what the patch lacks, go to stderr."""
-    said, warn = formatting.count(len(plan.applied), "change"), partial(output.line, err=True)
+    """Prints what was done or would be done; the files that prevent it and those missing in the patch go to stderr."""
+    changes, warn = count(len(plan.applied), "change"), partial(output.line, err=True)
     if plan.refused:
-        warn(f"nothing was changed in {folder}: {formatting.count(len(plan.refused), 'file')} would lose other work")
+        warn(f"nothing was changed in {folder}: {count(len(plan.refused), 'file')} would lose other work")
         for path, why in sorted(plan.refused.items()):
             warn(f"  {path}: {why}")
     elif not plan.applied:
-        say(f"nothing to do in {folder}: " + ("it has every change already" if plan.already else "no file was changed"))
-    elif check:
-        say(f"{said} can be applied to {folder}")
+        write(
+            f"nothing to do in {folder}: " + ("it has every change already" if plan.already else "no file was changed")
+        )
+    elif how.check:
+        write(f"{changes} can be applied to {folder}")
     else:
-        say(f"{said} {'taken back in' if reverse else 'applied to'} {folder}")
+        write(f"{changes} {'taken back in' if how.reverse else 'applied to'} {folder}")
     for planned in () if plan.refused else plan.applied:
-        say(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
+        write(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
     if missing := missing_note(settings, delegation):
         warn(missing)
-    if plan.applied and not (plan.refused or check or reverse):
+    if stays := ignored_note(settings, delegation, how, [*plan.already, *(planned.path for planned in plan.applied)]):
+        warn(stays)
+    if plan.applied and not (plan.refused or how.check or how.reverse):
         warn(f"  to take it back: {formatting.command(settings, 'apply', delegation.id, '--reverse')}")
 
 
 def missing_note(settings: Settings, delegation: Delegation) -> str | None:
-    """Returns a line about the changed files that the patch lacks, and how to get them; None if it has them all."""
+    """Returns a line about the changed files that are not in the patch, and how to get them; None if all are."""
     missing = not_in_patch(delegation)
     names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
     fetch = formatting.command(settings, "pull", delegation.id)
     return f"  not in the patch: {names}; to fetch: {fetch}" if missing else None
 
 
+def ignored_note(settings: Settings, delegation: Delegation, how: How = How(), taken: Sequence[str] = ()) -> str | None:
+    """Returns a line about the new files that .gitignore names and that stay behind, and how to get them."""
+    if delegation.result is None or not delegation.result.ignored_count or how.reverse:
+        return None
+    left = [path for path in delegation.result.ignored_files if path not in taken]
+    number = delegation.result.ignored_count - len(delegation.result.ignored_files) + len(left)
+    command = ("pull", delegation.id, "PATH") if how.with_ignored else ("apply", delegation.id, "--with-ignored")
+    hint = f"to take them, too: {formatting.command(settings, *command)}"
+    return f"  left behind: {formatting.ignored(number, left)}; {hint}" if number else None
+
+
 def not_in_patch(delegation: Delegation) -> list[str]:
-    """Returns the paths of changed files that the patch lacks."""
+    """Returns the paths of changed files that are not in the patch."""
     changes = delegation.result.file_changes if delegation.result else []
     return [change.path for change in changes if not change.in_patch]
 
@@ -167,5 +207,6 @@ def _as_json(plan: MergePlan, delegation: Delegation, folder: Path) -> str:
             "already": plan.already,
             "refused": plan.refused,
             "notInPatch": not_in_patch(delegation),
+            "ignored": delegation.result.ignored_files if delegation.result else [],
         }
     )

@@ -23,6 +23,7 @@ from deputize.orchestrator.cli.request_options import given_options, request_opt
 from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_once, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
 from deputize.shared.errors import Refused
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -37,7 +38,9 @@ CHUNK_SIZE = 1000
 @click.command(cls=StrictCommand)
 @click.argument("file", type=click.File("rb"), metavar="FILE|-")
 @click.option(
-    "--format", type=click.Choice(FORMATS), help="What FILE is; without it its extension says so, else JSON lines."
+    "--format",
+    type=click.Choice(FORMATS),
+    help="The format of FILE; the default is that of its extension, or jsonl.",
 )
 @click.option(
     "--task", type=Text(), metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell."
@@ -62,7 +65,7 @@ def batch(
 ) -> Exit:
     """Hand over many tasks: a JSON request, a line of text or a row of a CSV or TSV table each ("-" reads stdin).
 
-    Options of a request hold for every line that says nothing else. In all of them {{column}} stands for a cell of
+    Options of a request hold for every line that sets no other value. In all of them {{column}} stands for a cell of
     the row, {{line}} for the line of a text: batch files.csv --task "Summarise {{path}}". Without --task the columns
     task, context and expectedOutcome count.
 
@@ -88,7 +91,7 @@ def batch(
 
 @dataclass(frozen=True, slots=True)
 class _OutputOptions:
-    """Where the requests come from, and how the command was asked to tell their results."""
+    """Where the requests come from, and how their results are to be shown."""
 
     source: BatchInput
     wait: float | None
@@ -100,7 +103,7 @@ def _run_into(settings: Settings, lines: list[RequestLine], options: _OutputOpti
     lines = written.keyed(lines)
     left = [line for line in lines if line.number not in written.done]
     if written.done:
-        output.line(f"{len(written.done)} done before, {formatting.count(len(left), 'request')} left", err=True)
+        output.line(f"{len(written.done)} done before, {count(len(left), 'request')} left", err=True)
     code, _ = asyncio.run(_run(settings, left, options, written)) if left else (None, [])
     if len(written.done) >= len(lines):
         written.complete()
@@ -133,7 +136,7 @@ async def _run(
                     with shown.aside():
                         _print(result, number, options.as_json)
 
-            shown.note(f"{formatting.count(len(lines), 'delegation')} accepted")
+            shown.note(f"{count(len(lines), 'delegation')} accepted")
             if not service.own:
                 await note_if_queued(service.client, shown.note)
             watched = await Watcher(service, shown, options.wait, on_result=on_result).all(each)

@@ -84,7 +84,7 @@ class Results:
         except FileNotFoundError:
             return f"batch-{secrets.token_hex(8)}", {}
         except ValueError:
-            raise Misconfigured(f"{self._state} is damaged; without it nothing tells what was handed over") from None
+            raise Misconfigured(f"{self._state} is damaged; without it, it is unknown what was handed over") from None
 
     def _write_state(self, name: str, lines: Iterable[RequestLine]) -> None:
         text = "".join(f"{row}\n" for row in (name, *(f"{line.number} {_digest(line)}" for line in lines)))

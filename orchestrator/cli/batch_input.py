@@ -13,10 +13,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from deputize.orchestrator.cli.errors import message, refusal
-from deputize.orchestrator.cli.formatting import count
-from deputize.orchestrator.cli.request_options import RequestOptions, merged, read_request
+from deputize.orchestrator.cli.request_options import RequestOptions, merged, read_json, read_request
 from deputize.shared.errors import Invalid, Refused
-from deputize.shared.text import did_you_mean
+from deputize.shared.text import count, did_you_mean
 
 if TYPE_CHECKING:
     from deputize.shared.request import DelegationRequest
@@ -38,7 +37,7 @@ class RequestLine:
     number: int
     request: DelegationRequest
     own: frozenset[str] = frozenset()
-    """Fields that the line says itself, or that templates made of it; the others come from options."""
+    """Fields that the line sets itself, or that templates made of it; the others come from options."""
 
 
 class _LineMistake(Exception):
@@ -52,7 +51,7 @@ Row = list[str] | _LineMistake
 
 @dataclass(frozen=True, slots=True)
 class BatchInput:
-    """A file of requests, and the options that hold where a line says nothing else."""
+    """A file of requests, and the options that hold where a line sets no other value."""
 
     name: str
     format: str
@@ -98,7 +97,7 @@ class BatchInput:
         return refusal(_once(mistakes)) if mistakes else error
 
     def _placed(self, errors: Mistakes, number: int, own: frozenset[str]) -> Mistakes:
-        """Names the line, or the option where the line said nothing itself."""
+        """Names the line, or the option where the line set nothing itself."""
         placed: Mistakes = []
         for each in errors:
             field = each["pointer"].strip("/").partition("/")[0]
@@ -119,12 +118,14 @@ class BatchInput:
 
     def _json_line(self, raw: bytes) -> Fields:
         try:
-            fields = json.loads(_decoded(raw))
+            fields = read_json(_decoded(raw))
         except json.JSONDecodeError as error:
-            hint = "" if raw.lstrip()[:1] in (b"{", b"[") else "; for plain lines say --format text"
+            hint = "" if raw.lstrip()[:1] in (b"{", b"[") else "; for plain lines use --format text"
             raise _LineMistake(f"not valid JSON: {error.msg} at column {error.colno}{hint}") from None
         except RecursionError:
             raise _LineMistake("not valid JSON: it is nested too deeply") from None
+        except ValueError as error:
+            raise _LineMistake(str(error)) from None
         if not isinstance(fields, dict):
             raise _LineMistake('not a JSON object, as {"task": "…"}')
         own = merged({}, fields)
@@ -244,7 +245,7 @@ def _fill(value: Any, cells: Mapping[str, str]) -> Any:
 
 def _no_column(column: str, columns: Sequence[str]) -> str:
     if not columns:
-        return f"{{{{{column}}}}} needs lines of text or a table; say --format text, csv or tsv"
+        return f"{{{{{column}}}}} needs lines of text or a table; use --format text, csv or tsv"
     near = did_you_mean(column[:100], columns, 1) or f"there are {', '.join(columns)}"
     return f"{{{{{column}}}}}: no such column; {near}"
 

@@ -30,11 +30,11 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool)
         raise click.UsageError("give the ids of delegations, or --all")
     for delegation in asyncio.run(_cancel(load_settings(ctx), ids)):
         # A running one is only requested to stop; its worker reports the end.
-        said = delegation.status if delegation.status.finished else "stopping"
+        status = delegation.status if delegation.status.finished else "stopping"
         if as_json:
             output.json_line(delegation.to_json())
         else:
-            output.line(f"{delegation.id}  {said}")
+            output.line(f"{delegation.id}  {status}")
     return Exit.SUCCEEDED
 
 

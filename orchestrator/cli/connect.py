@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli import output
 from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -70,14 +73,11 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     Without workers it is read-only: looking at an interrupted command's delegations must not resume and bill them.
     ``needs_model`` refuses before anything is started if workers would have no model.
     """
-    from deputize.orchestrator.client import Client
-
     if settings.url:
         async with _connect_url(settings) as service:
             yield service
         return
-    from deputize.orchestrator.redis_server import check_redis
-    from deputize.orchestrator.stack import has_other_model, stack_in_use
+    from deputize.orchestrator.stack import other_settings, stack_in_use
 
     there = stack_here(settings)
     own = there is None or there.workers == 0 < workers
@@ -85,18 +85,23 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         if needs_model and not settings.has_model_endpoint:
             raise Misconfigured(NO_MODEL)
         if settings.redis_url is not None:
+            from deputize.orchestrator.redis_check import check_redis
+
             await check_redis(settings.redis_url)
         if workers:
             output.line("no service runs here; starting one for this command", err=True)
-    tell = partial(output.line, err=True)
-    async with (
-        stack_in_use(settings, workers=workers, tell=tell) as stack,
-        Client(stack.url, stack.token) as client,
-    ):
-        if workers and has_other_model(settings, stack):
-            tell("note: the stack on this machine asks its model by other settings than those given here; its own hold")
+    note = partial(output.line, err=True)
+    # Meanwhile: it takes a third of this command's own time, and begins once the stack is being started.
+    loaded = asyncio.create_task(asyncio.to_thread(import_module, "deputize.orchestrator.client"))
+    async with stack_in_use(settings, workers=workers, report=note) as stack:
+        if workers and (names := other_settings(settings, stack)):
+            note(f"note: the stack on this machine was started with other settings ({', '.join(names)}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
-        yield Service(client, own=own, stays=stack.stays, has_workers=has_workers)
+        await loaded
+        from deputize.orchestrator.client import Client
+
+        async with Client(stack.url, stack.token) as client:
+            yield Service(client, own=own, stays=stack.stays, has_workers=has_workers)
 
 
 @asynccontextmanager
@@ -195,7 +200,7 @@ async def _offer_paused(service: Service, note: Callable[[str], None]) -> None:
     if not paused:
         return
     names = ", ".join(paused[:SHOWN]) + (", …" if len(paused) > SHOWN else "")
-    note(f"{formatting.count(len(paused), 'delegation')} from before is paused: {names}")
+    note(f"{count(len(paused), 'delegation')} from before is paused: {names}")
     if sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
         for id in paused:
             await service.client.resume(id)

@@ -12,6 +12,7 @@ import click
 from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, load_settings
 from deputize.orchestrator.cli.errors import Exit
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.shared.runs.cost import Cost, CostReport
@@ -75,7 +76,7 @@ def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> 
     for row in _table(report):
         output.line(row)
     if unpriced := report.total.unpriced:
-        many = formatting.count(unpriced, "delegation")
+        many = count(unpriced, "delegation")
         output.line(f"the cost of {many} is not known: the price of the model is not", err=True)
     return Exit.SUCCEEDED
 

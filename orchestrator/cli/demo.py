@@ -46,7 +46,7 @@ change nothing but pricing.py.
 READ_ON = """\
 Read every file one by one.
 
-Read this package file by file, again and again, until nobody lets you.
+Read this package file by file, again and again, for as long as you can.
 """
 
 
@@ -116,7 +116,7 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
         ),
         DemoPart(
             request(task=READ_ON, workspace=project, limits={"max_tool_calls": 6}),
-            "it ended at max_tool_calls, and still says how far it came",
+            "it ended at max_tool_calls, and still reports how far it came",
             lambda result: result.termination_reason == "max_tool_calls" and bool(result.summary.strip()),
         ),
     ]

@@ -35,6 +35,7 @@ CLOCK_SECONDS = 2.0
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Each row as one JSON object a line.")
 @click.option(
+    "-w",
     "--workspace",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
@@ -52,23 +53,23 @@ def doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> Exit:
 async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> Exit:
     broken = False
 
-    def say(row: Finding) -> None:
+    def print_row(row: Finding) -> None:
         nonlocal broken
         broken = broken or row.state == "✗"
         if as_json:
             output.json_line(json.dumps(row.to_dict(), ensure_ascii=False))
             return
-        output.line(f"{row.state} {row.name:9} {row.said}")
-        if row.mend:
-            output.line(f"{'':11} → {row.mend}")
+        output.line(f"{row.state} {row.name:9} {row.detail}")
+        if row.remedy:
+            output.line(f"{'':11} → {row.remedy}")
 
     try:
         settings = load_settings(ctx)
     except Misconfigured as error:
-        say(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
+        print_row(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
     else:
         async for row in _workspace_checks(settings, workspace) if workspace else run_checks(settings):
-            say(row)
+            print_row(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
 
 
@@ -106,10 +107,10 @@ def _home(settings: Settings) -> Finding:
 def _disk(settings: Settings) -> Finding:
     folder = next(path for path in (settings.workspaces, *settings.workspaces.parents) if path.exists())
     free = shutil.disk_usage(folder).free
-    said = f"{free / 1024**3:.1f} GiB free for workspaces at {folder}"
+    detail = f"{free / 1024**3:.1f} GiB free for workspaces at {folder}"
     if free < SPACE_WANTED:
-        return Finding("✗" if free < SPACE_NEEDED else "!", "disk", said, "free some, or set DEPUTIZE_WORKSPACE_ROOT")
-    return Finding("✓", "disk", said)
+        return Finding("✗" if free < SPACE_NEEDED else "!", "disk", detail, "free some, or set DEPUTIZE_WORKSPACE_ROOT")
+    return Finding("✓", "disk", detail)
 
 
 def _token(settings: Settings) -> Finding:
@@ -180,7 +181,7 @@ def _permissions(url: str) -> Finding:
 
 def _embedded_redis(settings: Settings) -> Finding:
     if settings.url:
-        return Finding("✓", "redis", "the service's own matter; it says so when Redis is away")
+        return Finding("✓", "redis", "the service's own matter; it reports it when Redis is away")
     from deputize.orchestrator.redis_server import find_program
 
     try:
@@ -212,8 +213,8 @@ def _persistence(info: dict[str, Any]) -> Finding:
                 "!", "aof", "on, but how soon it is on the disk cannot be asked", "see that appendfsync is always"
             )
         case soon:
-            said = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
-            return Finding("!", "aof", said, "CONFIG SET appendfsync always")
+            detail = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
+            return Finding("!", "aof", detail, "CONFIG SET appendfsync always")
 
 
 def _clock(theirs: int) -> Finding:
@@ -249,17 +250,18 @@ async def _service(settings: Settings, stack: StackInfo | None) -> AsyncGenerato
 
 
 def _worker(worker: WorkerCard) -> Finding:
-    said = f"{worker.name}: {worker.running} of {worker.concurrency} running, {len(worker.tools)} tools, {worker.model}"
+    load = f"{worker.running} of {worker.concurrency} running"
+    detail = f"{worker.name}: {load}, {len(worker.tools)} tools, {worker.model}"
     if worker.sandbox is None:
-        return Finding("✓", "worker", f"{said}, sandbox works")
-    return Finding("!", "worker", f"{said}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
+        return Finding("✓", "worker", f"{detail}, sandbox works")
+    return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
 
 
 def _sandbox() -> Finding:
     """Checks for the sandbox's programs, as long as no worker has run its self-test."""
     if missing := _missing_programs():
-        said = f"{' and '.join(missing)} not found, so commands and changes of files would be refused"
-        return Finding("!", "sandbox", said, _sandbox_remedy())
+        detail = f"{' and '.join(missing)} not found, so commands and changes of files would be refused"
+        return Finding("!", "sandbox", detail, _sandbox_remedy())
     return Finding("✓", "sandbox", "its programs are here; a worker's self-test decides")
 
 
@@ -276,4 +278,4 @@ def _missing_programs() -> list[str]:
 def _sandbox_remedy() -> str:
     if missing := _missing_programs():
         return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
-    return "its log says what the self-test found; tools that need no commands still work"
+    return "its log has what the self-test found; tools that need no commands still work"

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from deputize.orchestrator.cli.findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from deputize.shared.settings import SandboxSettings, Settings
 
 _ALWAYS = ("python", "pytest", "node", "git")
-"""Programs whose absence is told, too."""
+"""Programs whose absence is reported, too."""
 _PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
 
 async def workspace_checks(settings: Settings, directory: Path) -> AsyncGenerator[Finding]:
     """Yields every row; asks a process like a worker's, and that one asks inside the sandbox."""
     if settings.url:
-        said = f"{settings.url} has workers of its own; these rows are about this machine"
-        yield Finding("!", "service", said, "run this on the workers' machine")
+        detail = f"{settings.url} has workers of its own; these rows are about this machine"
+        yield Finding("!", "service", detail, "run this on the workers' machine")
     if not settings.sandbox.enabled:
         yield Finding("✗", "sandbox", "switched off, so agents cannot run commands", "unset DEPUTIZE_SANDBOX")
         return
@@ -34,22 +34,43 @@ async def workspace_checks(settings: Settings, directory: Path) -> AsyncGenerato
     if reason := found["sandbox"]:
         yield Finding("✗", "sandbox", "agents cannot run commands here", reason)
         return
-    yield Finding("✓", "sandbox", "works; no network, and only the workspace can be written")
+    own = settings.sandbox
+    yield Finding("✓", "sandbox", f"works; {_network(own.allowed_hosts)}, and only the workspace can be written")
+    yield Finding("✓", "limits", _limits(own))
+    if own.setup:
+        when = "done already" if found["is_set_up"] else "runs before the next run"
+        yield Finding("✓", "set-up", f"{own.setup} ({when}; {_network([*own.setup_hosts, *own.allowed_hosts])})")
     for finding in (*_project(directory, found), *_programs(directory, found)):
         yield finding
+
+
+def _network(hosts: list[str]) -> str:
+    return f"network: only {', '.join(hosts)}" if hosts else "no network"
+
+
+def _limits(own: SandboxSettings) -> str:
+    memory, file, tmp = (_size(count) for count in (own.memory_bytes, own.file_bytes, own.tmp_bytes))
+    return (
+        f"a command ends after {own.command_seconds} s, and has {memory} of memory, {own.processes} processes, files "
+        f"of {file} each, and {tmp} in /tmp"
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
 
 
 def _project(directory: Path, found: dict[str, Any]) -> Iterator[Finding]:
     if found["venv"]:
         yield Finding("✓", "venv", f"{found['venv']}, active and read-only")
     elif _is_python(directory):
-        mend = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
-        yield Finding("!", "venv", "none: .venv and venv are no virtual environments of this directory's own", mend)
+        remedy = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
+        yield Finding("!", "venv", "none: .venv and venv are no virtual environments of this directory's own", remedy)
     if (directory / "package.json").is_file():
         if "node_modules" in found["dependencies"]:
             yield Finding("✓", "packages", f"{directory / 'node_modules'}, read-only")
         else:
-            yield Finding("!", "packages", "no node_modules", f"install them in {directory}: agents have no network")
+            yield Finding("!", "packages", "no node_modules", f"install them in {directory}, or by sandbox.setup")
     for note in found["notes"]:
         yield Finding("!", "hidden", note, "or leave it out: the system's programs are there all the same")
 

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,8 +116,8 @@ def _print_usage_error(error: click.ClickException) -> None:
     error.show(shown)
     message = error.format_message()
     # The usage before it has several lines; the message contains user input, which must be escaped.
-    said = shown.getvalue().replace(click.unstyle(message), visible(message))
-    output.block(said.rstrip("\n"), err=True)
+    text = shown.getvalue().replace(click.unstyle(message), visible(message))
+    output.block(text.rstrip("\n"), err=True)
 
 
 def _internal_error(error: Exception) -> str:
@@ -135,7 +134,9 @@ def _internal_error(error: Exception) -> str:
 
 
 def _report(error: Exception) -> str:
-    """Writes what a report needs below the home's logs. Returns the end of a sentence that says where."""
+    """Writes what a report needs below the home's logs. Returns the end of a sentence with its path."""
+    from importlib.metadata import PackageNotFoundError, version
+
     from deputize.shared.settings import Settings
 
     now = datetime.now(UTC)

@@ -1,13 +1,13 @@
-"""The lines that tell of a delegation's events, and of the model's words and the output of commands as they come."""
+"""Lines for a delegation's events, and for the model's words and the output of commands as they come."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deputize.orchestrator.cli import formatting
+from deputize.shared.text import without_escapes
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import Step
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 WORDS, OUTPUT = "> ", "| "
 """Before each line of the model's words, and of a command's output."""
-ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 MIN_WIDTH = 20
 OVERLAP_CHARS = 200
 """Characters at the end of the output so far that are looked for in the result of a command."""
@@ -52,12 +51,12 @@ class EventLines:
 
 @dataclass(slots=True)
 class _Stream:
-    """What one delegation says, cut into lines."""
+    """The text of one delegation, cut into lines."""
 
     mark: str = WORDS
     open: str = ""
     """The line that has no end yet."""
-    _said: str = ""
+    _reply: str = ""
     """The model's words of this turn."""
     _outputs: dict[str, str] = field(default_factory=dict[str, str])
     """The end of each running command's output so far, by step."""
@@ -70,14 +69,14 @@ class _Stream:
     def _taken(self, event: AnyEvent, width: int | None) -> Iterator[str]:
         match event.type:
             case "text_delta":
-                self._said += event.text
+                self._reply += event.text
                 yield from self._add(WORDS, event.text, width)
             case "replied":
                 # All of it for those who joined late, the end for those who missed some of it.
-                missed = event.text.startswith(self._said)
-                yield from self._add(WORDS, event.text.removeprefix(self._said) if missed else "", width)
+                missed = event.text.startswith(self._reply)
+                yield from self._add(WORDS, event.text.removeprefix(self._reply) if missed else "", width)
                 yield from self._close()
-                self._said = ""
+                self._reply = ""
             case "step_started":
                 yield from self._close()
                 yield formatting.step_line(event.step)
@@ -88,7 +87,7 @@ class _Stream:
                 yield from self._rest(event.step, width)
                 yield from self._close()
             case "turn_started" | "run_finished":
-                self._said = ""
+                self._reply = ""
                 yield from self._close()
             case _:
                 pass
@@ -151,5 +150,5 @@ def _news(before: str, tail: str) -> str:
 
 def _plain(output: str) -> str:
     """Returns output without colours, and of each line what a terminal would show at the end."""
-    text = ESCAPE_SEQUENCE.sub("", output).replace("\r\n", "\n")
+    text = without_escapes(output).replace("\r\n", "\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text

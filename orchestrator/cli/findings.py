@@ -10,12 +10,12 @@ State = Literal["✓", "!", "✗"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding: ✓ works, ! works with a limitation, ✗ does not work. ``mend`` is the remedy."""
+    """One finding: ✓ works, ! works with a limitation, ✗ does not work. ``remedy`` is what to do about it."""
 
     state: State
     name: str
-    said: str
-    mend: str = ""
+    detail: str
+    remedy: str = ""
 
     def to_dict(self) -> dict[str, str]:
         words = {"✓": "ok", "!": "warning", "✗": "broken"}

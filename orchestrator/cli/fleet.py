@@ -48,11 +48,11 @@ def workers(ctx: click.Context, as_json: bool) -> Exit:
     width = max((len(worker.name) for worker in found), default=0)
     for worker in found:
         sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
-        said = f"{worker.name:{width}}  {worker.running}/{worker.concurrency} running  {worker.model}  {sandbox}"
+        line = f"{worker.name:{width}}  {worker.running}/{worker.concurrency} running  {worker.model}  {sandbox}"
         if as_json:
             output.json_line(worker.to_json())
         else:
-            output.line(said)
+            output.line(line)
     if not found:
         output.line("no worker is alive; start one with `deputize worker`, or all with `deputize up`", err=True)
     return Exit.SUCCEEDED

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
 _WAIT = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+_KEY = click.option("--idempotency-key", metavar="KEY", help="Sent twice with the same key it is one delegation.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 
 
@@ -32,11 +33,20 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one 
 @click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Seconds of work, at most.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens, at most.")
 @click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most.")
+@_KEY
 @_WAIT
 @_JSON
 @click.pass_context
-def continue_(ctx: click.Context, id: str, text: str, wait: float | None, as_json: bool, **limits: Any) -> Exit:
-    """Go on with a finished delegation: TEXT says what is to be done now, in its conversation and its files.
+def continue_(
+    ctx: click.Context,
+    id: str,
+    text: str,
+    idempotency_key: str | None,
+    wait: float | None,
+    as_json: bool,
+    **limits: Any,
+) -> Exit:
+    """Go on with a finished delegation: TEXT is what is to be done now, in its conversation and its files.
 
     It is a new delegation, with limits, a result and a patch of its own; limits that are not given are those of the
     finished one. An ID may be shortened to its beginning or its end; @last is the newest delegation.
@@ -46,24 +56,36 @@ def continue_(ctx: click.Context, id: str, text: str, wait: float | None, as_jso
         names = {"timeout": "timeout_seconds", "max_cost": "max_cost_usd"}
         given = {names.get(name, name): value for name, value in limits.items() if value is not None}
         own = earlier.request.limits.model_copy(update=given) if given else None
-        return await client.continue_(earlier.id, text, own)
+        return await client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)
 
     return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
 
 
 @click.command(cls=StrictCommand)
 @click.argument("id")
+@click.option("--from-turn", type=click.IntRange(1), metavar="N", help="Begin with this turn of its run.")
+@_KEY
 @_WAIT
 @_JSON
 @click.pass_context
-def retry(ctx: click.Context, id: str, wait: float | None, as_json: bool) -> Exit:
+def retry(
+    ctx: click.Context,
+    id: str,
+    from_turn: int | None,
+    idempotency_key: str | None,
+    wait: float | None,
+    as_json: bool,
+) -> Exit:
     """Hand the task of a finished delegation over again, with the same request, from the start.
+
+    With --from-turn the conversation and the files from before that turn are kept. Only the files from its start and
+    its end exist, so it is a turn before the first change of a file, or after the last one.
 
     An ID may be shortened to its beginning or its end; @last is the newest delegation.
     """
 
     async def submit(client: Client, earlier: Delegation) -> Delegation:
-        return await client.retry(earlier.id)
+        return await client.retry(earlier.id, from_turn=from_turn, idempotency_key=idempotency_key)
 
     return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import FileChange, Step, ToolAgentResult, Usage
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
         PermissionAnswered,
         PermissionRequested,
         ProgressMade,
+        Replied,
         ResumedWaiting,
         Waiting,
     )
@@ -57,21 +61,12 @@ def tokens(usage: Usage) -> str:
     return f"{usage.total:,} tokens, {cost(usage.cost_usd)}"
 
 
-def count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def size(octets: int) -> str:
     """`60 MB`, in powers of 1000."""
     for least, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if octets >= least:
             return f"{octets / least:.{1 if octets < 10 * least else 0}f} {unit}"
     return count(octets, "byte")
-
-
-def number(value: float) -> str:
-    """Formats a number without exponent or `.0`."""
-    return f"{value:.10f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def command(settings: Settings, *arguments: str) -> str:
@@ -126,6 +121,11 @@ def change(changed: FileChange) -> str:
     return f"{changed.change} {where} ({amount}{'' if changed.in_patch else ', not in the patch'})"
 
 
+def ignored(number: int, paths: Sequence[str]) -> str:
+    """`3 new files that .gitignore names: a.pyc, b.pyc, …`."""
+    return f"{count(number, 'new file')} that .gitignore names: {', '.join(paths[:3])}{', …' if number > 3 else ''}"
+
+
 def step_line(step: Step, took: float | None = None) -> str:
     """`✓ read pricing.py  0.1 s`."""
     sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
@@ -143,6 +143,9 @@ def event_line(event: AnyEvent) -> str | None:
             return f"running on {event.worker} with {event.model}"
         case "run_resumed":
             return f"taken over by {event.worker} at turn {event.from_turn}: {event.reason}"
+        case "run_retried":
+            again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
+            return f"{again}, after {event.reason}: {event.error}"
         case "run_finished":
             return outcome(event.result)
         case "step_completed":
@@ -153,6 +156,12 @@ def event_line(event: AnyEvent) -> str | None:
             return _status_line(event)
         case _:
             return None
+
+
+def reply_line(event: Replied) -> str:
+    """`I look at it first. → read_file, bash`."""
+    calls = ", ".join(call.name for call in event.tool_calls)
+    return " → ".join(part for part in (cut(event.text, 160), calls) if part)
 
 
 def _waiting_line(event: Waiting | ResumedWaiting) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 20.0
 """A pipe gets a line at least this often while something is unfinished."""
-TOLD_BY_ROWS = {"run_queued", "run_started", "run_finished"}
+SHOWN_BY_ROWS = {"run_queued", "run_started", "run_finished"}
 """Events without a line above the table: the rows show them, or the line of the end."""
 UP = "\x1b[{}A"
 CLEAR_BELOW = "\x1b[J"
@@ -163,7 +163,7 @@ class Table:
     def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
         from rich.console import Console
 
-        self._tell_ends = show_outcomes
+        self._show_outcomes = show_outcomes
         self._steps = EventLines(stream=stream, width=self._width)
         self._rows: dict[str, TableRow] = {}
         self._totals = Totals()
@@ -199,7 +199,7 @@ class Table:
             return
         row.take(envelope.event)
         lines = self._steps.of(envelope)
-        if envelope.event.type not in TOLD_BY_ROWS:
+        if envelope.event.type not in SHOWN_BY_ROWS:
             self._print([f"{formatting.short_id(id)}  {line}" for line in lines])
         if open := self._steps.unfinished(id):
             row.step = open
@@ -210,7 +210,7 @@ class Table:
     def _finished(self, row: TableRow, result: ToolAgentResult) -> None:
         del self._rows[row.id]
         self._totals.finished(result)
-        if self._tell_ends:
+        if self._show_outcomes:
             single = self._totals.seen == 1
             self.note(formatting.outcome(result) if single else formatting.end_line(result, row.title))
 

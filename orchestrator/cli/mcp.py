@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.connect import Service, connect, load_settings, needs_model_endpoint, stack_here
 from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.mcp import SKILL
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -21,13 +23,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--skill", is_flag=True, help="Print a SKILL.md that teaches an agent when and how to delegate.")
 @click.pass_context
-def mcp(ctx: click.Context) -> Exit:
+def mcp(ctx: click.Context, skill: bool) -> Exit:
     """Serve delegations as tools to an MCP client, over standard input and output.
 
     The client starts it: `claude mcp add deputize -- deputize mcp`. The first call uses the service of DEPUTIZE_URL
     or this machine's stack, or starts one.
     """
+    if skill:
+        output.content(SKILL.read_text("utf-8"))
+        return Exit.SUCCEEDED
     asyncio.run(_serve(load_settings(ctx)))
     return Exit.SUCCEEDED
 

@@ -18,8 +18,8 @@ from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.values import Directory
-from deputize.shared.errors import Invalid, NotFound
-from deputize.shared.text import did_you_mean
+from deputize.shared.errors import NotFound
+from deputize.shared.text import count, did_you_mean
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -42,16 +42,17 @@ def pull(
 ) -> Exit:
     """Fetch files from the workspace of a run, while it goes on, too.
 
-    PATH is a file, a directory or a pattern. Without one: the changed files that the patch lacks, or all changed files
-    of a run that began in an empty directory. They go to the directory that was copied, else to this one; files that
-    were changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest delegation.
+    PATH is a file, a directory or a pattern. Without one: the changed files that are not in the patch, or all changed
+    files of a run that began in an empty directory. They go to the directory that was copied, else to this one; files
+    that were changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest
+    delegation.
     """
     return asyncio.run(_pull(load_settings(ctx), id, paths, into, overwrite, as_json))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A file to fetch, and what the result says of it."""
+    """A file to fetch, and its entry in the result."""
 
     file: WorkspaceFile
     change: FileChange | None
@@ -61,11 +62,14 @@ async def _pull(
     settings: Settings, id: str, paths: Sequence[str], into: Path | None, overwrite: bool, as_json: bool
 ) -> Exit:
     from deputize.orchestrator.patches.directory import Directory as Target
+    from deputize.orchestrator.patches.format import check_path
 
     async with connect(settings) as service:
         client = service.client
         delegation = await client.get(await full_id(client, id))
         wanted = await _wanted(client, delegation, paths)
+        for each in wanted:
+            check_path(each.file.path)
         folder = _folder(delegation, into)
         with Target(folder) as target:
             refused = {} if overwrite else _refused(target, folder, wanted)
@@ -75,13 +79,11 @@ async def _pull(
     if as_json:
         output.json_line(json.dumps({"directory": str(folder), "fetched": fetched, "refused": refused}))
     elif refused:
-        output.line(
-            f"nothing was fetched: {formatting.count(len(refused), 'file')} would be lost in {folder}", err=True
-        )
+        output.line(f"nothing was fetched: {count(len(refused), 'file')} would be lost in {folder}", err=True)
         for path, why in refused.items():
             output.line(f"  {path}: {why}", err=True)
     else:
-        output.line(f"{formatting.count(len(fetched), 'file')} fetched into {folder}")
+        output.line(f"{count(len(fetched), 'file')} fetched into {folder}")
         for each in wanted:
             output.line(f"  {each.file.path}, {formatting.size(each.file.size)}")
     return Exit.FAILED if refused else Exit.SUCCEEDED
@@ -102,7 +104,7 @@ async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) 
     for path in paths:
         names = [name for name in files if _fits(name, path.rstrip("/"))]
         if not names:
-            near = did_you_mean(path[:100], files, cutoff=0.6) or f"it has {formatting.count(len(files), 'file')}"
+            near = did_you_mean(path[:100], files, cutoff=0.6) or f"it has {count(len(files), 'file')}"
             raise NotFound(f"{delegation.id} has no file {path}; {near}")
         found |= {name: _Fetch(files[name], changes.get(name)) for name in names}
     return list(found.values())
@@ -147,10 +149,6 @@ def _digest(path: Path) -> str:
 
 
 async def _fetch(client: Client, id: str, file: WorkspaceFile, target: Target) -> None:
-    from deputize.orchestrator.patches.format import is_safe
-
-    if not is_safe(file.path):
-        raise Invalid(f"the service names {file.path!r}, which is no file of a directory to change")
     with target.writing(file.path, executable=file.executable) as writing:
         async for chunk in client.file(id, file.path):
             writing.write(chunk)

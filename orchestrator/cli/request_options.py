@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from deputize.orchestrator.cli.errors import message, refusal
-from deputize.orchestrator.cli.values import OPTIONS, Directory, Finite, Label, Names, Text, read_text, stdin_once
+from deputize.orchestrator.cli.values import (
+    OPTIONS,
+    Directory,
+    Finite,
+    Label,
+    Names,
+    Retry,
+    Text,
+    read_text,
+    stdin_once,
+)
 
 if TYPE_CHECKING:
     from deputize.shared.errors import Refused
@@ -25,6 +35,7 @@ _OPTIONS = (
     click.option("--context", type=Text(), metavar="TEXT|@FILE|-", help="Background the worker needs."),
     click.option("--expect", type=Text(), metavar="TEXT|@FILE|-", help="What must be true at the end."),
     click.option(
+        "-w",
         "--workspace",
         type=Directory(),
         metavar="DIR",
@@ -52,12 +63,16 @@ _OPTIONS = (
         "--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="A label to find it by; repeatable."
     ),
     click.option("--priority", type=click.IntRange(0, 9), metavar="0-9", help="Higher ones start first; 5 if unsaid."),
+    click.option(
+        "--retry", type=Retry(), metavar="N[:REASON,…]", help="Do it again by itself where it fails, at most N times."
+    ),
     click.option("--session", metavar="ID", help="The parent's session; `list --session` finds it."),
     click.option("--message-id", metavar="ID", help="The parent's message."),
     click.option("--parent", metavar="ID", help="The delegation that this one belongs to."),
     click.option("--idempotency-key", metavar="KEY", help="Sent twice with the same key it is one delegation."),
     click.option("--continues", metavar="ID", help="The finished delegation that it goes on with."),
     click.option("--retry-of", metavar="ID", help="The finished delegation that it repeats."),
+    click.option("--from-turn", type=click.IntRange(1), metavar="N", help="The turn of --retry-of to begin with."),
 )
 
 
@@ -77,7 +92,7 @@ class RequestOptions:
     """How the command names the task."""
 
     def name(self, pointer: str, *, given: bool = True) -> str | None:
-        """Returns the option that gave what is at the pointer, or could give it, with the item of a list."""
+        """Returns the option that set the value at the pointer, or could set it, with the item of a list."""
         for path, option in OPTIONS.items():
             if pointer.strip("/") != path and not pointer.startswith(f"/{path}/"):
                 continue
@@ -94,7 +109,7 @@ def _holds(fields: Mapping[str, Any], path: str) -> bool:
 
 
 def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOptions:
-    """Returns the fields that the options give; others keep their defaults."""
+    """Returns the fields that the options set; others keep their defaults."""
     limits = {
         "maxTurns": given["max_turns"],
         "maxToolCalls": given["max_tool_calls"],
@@ -118,10 +133,12 @@ def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOpt
         "workspace": _workspace(given),
         "labels": dict(label.split(":", 1) for label in given["labels"]) or None,
         "priority": given["priority"],
+        "retry": given["retry"],
         "parentId": given["parent"],
         "idempotencyKey": given["idempotency_key"],
         "continues": given["continues"],
         "retryOf": given["retry_of"],
+        "fromTurn": given["from_turn"],
     }
     return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
 
@@ -140,6 +157,13 @@ def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
     return path | {name: value for name, value in rules.items() if value}
 
 
+def read_json(text: str) -> Any:
+    """Returns the value of JSON text. Raises ValueError, also where two values have the same key."""
+    from deputize.shared.wire import unique_keys
+
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
 class RequestFile(click.ParamType["tuple[str, dict[str, Any]]"]):
     """A file with a request as JSON, or - for stdin: its name and the fields."""
 
@@ -150,10 +174,10 @@ class RequestFile(click.ParamType["tuple[str, dict[str, Any]]"]):
     ) -> tuple[str, dict[str, Any]]:
         try:
             if value == "-":
-                fields = json.loads(read_text(stdin_once(ctx)))
+                fields = read_json(read_text(stdin_once(ctx)))
             else:
                 with Path(value).open("rb") as file:
-                    fields = json.loads(read_text(file))
+                    fields = read_json(read_text(file))
         except OSError as error:
             self.fail(f"{value} cannot be read: {error.strerror}", param, ctx)
         except json.JSONDecodeError as error:
@@ -191,7 +215,7 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_wire_names(fields: Mapping[str, Any], model: type[Any]) -> dict[str, Any]:
-    """Python's names of fields are accepted, too, and must not hide that both sides give the same one."""
+    """Python's names of fields are accepted, too, and must not hide that both sides set the same one."""
     wire = {name: field.alias or name for name, field in model.model_fields.items()}
     return {wire.get(name, name): value for name, value in fields.items()}
 

@@ -63,8 +63,9 @@ class TableRow:
             case "heartbeat":
                 self.turn, self.cost = event.turn, event.cost_usd
                 self.started = time.monotonic() - event.elapsed_ms / 1000
-            case "permission_requested" | "waiting":
-                self.status, self.step = "waiting", formatting.event_line(event) or self.step
+            case "permission_requested" | "waiting" | "run_retried":
+                self.status = "queued" if event.type == "run_retried" else "waiting"
+                self.step = formatting.event_line(event) or self.step
             case "permission_answered" | "resumed_waiting":
                 self.status = "running"
             case "model_retried" | "progress" | "error":

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 @click.command(cls=StrictCommand)
 @click.argument("task", type=Text(), required=False, metavar="[TASK|@FILE|-]")
 @click.option(
-    "--request", type=RequestFile(), metavar="FILE|-", help="The request as JSON; what other options say goes first."
+    "--request",
+    type=RequestFile(),
+    metavar="FILE|-",
+    help="The request as JSON; other options take precedence.",
 )
 @request_options
 @click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
@@ -152,13 +155,15 @@ async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Followi
 
 
 async def _take_over(settings: Settings, client: Client, result: ToolAgentResult, apply: bool) -> bool:
-    """Applies the changes to the directory that was copied, or says how to. Returns whether that was refused."""
-    from deputize.orchestrator.cli.apply import missing_note, print_plan, take_over, target_directory
+    """Applies the changes to the directory that was copied, or prints how to. Returns whether that was refused."""
+    from deputize.orchestrator.cli.apply import ignored_note, missing_note, print_plan, take_over, target_directory
     from deputize.shared.request import DirectoryWorkspace
 
     delegation = await client.get(result.delegation_id)
     workspace = delegation.request.workspace
     if not result.file_changes:
+        if stays := ignored_note(settings, delegation):
+            _note(stays)
         return False
     if not isinstance(workspace, DirectoryWorkspace):
         _note(f"  to fetch its files: {formatting.command(settings, 'pull', delegation.id)}")
@@ -171,8 +176,9 @@ async def _take_over(settings: Settings, client: Client, result: ToolAgentResult
     why = ", because the run did not succeed" if apply else ""
     command = formatting.command(settings, "apply", delegation.id)
     _note(f"  {workspace.path} itself is unchanged{why}; to take this over: {command}")
-    if missing := missing_note(settings, delegation):
-        _note(missing)
+    for note in (missing_note(settings, delegation), ignored_note(settings, delegation)):
+        if note:
+            _note(note)
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -13,18 +14,24 @@ from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.transcript import transcript
 from deputize.orchestrator.cli.values import Label
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
     from deputize.shared.delegation import Delegation
+    from deputize.shared.runs.disk import DiskUsage
     from deputize.shared.settings import Settings
 
+CLOCK_DIFFERENCE = timedelta(seconds=5)
+"""How far the clocks of a service and its workers may be apart."""
+MAX_PAGES = 10
+"""Pages of 500 delegations in which children are looked for."""
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 
 @click.command()
 @click.argument("id")
-@click.option("--transcript", is_flag=True, help="The whole conversation: what was said, called and found.")
+@click.option("--transcript", is_flag=True, help="The whole conversation: replies, calls and their results.")
 @click.option("--events", is_flag=True, help="Every event that was kept.")
 @click.option("--steps", is_flag=True, help="The tool calls and what came of them.")
 @click.option("--patch", is_flag=True, help="What changed in the workspace, as a diff.")
@@ -66,7 +73,7 @@ async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: 
                 await _show_steps(client, id, as_json)
             case _:
                 delegation = await client.get(id)
-                _print(delegation, as_json)
+                _print(delegation, [] if as_json else await _children(client, delegation), as_json)
 
 
 async def _show_events(client: Client, id: str, as_json: bool) -> None:
@@ -74,8 +81,9 @@ async def _show_events(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(envelope.to_json())
         else:
-            said = formatting.event_line(envelope.event) or ""
-            output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {said}".rstrip())
+            event = envelope.event
+            text = (formatting.reply_line(event) if event.type == "replied" else formatting.event_line(event)) or ""
+            output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {text}".rstrip())
 
 
 async def _show_steps(client: Client, id: str, as_json: bool) -> None:
@@ -85,16 +93,31 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
             continue
         arguments = ", ".join(f"{name}={formatting.cut(str(value), 60)}" for name, value in step.arguments.items())
         output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
-        if step.error:
-            output.line(f"       {formatting.cut(step.error, 160)}")
+        if outcome := step.error or step.summary or step.result:
+            output.line(f"       {formatting.cut(outcome, 160)}")
 
 
-def _print(delegation: Delegation, as_json: bool) -> None:
+async def _children(client: Client, parent: Delegation) -> list[Delegation]:
+    """Returns the delegations that the parent's run submitted: all are from the time of that run."""
+    from deputize.shared.ids import first_id
+
+    cursor = None if parent.finished_at is None else first_id(parent.finished_at + CLOCK_DIFFERENCE)
+    found: list[Delegation] = []
+    for _ in range(MAX_PAGES):
+        page = await client.list(limit=500, cursor=cursor)
+        found += [item for item in page.items if item.request.parent_id == parent.id]
+        cursor = page.next_cursor
+        if cursor is None or cursor < parent.id:
+            break
+    return found[::-1]
+
+
+def _print(delegation: Delegation, children: Sequence[Delegation], as_json: bool) -> None:
     """Prints the facts first and the summary last, because it may be long."""
     if as_json:
         output.json_line(delegation.to_json())
         return
-    for fact in _facts(delegation):
+    for fact in _facts(delegation, children):
         output.line(fact)
     if delegation.result is not None:
         output.line("")
@@ -105,23 +128,31 @@ def _status(delegation: Delegation) -> str:
     return "paused" if delegation.paused else delegation.status
 
 
-def _facts(delegation: Delegation) -> list[str]:
+def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     lines = [
         f"id         {delegation.id}",
         f"task       {delegation.request.title}",
         f"status     {_status(delegation)}",
         f"created    {delegation.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
+    if delegation.request.parent_id:
+        lines.append(f"parent     {delegation.request.parent_id}")
+    lines += [f"child      {child.id}  {_status(child):9}  {child.request.title}" for child in children]
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
     lines += [f"waits for  {permission}" for permission in delegation.pending_permissions]
     result = delegation.result
     if result is None:
         progress = delegation.progress
-        lines.append(f"progress   turn {progress.turn}, {formatting.count(progress.tool_calls, 'tool call')}")
+        lines.append(f"progress   turn {progress.turn}, {count(progress.tool_calls, 'tool call')}")
         return lines
     lines.append(f"outcome    {formatting.outcome(result)}")
     lines += [f"changed    {formatting.change(changed)}" for changed in result.file_changes]
+    if result.ignored_count:
+        lines.append(f"ignored    {formatting.ignored(result.ignored_count, result.ignored_files)}")
+    if delegation.disk_bytes is not None:
+        gone = "its files were removed"
+        lines.append(f"on disk    {formatting.size(delegation.disk_bytes) if delegation.disk_bytes else gone}")
     lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
     lines += [f"error      {error}" for error in formatting.other_errors(result)]
     return lines
@@ -139,20 +170,27 @@ def _facts(delegation: Delegation) -> list[str]:
 def list_(
     ctx: click.Context, status: str | None, session: str | None, labels: tuple[str, ...], limit: int, as_json: bool
 ) -> Exit:
-    """List delegations, newest first."""
-    found = asyncio.run(_list(load_settings(ctx), status, session, labels, limit))
+    """List delegations, newest first, and what the files of finished ones take on disk."""
+    found, disk = asyncio.run(_list(load_settings(ctx), status, session, labels, limit))
     if as_json:
         for item in found:
             output.json_line(item.to_json())
     else:
         for row in _table(found):
             output.line(row)
+        if disk.kept_bytes:
+            many, most = count(disk.delegations, "finished delegation"), formatting.size(disk.max_kept_bytes)
+            output.line(
+                f"{many} keep{'s' if disk.delegations == 1 else ''} {formatting.size(disk.kept_bytes)} on disk "
+                f"(at most {most}); `deputize prune --keep-bytes SIZE` removes the oldest",
+                err=True,
+            )
     return Exit.SUCCEEDED
 
 
 async def _list(
     settings: Settings, status: str | None, session: str | None, labels: tuple[str, ...], limit: int
-) -> list[Delegation]:
+) -> tuple[list[Delegation], DiskUsage]:
     from deputize.shared.delegation import Status
 
     found: list[Delegation] = []
@@ -169,7 +207,7 @@ async def _list(
             found += page.items
             if (cursor := page.next_cursor) is None:
                 break
-    return found
+        return found, await service.client.disk()
 
 
 def _table(found: Sequence[Delegation]) -> list[str]:
@@ -177,6 +215,12 @@ def _table(found: Sequence[Delegation]) -> list[str]:
 
     moment = now()
     return [
-        f"{item.id}  {_status(item):9}  {formatting.ago(item.created_at, moment):>6} ago  {item.request.title}"
+        f"{item.id}  {_status(item):9}  {formatting.ago(item.created_at, moment):>6} ago  {_title(item)}"
         for item in found
     ]
+
+
+def _title(item: Delegation) -> str:
+    """Returns the title; that of a child names its parent."""
+    parent = item.request.parent_id
+    return f"↳ {formatting.short_id(parent)}  {item.request.title}" if parent else item.request.title

@@ -7,6 +7,7 @@ import fcntl
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -50,7 +51,7 @@ def up(
     _check_redis(settings)
     _wait_for_unused_stack(settings)
 
-    def say(info: StackInfo) -> None:
+    def print_addresses(info: StackInfo) -> None:
         output.line(f"API      {info.url}")
         output.line(f"Redis    {without_password(info.redis_url)}")
         output.line(
@@ -61,8 +62,8 @@ def up(
         output.line(f"Model    {_model(settings)}")
         output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
 
-    output.line("starting Redis, the API and the workers…", err=True)
-    run_foreground(settings, StackOptions(workers, concurrency, flower), say)
+    options = StackOptions(workers, concurrency, flower)
+    run_foreground(settings, options, print_addresses, partial(output.line, err=True))
     return Exit.SUCCEEDED
 
 
@@ -98,7 +99,7 @@ def _model(settings: Settings) -> str:
 def _check_redis(settings: Settings) -> None:
     """Raises Misconfigured or Unavailable if the external Redis cannot be used, instead of waiting silently."""
     if settings.redis_url is not None:
-        from deputize.orchestrator.redis_server import check_redis
+        from deputize.orchestrator.redis_check import check_redis
 
         asyncio.run(check_redis(settings.redis_url))
 
@@ -119,7 +120,7 @@ def _wait_for_unused_stack(settings: Settings) -> None:
 
 @click.command()
 @click.option("--host", help="Where the API listens.")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="0 takes a free one; the log says which.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="0 takes a free one; the log shows which.")
 @click.option("--no-token", is_flag=True, help="Trust every user and program of this machine; on loopback only.")
 @click.pass_context
 def serve(ctx: click.Context, host: str | None, port: int | None, no_token: bool) -> Exit:

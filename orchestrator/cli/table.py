@@ -42,7 +42,7 @@ def table_lines(console: Console, rows: Sequence[TableRow], totals: Totals) -> l
 
 
 def _grid(rows: Sequence[TableRow], width: int, *, single: bool) -> Table:
-    """A narrow terminal shows the last step instead of what its command's own lines say, too."""
+    """A narrow terminal leaves out what the command's own lines show, too."""
     narrow = width < NARROW
     grid = Table(box=None, pad_edge=False, expand=True)
     cells: list[Callable[[TableRow], Text | str]] = []

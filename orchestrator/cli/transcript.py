@@ -1,4 +1,4 @@
-"""A delegation's events as a conversation: the task, what the model said, its calls and what came of them."""
+"""A delegation's events as a conversation: the task, what the model wrote, its calls and their results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from deputize.orchestrator.cli import formatting
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import Step
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 RESULT_LINES = 20
 """Lines of a call's result that are shown."""
-NOT_TOLD = {"step_started", "step_summarized", "permission_answered"}
+LEFT_OUT = {"step_started", "step_summarized", "permission_answered"}
 
 
 def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:
-    """Yields lines. What others say is indented, so that it cannot pass for a line of ours."""
+    """Yields lines. Text of others is indented, so that it cannot pass for a line of ours."""
     last = ""
     for envelope in envelopes:
         event = envelope.event
@@ -37,7 +38,7 @@ def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:
                 yield from ("", f"━━ {formatting.outcome(event.result)}")
                 if event.result.summary.strip() != last:
                     yield from _indented(event.result.summary.strip())
-            case _ if event.type not in NOT_TOLD and (line := formatting.event_line(event)) is not None:
+            case _ if event.type not in LEFT_OUT and (line := formatting.event_line(event)) is not None:
                 yield f"· {line}"
             case _:
                 pass
@@ -57,7 +58,7 @@ def _call(step: Step, took: float) -> Iterator[str]:
     lines = [*_indented((step.result or "").rstrip())]
     yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
     if (more := len(lines) - RESULT_LINES) > 0:
-        yield f"… {formatting.count(more, 'more line')}"
+        yield f"… {count(more, 'more line')}"
 
 
 def _indented(text: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ import click
 
 from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.formatting import count
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.shared.trust import TrustRecord, TrustRecords
@@ -41,8 +41,8 @@ def trust(folder: Path, yes: bool, listing: bool, revoke: bool) -> Exit:
         raise click.UsageError(f"{folder} is not a directory")
     folder = folder.resolve()
     if revoke:
-        said = "is not trusted any more" if records.revoke(folder) else "was not trusted"
-        output.line(f"{folder} {said}")
+        state = "is not trusted any more" if records.revoke(folder) else "was not trusted"
+        output.line(f"{folder} {state}")
         return Exit.SUCCEEDED
     return _record(folder, records, yes=yes)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,14 +32,28 @@ OPTIONS = {
     "toolCallStyle": "--tool-call-style",
     "labels": "--label",
     "priority": "--priority",
+    "retry": "--retry",
     "sessionId": "--session",
     "messageId": "--message-id",
     "parentId": "--parent",
     "idempotencyKey": "--idempotency-key",
     "continues": "--continues",
     "retryOf": "--retry-of",
+    "fromTurn": "--from-turn",
 }
 """Pointers into a request, and their options on the command line."""
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", re.ASCII)
+_SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "t": 2**40,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
 
 
 class Text(click.ParamType[str]):
@@ -67,6 +83,31 @@ class Finite(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
+
+
+class Duration(Finite):
+    """``90`` or ``90s``, ``15min``, ``24h``, ``7d``, ``2w``: seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return super().convert(_in_units(value, _SECONDS), param, ctx)
+
+
+class Size(Finite):
+    """``500MB``, ``2GB``, ``1.5GiB`` or a number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return super().convert(_in_units(value, _BYTES), param, ctx)
+
+
+def _in_units(value: Any, units: Mapping[str, int]) -> Any:
+    found = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or found[2].lower() not in units:
+        return value
+    return float(found[1]) * units[found[2].lower()]
 
 
 class Directory(click.ParamType[Path]):
@@ -102,6 +143,19 @@ class Label(click.ParamType[str]):
         if not value.partition(":")[0] or ":" not in value:
             self.fail(f"{value!r} is not KEY:VALUE", param, ctx)
         return value
+
+
+class Retry(click.ParamType[dict[str, Any]]):
+    """``N`` or ``N:REASON,REASON``, as the fields of a request's ``retry``."""
+
+    name = "retry"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        number, colon, reasons = str(value).partition(":")
+        on = [reason.strip() for reason in reasons.split(",") if reason.strip()]
+        if not number.strip().isdecimal() or (colon and not on):
+            self.fail(f"{value!r} is not N or N:REASON,REASON, as 2 or 2:timeout,error", param, ctx)
+        return {"attempts": int(number)} | ({"on": on} if on else {})
 
 
 class StrictCommand(click.Command):

@@ -138,7 +138,7 @@ class Watcher:
         if not self.service.stays:
             return (
                 f"The stack of this command ends with it: `deputize resume {ids}` goes on, "
-                f"`deputize show {open[0]}` tells how far it came, `deputize cancel {ids}` ends it."
+                f"`deputize show {open[0]}` shows how far it came, `deputize cancel {ids}` ends it."
             )
         return f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
 
@@ -170,12 +170,8 @@ async def note_if_queued(client: Client, note: Callable[[str], None]) -> None:
 
 def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> None:
     """Notes each limit that the server lowered to its cap."""
-    asked, held = delegation.request.limits, delegation.effective_limits
-    for name, field_ in type(asked).model_fields.items():
-        wanted, given = getattr(asked, name), getattr(held, name)
-        if wanted is not None and wanted != given:
-            cap = formatting.number(given)
-            note(f"{field_.alias} {formatting.number(wanted)} is above the server's cap; {cap} holds")
+    for sentence in delegation.request.limits.lowered_to(delegation.effective_limits):
+        note(sentence)
 
 
 def print_result(result: ToolAgentResult, *, json: bool) -> None:

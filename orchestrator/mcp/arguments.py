@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Invalid
-from deputize.shared.request import MAX_ENTRIES, MAX_NAME, DelegationRequest
+from deputize.shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
 from deputize.shared.wire import LONGEST_SHOWN, Request, explain
 
 ID = re.compile(r"dlg_[0-9a-z]{26}")
@@ -30,23 +30,13 @@ DelegationId = Annotated[str, AfterValidator(_is_id)]
 """Checked here, because an id becomes a part of a path."""
 
 
-class ManyArguments(Request):
+class ManyArguments(Batch):
     """Several delegations at once; all are accepted or none."""
 
     requests: list[DelegationRequest] = Field(min_length=1, max_length=MAX_MANY)
     """The tasks, each with the fields of `delegate`."""
-    shared_context: str = ""
-    """Background that every one of them needs; it precedes the context of each."""
     wait: bool = True
     """Whether to wait for all results; false returns the ids at once."""
-
-    def each(self) -> list[DelegationRequest]:
-        if not self.shared_context:
-            return self.requests
-        return [
-            request.model_copy(update={"context": f"{self.shared_context}\n\n{request.context}".strip()})
-            for request in self.requests
-        ]
 
 
 class ResultArguments(Request):
@@ -102,7 +92,7 @@ def _plain(model: type[BaseModel], mode: Any) -> dict[str, Any]:
 def _inlined(part: Any, definitions: dict[str, Any], *, names: bool = False) -> Any:
     """Returns the schema without references, which some clients do not resolve, and without generated titles.
 
-    ``names`` says that the keys of ``part`` are names of properties, not keywords.
+    ``names`` states that the keys of ``part`` are names of properties, not keywords.
     """
     if isinstance(part, list):
         return [_inlined(each, definitions) for each in cast("list[Any]", part)]

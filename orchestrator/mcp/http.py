@@ -132,7 +132,7 @@ def _load() -> None:
 
 
 def _replayed(body: bytes, receive: Receive, gone: asyncio.Event) -> Receive:
-    """Returns a ``receive`` that gives the body that was read, and then notes the client's disconnect."""
+    """Returns a ``receive`` that returns the body that was read, and then notes the client's disconnect."""
     given = False
 
     async def replay() -> Message:

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
+from deputize.shared.delegation import Artifact, Delegation, Status, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.request import Limits
-from deputize.shared.text import clip
+from deputize.shared.text import clip, count
 from deputize.shared.wire import Timestamp, Wire
 
 SCHEME = "deputize://delegations/"
@@ -52,7 +52,7 @@ class Outcome(Wire):
     """Files that changed in its own copy of the workspace; the original is unchanged until the patch is applied."""
     files_modified_count: int = 0
     left_out: list[str] = Field(default_factory=list)
-    """Changes that the patch lacks."""
+    """Changes that are not in the patch."""
     patch: str | None = None
     """The changes as a unified diff in git's format, if it was asked for."""
     patch_uri: str
@@ -63,7 +63,7 @@ class Outcome(Wire):
     attempts: int = 0
     usage: Usage | None = None
     verdict: str | None = None
-    """What checks of the result said: verified, refuted or unverified."""
+    """The verdict of the result's checks: verified, refuted or unverified."""
     artifacts: list[Artifact] = Field(default_factory=list)
     """Texts that it produced for its caller; resources below this delegation's."""
     effective_limits: Limits
@@ -101,7 +101,7 @@ def outcome(delegation: Delegation, *, notes: list[str] | None = None, max_text:
         "status": delegation.status,
         "patch_uri": f"{SCHEME}{delegation.id}/patch",
         "effective_limits": delegation.effective_limits,
-        "notes": [*(notes or []), *_lowered(delegation)],
+        "notes": [*(notes or []), *delegation.request.limits.lowered_to(delegation.effective_limits)],
         "attempts": delegation.attempt,
         "turn_count": delegation.progress.turn,
         "tool_call_count": delegation.progress.tool_calls,
@@ -115,25 +115,31 @@ def outcome(delegation: Delegation, *, notes: list[str] | None = None, max_text:
             "files_modified": result.files_modified[:MAX_PATHS],
             "files_modified_count": len(result.files_modified),
             "verdict": result.verification.verdict,
+            "notes": [*fields["notes"], *_ignored(result)],
         }
     return Outcome(**fields)
 
 
-def line_of(said: Outcome) -> str:
+def _ignored(result: ToolAgentResult) -> list[str]:
+    many = count(result.ignored_count, "new file")
+    return [f"{many} that .gitignore names are not part of the changes"] if result.ignored_count else []
+
+
+def line_of(content: Outcome) -> str:
     """Returns one line of facts; it holds no words of the agent, which could pose as ours."""
     facts = [
-        _count(said.turn_count, "turn"),
-        _count(said.tool_call_count, "tool call"),
-        f"{said.execution_time_ms / 1000:.1f} s",
+        count(content.turn_count, "turn"),
+        count(content.tool_call_count, "tool call"),
+        f"{content.execution_time_ms / 1000:.1f} s",
     ]
-    if said.usage is not None and said.usage.cost_usd is not None:
-        facts.append(f"${said.usage.cost_usd:.4f}")
-    why = f" ({said.termination_reason})" if said.termination_reason else ""
+    if content.usage is not None and content.usage.cost_usd is not None:
+        facts.append(f"${content.usage.cost_usd:.4f}")
+    why = f" ({content.termination_reason})" if content.termination_reason else ""
     changed = ""
-    if said.files_modified_count:
-        changed = f"; {_count(said.files_modified_count, 'file')} changed in its own copy, see {said.patch_uri}"
-    waits = "" if said.status.finished else "; delegate_result waits for its end"
-    return f"{said.id} {said.status}{why}: {', '.join(facts)}{changed}{waits}"
+    if content.files_modified_count:
+        changed = f"; {count(content.files_modified_count, 'file')} changed in its own copy, see {content.patch_uri}"
+    waits = "" if content.status.finished else "; delegate_result waits for its end"
+    return f"{content.id} {content.status}{why}: {', '.join(facts)}{changed}{waits}"
 
 
 def listed(delegation: Delegation) -> Listed:
@@ -148,17 +154,3 @@ def listed(delegation: Delegation) -> Listed:
         tool_call_count=result.tool_call_count if result else delegation.progress.tool_calls,
         cost_usd=result.usage.cost_usd if result else delegation.progress.cost_usd,
     )
-
-
-def _lowered(delegation: Delegation) -> list[str]:
-    """Returns a note per limit that the server lowered to its cap."""
-    wanted, held = delegation.request.limits, delegation.effective_limits
-    return [
-        f"{field.alias} {getattr(wanted, name)} is above the server's cap; {getattr(held, name)} holds"
-        for name, field in type(wanted).model_fields.items()
-        if getattr(wanted, name) is not None and getattr(wanted, name) != getattr(held, name)
-    ]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

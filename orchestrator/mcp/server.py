@@ -95,7 +95,7 @@ class McpServer:
         try:
             return _answered(running.result())
         except DeputizeError as error:
-            return types.CallToolResult(content=[types.TextContent(text=_said(error))], is_error=True)
+            return types.CallToolResult(content=[types.TextContent(text=_explained(error))], is_error=True)
 
     async def _list_resources(
         self, _: Context, params: types.PaginatedRequestParams | None
@@ -120,7 +120,7 @@ def _mcp_errors() -> Generator[None]:
         yield
     except DeputizeError as error:
         code = types.INVALID_PARAMS if isinstance(error, Refused) else types.INTERNAL_ERROR
-        raise MCPError(code, _said(error)) from None
+        raise MCPError(code, _explained(error)) from None
 
 
 async def _run(spec: ToolSpec, call: Call, arguments: dict[str, Any]) -> Answer:
@@ -155,8 +155,8 @@ def _answered(answer: Answer) -> types.CallToolResult:
     )
 
 
-def _said(error: DeputizeError) -> str:
-    """Returns the error with a pointer per mistake; every message says what to do next."""
+def _explained(error: DeputizeError) -> str:
+    """Returns the error with a pointer per mistake; every message states what to do next."""
     if not isinstance(error, Refused):
         return str(error)
     mistakes = [f"{each['pointer']}: {each['detail']}" for each in error.errors]

@@ -88,10 +88,10 @@ async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
         with call.source.waiting():
             await wait_for(operations, [found.id], call.caller, wanted.wait_seconds)
         found = await operations.get(found.id)
-    said = outcome(found, notes=await _notes(call, operations, found))
+    content = outcome(found, notes=await _notes(call, operations, found))
     if wanted.patch:
-        said = said.model_copy(update={"patch": clip(await operations.patch(found.id), MAX_PATCH)})
-    return Answer(line_of(said), said)
+        content = content.model_copy(update={"patch": clip(await operations.patch(found.id), MAX_PATCH)})
+    return Answer(line_of(content), content)
 
 
 async def delegations(call: Call, wanted: ListArguments) -> Answer:
@@ -110,8 +110,10 @@ async def delegations(call: Call, wanted: ListArguments) -> Answer:
 
 async def cancel(call: Call, wanted: CancelArguments) -> Answer:
     operations = await call.source.for_reading()
-    said = outcome(await operations.cancel(wanted.id))
-    return Answer(f"{line_of(said)}; it was asked to end" if not said.status.finished else line_of(said), said)
+    content = outcome(await operations.cancel(wanted.id))
+    return Answer(
+        f"{line_of(content)}; it was asked to end" if not content.status.finished else line_of(content), content
+    )
 
 
 async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, list[Delegation]]:
@@ -131,7 +133,7 @@ def _with_absolute_path(request: DelegationRequest, folder: Path | None) -> Dele
 
 
 async def _wait_or_cancel(call: Call, operations: Operations, waited: Sequence[Delegation]) -> None:
-    """Waits for the end of all; if the client goes away before, cancels them: nobody else waits for them."""
+    """Waits for the end of all; if the client goes away before, cancels them, as nothing else waits for them."""
     ids = [each.id for each in waited]
     try:
         await wait_for(operations, ids, call.caller)

@@ -8,7 +8,16 @@ from contextlib import aclosing
 
 from deputize.orchestrator.mcp.source import Operations
 from deputize.shared.delegation import StepStatus
-from deputize.shared.events import AnyEvent, Heartbeat, ModelRetried, RunResumed, RunStarted, StepCompleted, StepStarted
+from deputize.shared.events import (
+    AnyEvent,
+    Heartbeat,
+    ModelRetried,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    StepCompleted,
+    StepStarted,
+)
 from deputize.shared.text import clip, visible
 
 PROGRESS_SECONDS = 8.0
@@ -95,6 +104,9 @@ class _Watch:
             return f"started by {event.worker} with {event.model}"
         if isinstance(event, RunResumed):
             return f"resumed by {event.worker} at turn {event.from_turn}: {event.reason}"
+        if isinstance(event, RunRetried):
+            self._doing[id] = "queued"
+            return f"failed ({event.reason}), done again from the start: retry {event.retry} of {event.of}"
         if isinstance(event, ModelRetried):
             return f"turn {event.turn}: the model did not answer, next try in {event.delay_seconds:.0f} s"
         if isinstance(event, Heartbeat):
@@ -109,5 +121,5 @@ class _Watch:
         return None
 
     def _of(self, id: str, message: str) -> str:
-        said = message if len(self._doing) == 1 else f"{id}: {message}"
-        return clip(visible(said), MAX_MESSAGE)
+        text = message if len(self._doing) == 1 else f"{id}: {message}"
+        return clip(visible(text), MAX_MESSAGE)

@@ -85,7 +85,7 @@ class Directory:
             os.close(fd)
 
     def replace(self, states: Mapping[str, FileState | None]) -> None:
-        """Gives the paths their new states; None removes a path, and its folders if nothing else is in them.
+        """Brings the paths to their new states; None removes a path, and its folders if nothing else is in them.
 
         All contents are written before the first path changes, so that a full disk changes nothing. Raises OSError.
         """

@@ -125,7 +125,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def parse_patch(text: str) -> list[PatchPart]:
-    """Returns the parts of a patch. Raises Invalid if it is no patch in git's format or names unsafe paths."""
+    """Returns the parts of a patch. Raises Invalid if it is not a patch in git's format or names unsafe paths."""
     lines = text.encode().split(b"\n")
     starts = [at for at, line in enumerate(lines) if line.startswith(_START)]
     try:
@@ -134,9 +134,21 @@ def parse_patch(text: str) -> list[PatchPart]:
         raise Invalid(f"the patch of this delegation is not in git's format ({error})") from None
     for part in parts:
         for path in (part.old_path, part.new_path):
-            if path is not None and not is_safe(path):
-                raise Invalid(f"the patch of this delegation names {path!r}, which is no file of a directory to change")
+            if path is not None:
+                check_path(path)
     return parts
+
+
+def created_part(path: str, data: bytes, *, executable: bool) -> PatchPart:
+    """Returns the part that creates a file."""
+    mode = "100755" if executable else "100644"
+    return PatchPart(None, path, new_mode=mode, new_id=blob_id(data), binary=True, literal=data)
+
+
+def check_path(path: str) -> None:
+    """Raises Invalid for a path that leads elsewhere."""
+    if not is_safe(path):
+        raise Invalid(f"{path!r}, which this delegation names, is not a safe path")
 
 
 def is_safe(path: str) -> bool:
@@ -213,7 +225,9 @@ def _literal(lines: Sequence[bytes]) -> bytes:
 def _paths(text: bytes) -> tuple[str, str]:
     """Reads ``a/old b/new``; git quotes paths with spaces or other bytes than plain ASCII."""
     if text.startswith(b'"'):
-        end = next(at for at in range(1, len(text)) if text[at] == 34 and not _is_escaped(text, at))
+        end = next((at for at in range(1, len(text)) if text[at] == 34 and not _is_escaped(text, at)), 0)
+        if not end:
+            raise ValueError("a quoted path has no end")
         first, second = text[: end + 1], text[end + 2 :]
     else:
         first, _, second = text.partition(b" ")

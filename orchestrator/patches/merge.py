@@ -17,7 +17,7 @@ FindContent = Callable[[str, str], bytes | None]
 
 
 class CannotApply(Exception):
-    """One path cannot take the run's change; the message says why."""
+    """One path cannot take the run's change; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from deputize.orchestrator.dependencies import Service
 from deputize.orchestrator.problems import problem_responses
@@ -20,6 +20,8 @@ router = APIRouter(prefix="/v1", tags=["cost"])
 class CostFilter(Request):
     """Whose cost to add up, and how."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
+
     by: str = Field(default="day", max_length=MAX_NAME)
     """``day``, ``model``, ``session``, ``label`` or ``label:KEY``."""
     since: datetime | None = None
@@ -32,6 +34,6 @@ class CostFilter(Request):
 
 
 @router.get("/cost", responses=problem_responses(422))
-async def cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> CostReport:
+async def get_cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> CostReport:
     """Returns what delegations cost, from the records that exist; each counts what it spent itself."""
     return await service.cost(wanted.by, wanted.since)

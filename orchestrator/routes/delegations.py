@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from deputize.orchestrator.delegations import MAX_BATCH
-from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Service, body_of, document
+from deputize.orchestrator.delegations import AcceptedDelegation
+from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Service, body_of, document, one_key
 from deputize.orchestrator.problems import problem_responses
 from deputize.orchestrator.sse import until_disconnect
 from deputize.shared.delegation import Delegation, Status, ToolAgentStep
 from deputize.shared.errors import Invalid, TooLarge
-from deputize.shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, DelegationRequest
+from deputize.shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest
+from deputize.shared.runs.disk import Pruned
 from deputize.shared.wire import Request, Wire
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
@@ -24,22 +25,11 @@ MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
 CURSOR = re.compile(r"dlg_[0-9a-z]{26}")
 
+REPLAYED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Accepted before, with the same key and body", "model": Delegation}
+}
+
 router = APIRouter(prefix="/v1", tags=["delegations"])
-
-
-class Batch(Request):
-    """Many requests, accepted all or none. ``shared_context`` goes before the context of each."""
-
-    requests: list[DelegationRequest] = Field(min_length=1, max_length=MAX_BATCH)
-    shared_context: str = ""
-
-    def each(self) -> list[DelegationRequest]:
-        if not self.shared_context:
-            return self.requests
-        return [
-            request.model_copy(update={"context": f"{self.shared_context}\n\n{request.context}".strip()})
-            for request in self.requests
-        ]
 
 
 class Items(Wire):
@@ -52,6 +42,8 @@ class PageOf(Items):
 
 class Filter(Request):
     """What to list, newest first."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
 
     status: Status | None = None
     session: str | None = Field(default=None, max_length=MAX_NAME)
@@ -77,13 +69,15 @@ class Filter(Request):
 
 
 class Prune(Request):
-    """What to remove: what ended so many seconds ago; without a number the service's setting counts."""
+    """What to remove: what ended so many seconds ago; without a number the service's setting counts.
+
+    ``keep_bytes``: only as many of them, those that ended first, as it takes until the files of finished delegations
+    take no more than that on disk; of any age, if none is given. ``dry_run``: says what would be removed.
+    """
 
     older_than_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-
-
-class Pruned(Wire):
-    removed: int
+    keep_bytes: int | None = Field(default=None, ge=0, le=2**63)
+    dry_run: bool = False
 
 
 BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
@@ -92,36 +86,29 @@ BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
 @router.post(
     "/delegations",
     status_code=202,
-    responses={
-        200: {"description": "Accepted before, with the same key and body", "model": Delegation},
-        **problem_responses(400, 408, 413, 415, 422, 429),
-    },
+    responses={**REPLAYED, **problem_responses(400, 408, 413, 415, 422, 429)},
     openapi_extra=document(DelegationRequest),
 )
-async def create(
+async def create_delegation(
     service: Service,
     request: Annotated[DelegationRequest, Depends(body_of(DelegationRequest, MAX_REQUEST_BYTES))],
     response: Response,
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
 ) -> Delegation:
     """Submits a task. The same Idempotency-Key with the same body returns the first delegation again."""
-    accepted = await service.accept(_with_key(request, idempotency_key))
+    key = one_key(request.idempotency_key, idempotency_key)
+    if key != request.idempotency_key:
+        request = request.model_copy(update={"idempotency_key": key})
+    return located(await service.accept(request), response)
+
+
+def located(accepted: AcceptedDelegation, response: Response) -> Delegation:
+    """Returns the delegation, and says in the response where it is and whether it was accepted before."""
     response.headers["Location"] = f"/v1/delegations/{accepted.delegation.id}"
     if accepted.replayed:
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
     return accepted.delegation
-
-
-def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
-    if key is None or key == request.idempotency_key:
-        return request
-    if request.idempotency_key is not None:
-        raise Invalid(
-            "the Idempotency-Key header and the field idempotencyKey differ; send one of them",
-            [{"pointer": "/idempotencyKey", "detail": "differs from the Idempotency-Key header"}],
-        )
-    return request.model_copy(update={"idempotency_key": key})
 
 
 @router.post(
@@ -130,7 +117,7 @@ def _with_key(request: DelegationRequest, key: str | None) -> DelegationRequest:
     responses=problem_responses(400, 408, 413, 415, 422, 429),
     openapi_extra=document(Batch),
 )
-async def create_batch(
+async def create_delegations(
     service: Service,
     batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES, MAX_BATCH_VALUES))],
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", include_in_schema=False)] = None,
@@ -146,9 +133,11 @@ async def create_batch(
 
 
 @router.post("/delegations:prune", responses=problem_responses(400, 408, 413, 415, 422), openapi_extra=document(Prune))
-async def prune(service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))]) -> Pruned:
+async def prune_delegations(
+    service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))]
+) -> Pruned:
     """Removes the records of finished delegations, and asks the workers to remove their files. Others stay."""
-    return Pruned(removed=await service.prune(wanted.older_than_seconds))
+    return await service.prune(wanted.older_than_seconds, wanted.keep_bytes, dry_run=wanted.dry_run)
 
 
 @router.get("/delegations", responses=problem_responses(422))
@@ -165,7 +154,7 @@ async def list_delegations(service: Service, wanted: Annotated[Filter, Query()])
 
 
 @router.get("/delegations/{id}", responses=problem_responses(404, 422))
-async def get(
+async def get_delegation(
     service: Service,
     id: str,
     http: HttpRequest,
@@ -179,19 +168,19 @@ async def get(
 
 
 @router.post("/delegations/{id}/cancel", status_code=202, responses=problem_responses(404))
-async def cancel(service: Service, id: str) -> Delegation:
+async def cancel_delegation(service: Service, id: str) -> Delegation:
     """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
     return await service.cancel(id)
 
 
 @router.post("/delegations/{id}/resume", status_code=202, responses=problem_responses(404, 409))
-async def resume(service: Service, id: str) -> Delegation:
+async def resume_delegation(service: Service, id: str) -> Delegation:
     """Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one."""
     return await service.resume(id)
 
 
 @router.get("/delegations/{id}/steps", responses=problem_responses(404))
-async def steps(service: Service, id: str) -> list[ToolAgentStep]:
+async def list_steps(service: Service, id: str) -> list[ToolAgentStep]:
     """Returns the finished tool calls, in order."""
     return await service.steps(id)
 
@@ -201,7 +190,7 @@ class PatchResponse(Response):
 
 
 @router.get("/delegations/{id}/patch", response_class=PatchResponse, responses=problem_responses(404))
-async def patch(service: Service, id: str) -> PatchResponse:
+async def get_patch(service: Service, id: str) -> PatchResponse:
     """Returns the changes in the workspace as a unified diff in git's format."""
     return PatchResponse(await service.patch(id))
 
@@ -209,7 +198,7 @@ async def patch(service: Service, id: str) -> PatchResponse:
 @router.get(
     "/delegations/{id}/artifacts/{name}", response_class=PlainTextResponse, responses=problem_responses(404, 422)
 )
-async def artifact(
+async def get_artifact(
     service: Service, id: str, name: str, version: Annotated[int | None, Query(ge=1)] = None
 ) -> PlainTextResponse:
     """Returns an artifact of the run, by default its latest version."""

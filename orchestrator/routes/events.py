@@ -46,7 +46,9 @@ async def _position(
     responses={**STREAM, **problem_responses(404, 422)},
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
-async def events(service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)]) -> Response:
+async def stream_events(
+    service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)]
+) -> Response:
     """Streams all events after ``after`` or Last-Event-ID, then live ones until ``run_finished``.
 
     With ``Accept: application/json`` it returns the stored events as a list.
@@ -59,6 +61,6 @@ async def events(service: Service, id: str, request: Request, after: Annotated[i
 
 
 @router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **problem_responses()})
-async def all_events(service: Service, request: Request) -> Response:
+async def stream_all_events(service: Service, request: Request) -> Response:
     """Streams new events of all delegations, without ids: the stream cannot be resumed."""
     return EventStream(service.follow_all(), request.app.state.slots, numbered=False)

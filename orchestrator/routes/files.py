@@ -10,10 +10,17 @@ from starlette.responses import StreamingResponse
 from deputize.orchestrator.dependencies import Service
 from deputize.orchestrator.problems import problem_responses
 from deputize.orchestrator.workspace_files import FileList
+from deputize.shared.runs.disk import DiskUsage
 
 router = APIRouter(prefix="/v1", tags=["files"])
 
 Base = Annotated[bool, Query(description="The files as they were when the run began.")]
+
+
+@router.get("/disk")
+async def get_disk_usage(service: Service) -> DiskUsage:
+    """Returns what the files of finished delegations take on disk, from the records that exist."""
+    return await service.disk()
 
 
 class FileResponse(StreamingResponse):
@@ -21,7 +28,7 @@ class FileResponse(StreamingResponse):
 
 
 @router.get("/delegations/{id}/files", responses=problem_responses(404, 409, 422))
-async def files(service: Service, id: str, base: Base = False) -> FileList:
+async def list_files(service: Service, id: str, base: Base = False) -> FileList:
     """Lists the files in the workspace, at most 10,000, by path; 409 where this service cannot reach them."""
     return await service.files(id, base=base)
 
@@ -29,7 +36,7 @@ async def files(service: Service, id: str, base: Base = False) -> FileList:
 @router.get(
     "/delegations/{id}/files/{path:path}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
 )
-async def file(service: Service, id: str, path: str, base: Base = False) -> FileResponse:
+async def get_file(service: Service, id: str, path: str, base: Base = False) -> FileResponse:
     """Returns the bytes of one file, while the run goes on, too; 409 where this service cannot reach it."""
     opened = await service.open_file(id, path, base=base)
     return FileResponse(opened.read(), headers={"Content-Length": str(opened.size)})

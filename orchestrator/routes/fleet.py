@@ -12,12 +12,12 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
 @router.get("/tools", responses=problem_responses())
-async def tools(service: Service) -> list[ToolCard]:
+async def list_tools(service: Service) -> list[ToolCard]:
     """Returns every tool that workers have announced."""
     return await service.tools()
 
 
 @router.get("/workers", responses=problem_responses())
-async def workers(service: Service) -> list[WorkerCard]:
+async def list_workers(service: Service) -> list[WorkerCard]:
     """Returns the workers that are alive."""
     return await service.workers()

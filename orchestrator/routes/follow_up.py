@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Header
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from deputize.orchestrator.dependencies import Service, body_of, document
+from deputize.orchestrator.dependencies import Service, body_of, document, one_key
 from deputize.orchestrator.problems import problem_responses
+from deputize.orchestrator.routes.delegations import REPLAYED, located
 from deputize.shared.delegation import Delegation
 from deputize.shared.request import MAX_REQUEST_BYTES, Limits
 from deputize.shared.wire import Request
 
+MAX_RETRY_BYTES = 4096
+
 router = APIRouter(prefix="/v1", tags=["delegations"])
+KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
 class Continue(Request):
@@ -23,15 +27,29 @@ class Continue(Request):
     text: str = Field(min_length=1)
     limits: Limits | None = None
     """Null: those that the finished delegation was given."""
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    """A repeated request with the same key returns the first delegation instead of a second one."""
 
 
-BODIES: list[type[BaseModel]] = [Continue]
+class Retry(Request):
+    """How a finished delegation is done again."""
+
+    from_turn: int | None = Field(default=None, ge=1)
+    """The turn of its run to begin with: the conversation and the files from before it are kept. Null: from the start.
+
+    Only files from its start and its end are kept, so turns between its first and its last change of files are 409.
+    """
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    """A repeated request with the same key returns the first delegation instead of a second one."""
+
+
+BODIES: list[type[BaseModel]] = [Continue, Retry]
 
 
 @router.post(
     "/delegations/{id}/continue",
     status_code=202,
-    responses=problem_responses(400, 404, 408, 409, 413, 415, 422),
+    responses={**REPLAYED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
     openapi_extra=document(Continue),
 )
 async def continue_delegation(
@@ -39,20 +57,32 @@ async def continue_delegation(
     id: str,
     wanted: Annotated[Continue, Depends(body_of(Continue, MAX_REQUEST_BYTES))],
     response: Response,
+    header: KeyHeader = None,
 ) -> Delegation:
     """Submits a new delegation that goes on with a finished one: its conversation, its files, limits of its own.
 
     409 while the earlier one is not finished, and where its conversation or its files are gone.
     """
-    return _located(await service.continue_(id, wanted.text, wanted.limits), response)
+    key = one_key(wanted.idempotency_key, header)
+    return located(await service.continue_(id, wanted.text, wanted.limits, idempotency_key=key), response)
 
 
-@router.post("/delegations/{id}/retry", status_code=202, responses=problem_responses(404, 409, 422))
-async def retry(service: Service, id: str, response: Response) -> Delegation:
-    """Submits the request of a finished delegation again, as a new one from the start. 409 while it is not finished."""
-    return _located(await service.retry(id), response)
+@router.post(
+    "/delegations/{id}/retry",
+    status_code=202,
+    responses={**REPLAYED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
+    openapi_extra=document(Retry, required=False),
+)
+async def retry_delegation(
+    service: Service,
+    id: str,
+    wanted: Annotated[Retry, Depends(body_of(Retry, MAX_RETRY_BYTES, required=False))],
+    response: Response,
+    header: KeyHeader = None,
+) -> Delegation:
+    """Submits the request of a finished delegation again, as a new one, from the start or from a turn of its run.
 
-
-def _located(delegation: Delegation, response: Response) -> Delegation:
-    response.headers["Location"] = f"/v1/delegations/{delegation.id}"
-    return delegation
+    409 while it is not finished, and where its files from before that turn are not kept.
+    """
+    key = one_key(wanted.idempotency_key, header)
+    return located(await service.retry(id, from_turn=wanted.from_turn, idempotency_key=key), response)

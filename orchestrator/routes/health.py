@@ -25,13 +25,13 @@ class Ready(Wire):
 
 
 @router.get("/livez")
-async def livez() -> Alive:
+async def check_liveness() -> Alive:
     """Does not check Redis, so that a probe never restarts a healthy process because Redis is away."""
     return Alive()
 
 
 @router.get("/readyz", responses={503: problem_response(503)})
-async def readyz(service: Service) -> Ready:
+async def check_readiness(service: Service) -> Ready:
     """Checks that Redis answers and at least one worker is alive."""
     ready = await service.ready()
     if ready.redis is not None:

@@ -39,7 +39,7 @@ async def _unknown(redis: Any, id: str, name: str) -> NotFound:
     if not await redis.exists(record_key(id)):
         return not_found(id)
     names = sorted(field for field in await redis.hkeys(artifacts_key(id)) if "/" not in field)
-    there = f"there are {', '.join(names)}" if names else "it has none; they are kept when a delegation ends"
+    there = f"it has {', '.join(names)}" if names else "it has none; they are kept when a delegation ends"
     return NotFound(f"delegation {id} has no artifact {name!r}; {there}")
 
 

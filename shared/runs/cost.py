@@ -62,7 +62,7 @@ def check_group(by: str) -> str:
 
 
 def group_keys(by: str) -> Callable[[Bill], Iterable[str | None]]:
-    """Returns a function that gives the groups of a bill; with ``label`` a delegation is in one for each label."""
+    """Returns a function that returns the groups of a bill; with ``label`` a delegation is in one for each label."""
     if by == "label":
         return lambda bill: [f"{key}:{value}" for key, value in bill.labels.items()] or [None]
     if by.startswith("label:"):

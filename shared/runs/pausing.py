@@ -12,11 +12,11 @@ from deputize.shared.runs.keys import LEASES, children_key, record_key
 from deputize.shared.runs.record import not_found
 from deputize.shared.wire import now
 
-PARK, RESUME = Script("park"), Script("resume")
+PAUSE, RESUME = Script("pause"), Script("resume")
 
 
-async def park(redis: Any, before: str, *, temporary: bool) -> int:
-    """Pauses what earlier stacks left, as ``park.lua`` says; returns the number of paused delegations.
+async def pause_unfinished(redis: Any, before: str, *, temporary: bool) -> int:
+    """Pauses what earlier stacks left, by the rules of ``pause.lua``; returns the number of paused delegations.
 
     Args:
         redis: The stack's own Redis: no worker of another stack is alive.
@@ -25,7 +25,7 @@ async def park(redis: Any, before: str, *, temporary: bool) -> int:
     """
     head, tail = record_key("\0").split("\0")
     arguments = {"before": before, "temporary": temporary, "record_head": head, "record_tail": tail}
-    return await PARK.run(redis, [LEASES], arguments)
+    return await PAUSE.run(redis, [LEASES], arguments)
 
 
 async def resume(redis: Any, id: str) -> None:

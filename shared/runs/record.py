@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from deputize.shared.delegation import Delegation, Progress, Status
 from deputize.shared.errors import NotFound
@@ -14,6 +14,8 @@ from deputize.shared.event_size import capped
 from deputize.shared.events import Envelope, RunQueued
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.cost import LABELS, MODEL, SESSION
+from deputize.shared.runs.disk import CONTINUES, DISK
+from deputize.shared.runs.turns import FILE_TURNS, FileTurns
 from deputize.shared.wire import now
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
@@ -50,8 +52,25 @@ class Claim:
     stalled: bool = False
     """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
 
+    retries: int = 0
+    """How often the run was retried: done again from the start after a failure."""
+
+    retried_after: int = 0
+    """The last attempt before that; 0 where there was none."""
+
     continued: tuple[bytes, ...] = ()
-    """The conversation of the delegation that it continues, until it has a history of its own."""
+    """The conversation of the delegation that it continues or repeats in part, until it has a history of its own."""
+
+    files_of: Literal["start", "end"] | None = None
+    """Which files of the delegation that it repeats from a turn it begins with."""
+
+    file_turns: FileTurns = field(default_factory=FileTurns)
+    """The turns of earlier attempts of this try in which files changed."""
+
+    @property
+    def is_first(self) -> bool:
+        """Returns whether no attempt of the same try precedes this one."""
+        return self.attempt == self.retried_after + 1
 
     @property
     def touched_files(self) -> bool:
@@ -78,6 +97,9 @@ class Claim:
             handed_over=fields.get("ended") == "handed_over",
             cancelled=bool(fields.get("cancel")),
             tools=tools,
+            file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
+            retries=int(fields.get("retries") or 0),
+            retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,
         )
 
@@ -95,7 +117,8 @@ def files_gone(id: str) -> str:
     """Returns the words of a refusal to continue it."""
     return (
         f"the files of {id} are gone, or on a machine that shares none with this one: they are kept for "
-        f"DEPUTIZE_WORKSPACE_RETENTION_SECONDS after its end. `deputize retry {id}` hands its task over again"
+        f"DEPUTIZE_WORKSPACE_RETENTION_SECONDS after its end, while there is room (DEPUTIZE_WORKSPACE_KEPT_BYTES). "
+        f"`deputize retry {id}` hands its task over again"
     )
 
 
@@ -112,6 +135,7 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits, *, temporary
         LABELS: json.dumps(request.labels, ensure_ascii=False),
         SESSION: request.session_id or "",
         MODEL: request.model or "",
+        CONTINUES: (request.retry_of if request.from_turn else request.continues) or "",
     } | ({"temporary": "1"} if temporary else {})
     return {
         "id": id,
@@ -135,6 +159,7 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "request": json.loads(fields["request"]),
             "effectiveLimits": json.loads(fields["limits"]),
             "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
+            "diskBytes": int(fields[DISK]) if DISK in fields else None,
             "paused": "paused" in fields and "cancel" not in fields,
             "result": json.loads(fields["result"]) if "result" in fields else None,
         }

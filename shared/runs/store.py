@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 from redis.asyncio import Redis
@@ -26,7 +25,6 @@ from deputize.shared.runs.keys import (
     EVENTS,
     INDEX,
     LEASES,
-    PRUNE,
     children_key,
     events_key,
     history_key,
@@ -40,8 +38,6 @@ from deputize.shared.runs.spend import SPEND
 from deputize.shared.wire import now
 
 IDEMPOTENCY_SECONDS = 24 * 3600
-PAGE = 200
-"""Entries of the index that are read at a time."""
 LOOKED_THROUGH = 50
 """Complete records that are read at a time."""
 
@@ -201,27 +197,6 @@ class RunStore:
             for id, (status, finished) in zip(ids, records, strict=True)
             if status is None or Status(status).finished
         }
-
-    async def prune(self, older_than: float) -> int:
-        """Removes the records of delegations that ended that many seconds ago; asks workers to remove the files."""
-        latest = now().timestamp() - older_than
-        removed, top = 0, "+"
-        while ids := await self.redis.zrevrangebylex(INDEX, top, "-", 0, PAGE):
-            top = f"({ids[-1]}"
-            ended = await self.ended(ids)
-            gone = [id for id, at in ended.items() if at and datetime.fromisoformat(at).timestamp() <= latest]
-            async with self.redis.pipeline(transaction=False) as pipeline:
-                for id in gone:
-                    pipeline.delete(*keys_of(id))
-                for id in [*gone, *(id for id, at in ended.items() if not at)]:
-                    pipeline.zrem(INDEX, id)
-                # Their records are gone, so workers could not look up the age of the files: the ids are published.
-                if gone:
-                    pipeline.publish(PRUNE, " ".join([str(older_than), *gone]))
-                await pipeline.execute()
-            removed += len(gone)
-        await self.redis.publish(PRUNE, str(older_than))
-        return removed
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         """Returns the stored events with a number above ``after``. Raises ``NotFound``."""

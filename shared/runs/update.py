@@ -22,6 +22,8 @@ class RunUpdate:
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     artifacts: Mapping[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of artifacts (``shared/runs/artifacts.py``)."""
+    retry_ms: int | None = None
+    """If set, the write drops history, ledger and kit, releases the fence and queues the run for that time later."""
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and releases the fence."""
 
@@ -39,6 +41,8 @@ class RunUpdate:
             "fields": len(self.fields),
             "artifacts": len(self.artifacts),
         }
+        if self.retry_ms is not None:
+            arguments["retry_ms"] = self.retry_ms
         pairs = chain(self.ledger, self.fields.items(), self.artifacts.items())
         values = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
         return [LEASES, *keys_of(id)], arguments, values

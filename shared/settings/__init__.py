@@ -8,7 +8,7 @@ from deputize.shared.settings.fields import (
     ToolSettings,
 )
 from deputize.shared.settings.loading import Settings
-from deputize.shared.settings.model_endpoint import header_pairs, header_values
+from deputize.shared.settings.model_endpoint import header_pairs, secrets_of
 from deputize.shared.settings.sandbox import SandboxSettings
 from deputize.shared.settings.variables import environment
 
@@ -22,5 +22,5 @@ __all__ = [
     "ToolSettings",
     "environment",
     "header_pairs",
-    "header_values",
+    "secrets_of",
 ]

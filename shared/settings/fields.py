@@ -24,7 +24,7 @@ from pydantic import (
 
 from deputize.shared.request import ApprovalMode, Limits
 from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
-from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath, FilePath
+from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
@@ -117,7 +117,7 @@ class SpendSettings(BaseModel):
 
 
 class ModelPrice(BaseModel):
-    """US dollars per million tokens. Cached tokens cost as much as others where it is not said."""
+    """US dollars per million tokens. Cached tokens without a price of their own cost as much as others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -133,7 +133,7 @@ def _some_limits(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class AgentSettings(BaseModel):
-    """A named agent: what a request that names it, or a call of call_subagent, gets where it says nothing itself."""
+    """A named agent: what a request that names it, or a call of call_subagent, gets where it sets nothing itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -183,7 +183,10 @@ class SettingsFields(BaseModel):
     body_seconds: float = Field(default=20, gt=0)
     """How long the API waits for a small request's body, and for the next chunk of a large one."""
     workspace_max_bytes: int = Field(default=16 * 1024**3, ge=1)
-    """How much may be copied for a workspace; holes of files do not count."""
+    """How much may be copied for a workspace, and how large it may grow; holes of files do not count."""
+    workspace_kept_bytes: int = Field(default=32 * 1024**3, ge=0)
+    """How much the files of finished delegations may take below ``workspace_root``: more than that, and those that
+    ended first lose theirs before their time. The last one keeps its files in any case."""
     concurrency: int = Field(default=200, ge=1, le=20000)
     queues: Annotated[list[str], COMMA_SEPARATED] = ["deputize"]
     mcp_config: FilePath | None = None
@@ -221,14 +224,14 @@ class SettingsFields(BaseModel):
     A worker that is stopped in good order is not lost.
     """
     local: bool = False
-    """Workers share this machine with the service (the embedded stack says so): paths are checked on acceptance."""
+    """Workers share this machine with the service (set by the embedded stack): paths are checked on acceptance."""
     temporary: bool = False
-    """This machine's stack lives only as long as the commands that use it (the stack itself says so)."""
+    """This machine's stack lives only as long as the commands that use it (set by the stack itself)."""
     stack_since: str | None = None
-    """The smallest id of the embedded stack's time, which it says itself: what is older may be paused."""
+    """The smallest id of the embedded stack's time, set by the stack itself: what is older may be paused."""
     sandbox: Annotated[SandboxSettings, BeforeValidator(sandbox_table)] = SandboxSettings()
     """The sandbox of commands; a plain value is its ``enabled``."""
-    log_level: str = "INFO"
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES, for the model client and for masking."""
 

@@ -92,10 +92,10 @@ def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
     return values
 
 
-def _from(folder: Path, said: Any) -> Any:
-    if isinstance(said, list):
-        return [_from(folder, each) for each in said]
-    return str(folder / Path(said).expanduser()) if isinstance(said, str) else said
+def _from(folder: Path, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from(folder, each) for each in value]
+    return str(folder / Path(value).expanduser()) if isinstance(value, str) else value
 
 
 def _of_trusted(files: Mapping[str, bytes], folder: Path, paths: Set[str]) -> dict[str, Any]:

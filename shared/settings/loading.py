@@ -93,7 +93,7 @@ class Settings(SettingsFields):
         for variable, (table, name) in _VARIABLES.items():
             if (text := variables.read(variable, environ)) is not None:
                 holder = values.setdefault(table, {}) if table else values
-                if isinstance(holder, dict):  # what is no table in a file is refused below
+                if isinstance(holder, dict):  # a value that is not a table is refused below
                     holder[name] = text
         endpoint = {name: variables.read(name, environ) for name in MODEL_VARIABLES}
         values["model_endpoint"] = {name: text for name, text in endpoint.items() if text is not None}
@@ -103,7 +103,7 @@ class Settings(SettingsFields):
             return cls.model_validate(values)
         except ValidationError as error:
             mistakes = "; ".join(f"{m['pointer'].lstrip('/')}: {m['detail']}" for m in explain(error, cls))
-            raise Misconfigured(f"settings: {mistakes}. Set {PREFIX}NAME or deputize.toml right.") from None
+            raise Misconfigured(f"settings: {mistakes}. Correct deputize.toml or its {PREFIX}… variable") from None
 
     def child_environment(self) -> dict[str, str]:
         """Returns the environment for this project's own child processes: all settings but the model's endpoint.

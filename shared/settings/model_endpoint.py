@@ -20,7 +20,7 @@ def header_pairs(lines: str) -> list[tuple[str, str]]:
     return [(name.strip(), value.strip()) for name, colon, value in pairs if colon]
 
 
-def header_values(lines: str) -> list[str]:
+def _header_values(lines: str) -> list[str]:
     """Returns the values of headers written as ``Name: value``, one per line, without a scheme such as ``Bearer``."""
     return [_SCHEME.sub("", value) for _, value in header_pairs(lines)]
 
@@ -28,7 +28,7 @@ def header_values(lines: str) -> list[str]:
 def secrets_of(variables: Mapping[str, str]) -> list[str]:
     """Returns the values in these variables that must not leave the process: keys, headers, credentials in URLs."""
     keys = [variables[name] for name in KEY_VARIABLES if name in variables]
-    headers = [value for name in HEADER_VARIABLES for value in header_values(variables.get(name, ""))]
+    headers = [value for name in HEADER_VARIABLES for value in _header_values(variables.get(name, ""))]
     in_urls = [value for name in URL_VARIABLES for value in credentials_in(variables.get(name))]
     return [*keys, *headers, *in_urls]
 

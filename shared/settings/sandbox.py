@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath
+
+_HOST_PATTERN = re.compile(r"\*|(\*\.)?[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?|[0-9a-f:]*:[0-9a-f:.]+", re.IGNORECASE)
+
+
+def _host_pattern(value: str) -> str:
+    if not _HOST_PATTERN.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is not a host such as example.org, *.example.org or *, without scheme, port and path"
+        )
+    return value.lower().removesuffix(".")
+
+
+HostPatterns = Annotated[list[Annotated[str, AfterValidator(_host_pattern)]], COMMA_SEPARATED]
 
 
 def sandbox_table(value: Any) -> Any:
@@ -31,16 +45,25 @@ class SandboxSettings(BaseModel):
     show: Annotated[list[AbsolutePath], COMMA_SEPARATED] = []
     """Further directories or files that commands may read, at the same path; their ``bin`` comes first on PATH."""
     setup: str | None = None
-    """A command that prepares what a project needs, run once per project and inputs, before a run and without network.
+    """A command that prepares what a project needs, run once per project and inputs, before a run.
 
     It sees the workspace read-only and fills /opt/setup, which commands then find read-only, ``bin`` first on PATH.
     """
+    setup_hosts: HostPatterns = []
+    """Hosts that this command may reach, over HTTP and HTTPS on ports 80 and 443: ``name``, ``*.name``, or ``*`` for
+    every public one. Empty: it has no network."""
     setup_inputs: Annotated[list[str], COMMA_SEPARATED] = [
         *("requirements.lock", "requirements.txt", "pyproject.toml", "uv.lock", "poetry.lock", "setup.py"),
         *("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", "Cargo.lock", "go.sum"),
     ]
     """Files of the workspace whose contents decide whether the command has to run again."""
     setup_seconds: float = Field(default=600, gt=0)
+    allowed_hosts: HostPatterns = []
+    """Hosts that every command may reach in the same way. They receive whatever a command sends them."""
+    network_bytes: int = Field(default=8 << 30, ge=1 << 20)
+    """How much a command that may reach hosts may transfer, in both directions together."""
+    command_seconds: int = Field(default=600, ge=1, le=24 * 3600)
+    """How long a foreground command may take; the model learns it from the schema of the tool."""
     memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
     """How much memory the processes of one command may hold together; one that takes more is killed.
 

@@ -25,3 +25,7 @@ COMMA_SEPARATED = BeforeValidator(_split)
 """For a list: a variable contains its entries separated by commas."""
 FilePath = Annotated[Path, AfterValidator(_existing)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+def upper_case(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value

@@ -55,8 +55,8 @@ def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
     for name, value in environ.items():
         if value and name.upper().startswith(PREFIX) and name not in known:
             hint = did_you_mean(name.upper()[:100], known, 1)
-            said = f"; {hint}" if hint else ""
-            log.warning("the variable %s is not a setting and has no effect%s", visible(name[:100]), said)
+            suffix = f"; {hint}" if hint else ""
+            log.warning("the variable %s is not a setting and has no effect%s", visible(name[:100]), suffix)
 
 
 def written(value: Any) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from deputize.orchestrator.delegations import MAX_BATCH
 from deputize.shared.delegation import Status
+from deputize.shared.request import MAX_BATCH
 from tests.benchmarks.ends import Ends, hear_ends
 from tests.benchmarks.parts import Parts, Worker, open_parts
 from tests.benchmarks.script import FINAL, Script

@@ -14,6 +14,7 @@ from deputize.shared.delegation import Artifact, Status, TerminationReason, Tool
 from deputize.shared.events import AnyEvent, Envelope, Event, ProgressMade, RunFinished
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.artifacts import fields_of
+from deputize.shared.runs.disk import DISK
 from deputize.shared.runs.keys import channel
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, WRITING
@@ -37,7 +38,9 @@ class Desk(Protocol):
         """Lets a worker have the delegation, if none has it yet, and say this of it."""
         ...
 
-    async def finish(self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, **fields: Any) -> None:
+    async def finish(
+        self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, disk: int = 0, **fields: Any
+    ) -> None:
         """Ends it as completed."""
         ...
 
@@ -53,12 +56,15 @@ class FakeDesk:
         for event in events:
             self.fake.happen(id, event)
 
-    async def finish(self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, **fields: Any) -> None:
+    async def finish(
+        self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, disk: int = 0, **fields: Any
+    ) -> None:
         self.fake.patches[id] = patch
         for (name, _), content in sorted((artifacts or {}).items()):
             self.fake.made.setdefault((id, name), []).append(content)
         self.fake.begin(id)
         self.fake.finish(id, **fields)
+        self.fake.runs[id] = self.fake.runs[id].model_copy(update={"disk_bytes": disk})
 
     async def announce(self, card: WorkerCard, *tools: ToolCard) -> None:
         if not self.fake.fleet:
@@ -87,12 +93,16 @@ class RealDesk:
                 self._pipe.publish(channel(id), json)
         self._pipe.flush()
 
-    async def finish(self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, **fields: Any) -> None:
+    async def finish(
+        self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, disk: int = 0, **fields: Any
+    ) -> None:
         claim, contents = await self._claim(id), artifacts or {}
         result = ToolAgentResult(
             delegation_id=id, status=Status.SUCCEEDED, termination_reason=TerminationReason.COMPLETED, **fields
         )
-        kept = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat(), "patch": patch}
+        kept = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat(), "patch": patch} | {
+            DISK: str(disk)
+        }
         versions = {name: max(v for other, v in contents if other == name) for name, _ in contents}
         latest = [Artifact(name=name, version=version, size=0) for name, version in versions.items()]
         last = self._next(claim, RunFinished(result=result))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.delegations import MAX_BATCH, Delegations, Readiness
+from deputize.orchestrator.delegations import Delegations, Readiness
 from deputize.shared.catalog import ToolCard
 from deputize.shared.delegation import Status, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.record import LISTED_CHARACTERS
 from deputize.shared.wire import now
 from tests.contracts.services import EVERYTHING, Desk, FakeDesk, accepted, all_of, listed, progress, real_desk
@@ -131,7 +131,7 @@ async def test_the_list_is_newest_first_filtered_and_paged(desk: Desk, service: 
 async def test_a_page_goes_on_behind_a_delegation_that_was_removed(desk: Desk, service: Delegations) -> None:
     ids = [await accepted(service, task) for task in ("one", "two", "three")]
     await desk.finish(ids[1])
-    assert await service.prune(0) == 1
+    assert (await service.prune(0)).removed == 1
     assert await listed(service, cursor=ids[1]) == ["one"]
 
 
@@ -207,7 +207,7 @@ async def test_an_artifact_has_a_name_and_versions(desk: Desk, service: Delegati
         await service.artifact(id, "a.md")
     await desk.finish(id, artifacts={("a.md", 1): "first", ("a.md", 2): "second", ("b.md", 1): "other"})
     assert [await service.artifact(id, "a.md", version) for version in (None, 1, 2)] == ["second", "first", "second"]
-    with pytest.raises(NotFound, match=f"delegation {id} has no artifact 'c.md'; there are a.md, b.md"):
+    with pytest.raises(NotFound, match=f"delegation {id} has no artifact 'c.md'; it has a.md, b.md"):
         await service.artifact(id, "c.md")
     with pytest.raises(NotFound, match=f"version 3 of artifact 'a.md' of delegation {id} is not kept; the latest is 2"):
         await service.artifact(id, "a.md", 3)
@@ -243,8 +243,8 @@ async def test_cancelling_leaves_what_has_ended_as_it_is(desk: Desk, service: De
 async def test_pruning_removes_what_ended_long_enough_ago(desk: Desk, service: Delegations) -> None:
     ended, _ = await accepted(service, "ended"), await accepted(service, "queued")
     await desk.finish(ended)
-    assert [await service.prune(), await service.prune(3600)] == [0, 0]
-    assert [await service.prune(0), await service.prune(0)] == [1, 0]
+    assert [(await service.prune(*older)).removed for older in ((), (3600,))] == [0, 0]
+    assert [(await service.prune(0)).removed for _ in range(2)] == [1, 0]
     assert await listed(service) == ["queued"]
 
 

@@ -17,7 +17,7 @@ SAMPLES: Mapping[str, dict[str, Any]] = {
     "grep": {"pattern": "VALUE"},
     "web_fetch": {"url": "http://site.test/page"},
     "list_directory": {"path": "src"},
-    "web_search": {"query": "deputies"},
+    "web_search": {"query": "orchestrator"},
     "call_subagent": {"task": "Summarise src/app.py", "context": "It holds one value."},
     "record_note": {"content": "Remember this."},
     "recall_notes": {"category": "general"},

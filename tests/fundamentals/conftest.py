@@ -45,10 +45,10 @@ async def stack(settings: Settings) -> AsyncIterator[StackInfo]:
 
 
 @pytest.fixture
-async def deputies(settings: Settings) -> AsyncIterator[Orchestrator]:
+async def orchestrator(settings: Settings) -> AsyncIterator[Orchestrator]:
     """The Python client."""
-    async with Orchestrator(settings) as deputies:
-        yield deputies
+    async with Orchestrator(settings) as orchestrator:
+        yield orchestrator
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from tests.waiting import until
 
 async def until_whole(settings: Settings) -> None:
     """Waits until every process that stays has started. From then on a further one that stays is a leak."""
-    async with Orchestrator(settings) as deputies:
+    async with Orchestrator(settings) as orchestrator:
         model = script(settings.home.parent, [call("bash", command="true")], [say("Done.")])
-        await deputies.delegate("The first run of a worker starts what later ones share.", model=model)
+        await orchestrator.delegate("The first run of a worker starts what later ones share.", model=model)
     kept.update(descendants())
 
 
@@ -26,9 +26,9 @@ def keep_validators() -> None:
     kept.update(pid for pid in descendants() if "worker/schemas/validation.py" in command_line(pid))
 
 
-async def until_event(deputies: Orchestrator, id: str, kind: type[Event]) -> None:
+async def until_event(orchestrator: Orchestrator, id: str, kind: type[Event]) -> None:
     """Follows a delegation until there is an event of that type, one that is kept."""
-    async with aclosing(deputies.follow(id)) as events:
+    async with aclosing(orchestrator.follow(id)) as events:
         async for envelope in events:
             if isinstance(envelope.event, kind):
                 return

@@ -20,8 +20,8 @@ from tests.running import call, say, script
 
 
 @pytest.mark.requirement("S002-006", "S002-046")
-async def test_a_delegation_is_a_task_and_comes_back_as_a_result(deputies: Orchestrator, tmp_path: Path) -> None:
-    result = await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
+async def test_a_delegation_is_a_task_and_comes_back_as_a_result(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    result = await orchestrator.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
@@ -31,10 +31,12 @@ async def test_a_delegation_is_a_task_and_comes_back_as_a_result(deputies: Orche
     }
 
 
-async def test_the_result_says_what_was_done_and_which_files_changed(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_the_result_says_what_was_done_and_which_files_changed(
+    orchestrator: Orchestrator, tmp_path: Path
+) -> None:
     write = call("write_file", path="greeting.txt", content="Hello.\n")
     model = script(tmp_path, [say("I write it."), write], [say("It is written.")])
-    result = await deputies.delegate("Write a greeting.", model=model)
+    result = await orchestrator.delegate("Write a greeting.", model=model)
     assert result.details == "1. [turn 1] ✓ write greeting.txt"
     assert visible(result) == {
         "status": "succeeded",
@@ -49,10 +51,10 @@ async def test_the_result_says_what_was_done_and_which_files_changed(deputies: O
 
 
 async def test_the_model_reads_the_task_its_context_and_the_expected_outcome(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     model = script(tmp_path, [say("{{task}}")])
-    result = await deputies.delegate(
+    result = await orchestrator.delegate(
         "Greet them.", context="They speak Polish.", expected_outcome="One sentence.", model=model
     )
     assert result.summary == (
@@ -61,37 +63,39 @@ async def test_the_model_reads_the_task_its_context_and_the_expected_outcome(
 
 
 async def test_a_started_delegation_is_waited_for_later_or_not_at_all(
-    deputies: Orchestrator, settings: Settings, tmp_path: Path
+    orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     wait = call("bash", command="touch begun; until [ -e go ]; do sleep 0.1; done")
-    started = await deputies.start("Say hello.", model=script(tmp_path, [wait], [say("Hello.")]))
+    started = await orchestrator.start("Say hello.", model=script(tmp_path, [wait], [say("Hello.")]))
     assert (started.request.task, started.result) == ("Say hello.", None)
     await until_file(settings, started.id, "begun")
-    assert (await deputies.service.get(started.id)).status == "running"
+    assert (await orchestrator.service.get(started.id)).status == "running"
     make_file(settings, started.id, "go")
-    result = await deputies.result(started.id)
-    found = await deputies.service.get(started.id)
+    result = await orchestrator.result(started.id)
+    found = await orchestrator.service.get(started.id)
     assert (found.status, found.result) == ("succeeded", result)
 
 
 async def test_many_run_at_once_and_their_results_come_in_the_order_of_asking(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     model = script(tmp_path, {"blocks": [say("Done: {{task /(one|two|three)/}}.")], "delay": 0.2})
-    results = await deputies.gather(["one", "two", "three"], model=model)
+    results = await orchestrator.gather(["one", "two", "three"], model=model)
     assert [result.summary for result in results] == ["Done: one.", "Done: two.", "Done: three."]
 
 
-async def test_giving_up_the_wait_does_not_give_up_the_work(deputies: Orchestrator, tmp_path: Path) -> None:
-    started = await deputies.start("Take your time.", model=script(tmp_path, {"blocks": [say("Done.")], "delay": 0.2}))
+async def test_giving_up_the_wait_does_not_give_up_the_work(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    started = await orchestrator.start(
+        "Take your time.", model=script(tmp_path, {"blocks": [say("Done.")], "delay": 0.2})
+    )
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(deputies.result(started.id), 0.05)
-    assert (await deputies.result(started.id)).summary == "Done."
+        await asyncio.wait_for(orchestrator.result(started.id), 0.05)
+    assert (await orchestrator.result(started.id)).summary == "Done."
 
 
-async def test_a_wrong_request_is_refused_with_every_mistake_before_anything_runs(deputies: Orchestrator) -> None:
+async def test_a_wrong_request_is_refused_with_every_mistake_before_anything_runs(orchestrator: Orchestrator) -> None:
     with pytest.raises(Invalid) as refused:
-        await deputies.start(" ", limits={"max_turns": 0}, approval_mod="auto")  # pyright: ignore[reportCallIssue]
+        await orchestrator.start(" ", limits={"max_turns": 0}, approval_mod="auto")  # pyright: ignore[reportCallIssue]
     assert refused.value.errors == [
         {"pointer": "/task", "detail": "the task is blank; say in words what is to be done"},
         {"pointer": "/limits/max_turns", "detail": "Input should be greater than or equal to 1"},
@@ -99,9 +103,9 @@ async def test_a_wrong_request_is_refused_with_every_mistake_before_anything_run
     ]
 
 
-async def test_delegations_are_found_again_by_session_and_label(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_delegations_are_found_again_by_session_and_label(orchestrator: Orchestrator, tmp_path: Path) -> None:
     model = script(tmp_path, [say("Done.")])
     for team in ("red", "blue", "red"):
-        await deputies.delegate("Paint it.", model=model, session_id="s1", labels={"team": team})
-    page = await deputies.service.list(session="s1", labels={"team": "red"})
+        await orchestrator.delegate("Paint it.", model=model, session_id="s1", labels={"team": team})
+    page = await orchestrator.service.list(session="s1", labels={"team": "red"})
     assert [(item.request.labels, item.status) for item in page.items] == [({"team": "red"}, "succeeded")] * 2

@@ -14,9 +14,11 @@ LOOK = [call("glob", pattern="*")]
 
 
 @pytest.mark.requirement("P-05", "P-08")
-async def test_a_run_that_reaches_its_turn_limit_writes_a_summary_first(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_run_that_reaches_its_turn_limit_writes_a_summary_first(
+    orchestrator: Orchestrator, tmp_path: Path
+) -> None:
     model = script(tmp_path, LOOK, LOOK, LOOK, summary="I looked twice.")
-    result = await deputies.delegate("Look around.", model=model, limits={"max_turns": 2})
+    result = await orchestrator.delegate("Look around.", model=model, limits={"max_turns": 2})
     assert visible(result) == {
         "status": "failed",
         "success": False,
@@ -28,10 +30,10 @@ async def test_a_run_that_reaches_its_turn_limit_writes_a_summary_first(deputies
 
 
 @pytest.mark.requirement("P-06", "P-09")
-async def test_calls_past_the_limit_are_answered_but_not_executed(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_calls_past_the_limit_are_answered_but_not_executed(orchestrator: Orchestrator, tmp_path: Path) -> None:
     calls = [call("write_file", path=f"{number}.txt", content="x") for number in range(3)]
     model = script(tmp_path, calls, summary="Two of three.")
-    result = await deputies.delegate("Write three files.", model=model, limits={"max_tool_calls": 2})
+    result = await orchestrator.delegate("Write three files.", model=model, limits={"max_tool_calls": 2})
     assert visible(result) == {
         "status": "failed",
         "success": False,
@@ -48,9 +50,9 @@ async def test_calls_past_the_limit_are_answered_but_not_executed(deputies: Orch
     }
 
 
-async def test_a_run_that_needs_just_its_last_call_is_completed(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_run_that_needs_just_its_last_call_is_completed(orchestrator: Orchestrator, tmp_path: Path) -> None:
     model = script(tmp_path, LOOK, [say("Done.")])
-    result = await deputies.delegate("Look around.", model=model, limits={"max_tool_calls": 1})
+    result = await orchestrator.delegate("Look around.", model=model, limits={"max_tool_calls": 1})
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
@@ -63,10 +65,10 @@ async def test_a_run_that_needs_just_its_last_call_is_completed(deputies: Orches
 
 @pytest.mark.requirement("P-07")
 async def test_when_the_time_is_over_the_command_is_ended_and_what_it_did_is_reported(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     slow = call("bash", command="echo begun > a.txt; exec sleep 1000")
-    result = await deputies.delegate("Wait.", model=script(tmp_path, [slow]), limits={"timeout_seconds": 3})
+    result = await orchestrator.delegate("Wait.", model=script(tmp_path, [slow]), limits={"timeout_seconds": 3})
     assert (result.execution_time_ms < 4000, len(result.reaped)) == (True, 1)
     assert visible(result) == {
         "status": "failed",
@@ -88,11 +90,11 @@ async def test_when_the_time_is_over_the_command_is_ended_and_what_it_did_is_rep
     }
 
 
-async def test_money_is_counted_to_the_token_and_never_overspent(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_money_is_counted_to_the_token_and_never_overspent(orchestrator: Orchestrator, tmp_path: Path) -> None:
     spent = {"input": 1000, "output": 100}
     turns = [{"blocks": [call("glob", pattern=f"{number}*")], "usage": spent} for number in range(20)]
     model = script(tmp_path, *turns, price={"input": 2, "output": 10}, summary="That is what I could pay for.")
-    result = await deputies.delegate("Look around.", model=model, limits={"max_cost_usd": 0.03})
+    result = await orchestrator.delegate("Look around.", model=model, limits={"max_cost_usd": 0.03})
     assert visible(result) == {
         "status": "failed",
         "success": False,
@@ -105,9 +107,9 @@ async def test_money_is_counted_to_the_token_and_never_overspent(deputies: Orche
     assert 0.03 - 0.01 < result.usage.cost_usd <= 0.03
 
 
-async def test_a_run_in_circles_is_stopped(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_run_in_circles_is_stopped(orchestrator: Orchestrator, tmp_path: Path) -> None:
     model = script(tmp_path, *[LOOK] * 9, summary="I went in circles.")
-    result = await deputies.delegate("Look around.", model=model)
+    result = await orchestrator.delegate("Look around.", model=model)
     assert visible(result) == {
         "status": "failed",
         "success": False,
@@ -119,10 +121,10 @@ async def test_a_run_in_circles_is_stopped(deputies: Orchestrator, tmp_path: Pat
 
 
 async def test_the_servers_caps_lower_what_is_asked_for_and_the_answer_says_so(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     model = script(tmp_path, [say("Done.")])
-    started = await deputies.start("Be quick.", model=model, limits={"max_turns": 5000, "max_tokens": 9000})
+    started = await orchestrator.start("Be quick.", model=model, limits={"max_turns": 5000, "max_tokens": 9000})
     assert started.effective_limits.to_dict() == {
         "maxTurns": 200,
         "maxToolCalls": 50,
@@ -130,4 +132,4 @@ async def test_the_servers_caps_lower_what_is_asked_for_and_the_answer_says_so(
         "maxTokens": 9000,
         "maxCostUsd": None,
     }
-    await deputies.result(started.id)
+    await orchestrator.result(started.id)

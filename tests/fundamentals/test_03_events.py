@@ -32,9 +32,11 @@ def listener(settings: Settings, heard: list[Envelope]) -> Callable[[Envelope], 
 
 
 @pytest.mark.requirement("P-12", "P-13")
-async def test_a_run_is_a_sequence_of_events_from_queued_to_finished(deputies: Orchestrator, tmp_path: Path) -> None:
-    result = await deputies.delegate("Write a file.", model=script(tmp_path, [WRITE], [say("Done.")]))
-    events = await deputies.service.events(result.delegation_id)
+async def test_a_run_is_a_sequence_of_events_from_queued_to_finished(
+    orchestrator: Orchestrator, tmp_path: Path
+) -> None:
+    result = await orchestrator.delegate("Write a file.", model=script(tmp_path, [WRITE], [say("Done.")]))
+    events = await orchestrator.service.events(result.delegation_id)
     assert types(events) == [
         "run_queued",
         "run_started",
@@ -49,53 +51,53 @@ async def test_a_run_is_a_sequence_of_events_from_queued_to_finished(deputies: O
 
 
 async def test_kept_events_are_numbered_without_gaps_and_a_reader_goes_on_behind_any_number(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
-    result = await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
-    events = await deputies.service.events(result.delegation_id)
+    result = await orchestrator.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
+    events = await orchestrator.service.events(result.delegation_id)
     assert [(envelope.seq, envelope.attempt) for envelope in events] == [(1, 0), (2, 1), (3, 1), (4, 1), (5, 1)]
-    assert await deputies.service.events(result.delegation_id, after=2) == events[2:]
+    assert await orchestrator.service.events(result.delegation_id, after=2) == events[2:]
 
 
 async def test_who_follows_gets_what_was_then_what_is_and_stops_at_the_end(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     model = script(tmp_path, {"blocks": [WRITE], "delay": 0.2}, [say("Done.")])
-    started = await deputies.start("Write a file.", model=model)
-    async with aclosing(deputies.follow(started.id)) as following:
+    started = await orchestrator.start("Write a file.", model=model)
+    async with aclosing(orchestrator.follow(started.id)) as following:
         followed = [envelope async for envelope in following if envelope.seq]
-    assert followed == await deputies.service.events(started.id)
+    assert followed == await orchestrator.service.events(started.id)
     assert types(followed)[-1] == "run_finished"
 
 
 @pytest.mark.requirement("P-22")
 async def test_words_arrive_while_they_are_said_and_are_kept_whole(
-    deputies: Orchestrator, settings: Settings, tmp_path: Path
+    orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     heard: list[Envelope] = []
     model = script(tmp_path, [WAIT], [say("One moment, please.")])
-    result = await deputies.delegate("Say something.", model=model, on_event=listener(settings, heard))
+    result = await orchestrator.delegate("Say something.", model=model, on_event=listener(settings, heard))
     deltas = [(envelope.seq, envelope.event.text) for envelope in heard if isinstance(envelope.event, TextDelta)]
     assert {seq for seq, _ in deltas} == {None}
     assert "".join(text for _, text in deltas) == "One moment, please."
-    kept = await deputies.service.events(result.delegation_id)
+    kept = await orchestrator.service.events(result.delegation_id)
     assert [e.event.text for e in kept if isinstance(e.event, Replied)] == ["", "One moment, please."]
 
 
 async def test_a_commands_output_is_seen_while_it_runs(
-    deputies: Orchestrator, settings: Settings, tmp_path: Path
+    orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     heard: list[Envelope] = []
     model = script(tmp_path, [WAIT], [say("Done.")])
-    await deputies.delegate("Wait.", model=model, on_event=listener(settings, heard))
+    await orchestrator.delegate("Wait.", model=model, on_event=listener(settings, heard))
     outputs = [envelope.event.metadata["output"] for envelope in heard if isinstance(envelope.event, StepUpdated)]
     assert outputs[0].startswith("waiting\n")
 
 
 @pytest.mark.requirement("S002-055", "S002-063")
-async def test_a_step_keeps_its_id_from_its_start_to_its_end(deputies: Orchestrator, tmp_path: Path) -> None:
-    result = await deputies.delegate("Write a file.", model=script(tmp_path, [WRITE], [say("Done.")]))
-    events = [envelope.event for envelope in await deputies.service.events(result.delegation_id)]
+async def test_a_step_keeps_its_id_from_its_start_to_its_end(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    result = await orchestrator.delegate("Write a file.", model=script(tmp_path, [WRITE], [say("Done.")]))
+    events = [envelope.event for envelope in await orchestrator.service.events(result.delegation_id)]
     (begun,) = [event.step for event in events if isinstance(event, StepStarted)]
     (ended,) = [event.step for event in events if isinstance(event, StepCompleted)]
     assert (begun.id, begun.status) == (ended.id, "running")
@@ -112,9 +114,9 @@ async def test_a_step_keeps_its_id_from_its_start_to_its_end(deputies: Orchestra
 
 
 @pytest.mark.requirement("P-22")
-async def test_a_failure_is_an_event_with_the_words_of_the_result(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_failure_is_an_event_with_the_words_of_the_result(orchestrator: Orchestrator, tmp_path: Path) -> None:
     away = {"blocks": [], "faults": [{"kind": "unavailable", "message": "the key is wrong"}]}
-    result = await deputies.delegate("Say hello.", model=script(tmp_path, away))
-    events = await deputies.service.events(result.delegation_id)
+    result = await orchestrator.delegate("Say hello.", model=script(tmp_path, away))
+    events = await orchestrator.service.events(result.delegation_id)
     assert result.termination_reason == "model_unavailable"
     assert [e.event.message for e in events if isinstance(e.event, ErrorSeen)] == result.errors

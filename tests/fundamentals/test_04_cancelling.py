@@ -16,9 +16,9 @@ from tests.running import call, say, script
 
 async def test_a_delegation_that_waits_for_a_worker_is_cancelled_at_once(redis_url: str, tmp_path: Path) -> None:
     without_workers = Settings.load(environ={}, home=tmp_path, redis_url=redis_url)
-    async with Orchestrator(without_workers) as deputies:
-        started = await deputies.start("Say hello.")
-        cancelled = await deputies.cancel(started.id)
+    async with Orchestrator(without_workers) as orchestrator:
+        started = await orchestrator.start("Say hello.")
+        cancelled = await orchestrator.cancel(started.id)
         assert cancelled.result is not None
         assert visible(cancelled.result) == {
             "status": "cancelled",
@@ -27,18 +27,18 @@ async def test_a_delegation_that_waits_for_a_worker_is_cancelled_at_once(redis_u
             "summary": "Cancelled before it was started.",
             "attempts": 0,
         }
-        assert types(await deputies.service.events(started.id)) == ["run_queued", "run_finished"]
+        assert types(await orchestrator.service.events(started.id)) == ["run_queued", "run_finished"]
 
 
 @pytest.mark.requirement("P-15")
 async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
-    deputies: Orchestrator, settings: Settings, tmp_path: Path
+    orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     hold = call("bash", command="echo half > work.txt; exec sleep 1000")
-    started = await deputies.start("Work.", model=script(tmp_path, [say("I begin."), hold], [say("never")]))
+    started = await orchestrator.start("Work.", model=script(tmp_path, [say("I begin."), hold], [say("never")]))
     await until_file(settings, started.id, "work.txt")
-    await deputies.cancel(started.id)
-    result = await deputies.result(started.id)
+    await orchestrator.cancel(started.id)
+    result = await orchestrator.result(started.id)
     assert len(result.reaped) == 1  # the command, by its name
     assert visible(result) == {
         "status": "cancelled",
@@ -58,15 +58,15 @@ async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
         "turnCount": 1,
         "reaped": result.reaped,
     }
-    assert "+half" in await deputies.service.patch(started.id)
+    assert "+half" in await orchestrator.service.patch(started.id)
 
 
 @pytest.mark.requirement("P-15")
-async def test_a_model_that_is_being_asked_is_not_waited_for(deputies: Orchestrator, tmp_path: Path) -> None:
-    started = await deputies.start("Think.", model=script(tmp_path, {"blocks": [say("never")], "delay": 1000}))
-    await until_event(deputies, started.id, TurnStarted)
-    await deputies.cancel(started.id)
-    assert visible(await deputies.result(started.id)) == {
+async def test_a_model_that_is_being_asked_is_not_waited_for(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    started = await orchestrator.start("Think.", model=script(tmp_path, {"blocks": [say("never")], "delay": 1000}))
+    await until_event(orchestrator, started.id, TurnStarted)
+    await orchestrator.cancel(started.id)
+    assert visible(await orchestrator.result(started.id)) == {
         "status": "cancelled",
         "success": False,
         "terminationReason": "cancelled",
@@ -74,30 +74,30 @@ async def test_a_model_that_is_being_asked_is_not_waited_for(deputies: Orchestra
     }
 
 
-async def test_to_cancel_twice_is_to_cancel_once(deputies: Orchestrator, tmp_path: Path) -> None:
-    started = await deputies.start("Think.", model=script(tmp_path, {"blocks": [say("never")], "delay": 1000}))
-    await until_event(deputies, started.id, TurnStarted)
-    await deputies.cancel(started.id)
-    result = await deputies.result(started.id)
-    again = await deputies.cancel(started.id)
+async def test_to_cancel_twice_is_to_cancel_once(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    started = await orchestrator.start("Think.", model=script(tmp_path, {"blocks": [say("never")], "delay": 1000}))
+    await until_event(orchestrator, started.id, TurnStarted)
+    await orchestrator.cancel(started.id)
+    result = await orchestrator.result(started.id)
+    again = await orchestrator.cancel(started.id)
     assert (again.status, again.result) == ("cancelled", result)
-    assert types(await deputies.service.events(started.id)).count("run_finished") == 1
+    assert types(await orchestrator.service.events(started.id)).count("run_finished") == 1
 
 
-async def test_what_has_ended_is_not_changed_by_cancelling_it(deputies: Orchestrator, tmp_path: Path) -> None:
-    result = await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
-    late = await deputies.cancel(result.delegation_id)
+async def test_what_has_ended_is_not_changed_by_cancelling_it(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    result = await orchestrator.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))
+    late = await orchestrator.cancel(result.delegation_id)
     assert (late.status, late.result) == ("succeeded", result)
 
 
 async def test_of_many_only_the_one_that_was_named_is_cancelled(
-    deputies: Orchestrator, settings: Settings, tmp_path: Path
+    orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     wait = call("bash", command="touch begun; until [ -e go ]; do sleep 0.1; done")
-    one, other = [await deputies.start("Wait.", model=script(tmp_path, [wait], [say("Done.")])) for _ in range(2)]
+    one, other = [await orchestrator.start("Wait.", model=script(tmp_path, [wait], [say("Done.")])) for _ in range(2)]
     for each in (one, other):
         await until_file(settings, each.id, "begun")
-    await deputies.cancel(one.id)
-    assert (await deputies.result(one.id)).termination_reason == "cancelled"
+    await orchestrator.cancel(one.id)
+    assert (await orchestrator.result(one.id)).termination_reason == "cancelled"
     make_file(settings, other.id, "go")
-    assert (await deputies.result(other.id)).termination_reason == "completed"
+    assert (await orchestrator.result(other.id)).termination_reason == "completed"

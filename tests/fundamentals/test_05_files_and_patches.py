@@ -24,12 +24,12 @@ def project(tmp_path: Path) -> Path:
 
 
 async def test_a_run_works_on_its_own_copy_of_a_directory(
-    deputies: Orchestrator, project: Path, tmp_path: Path
+    orchestrator: Orchestrator, project: Path, tmp_path: Path
 ) -> None:
     edit = call("edit_file", path="notes.txt", old_string="old", new_string="new")
-    result = await deputies.delegate("Edit it.", workspace=project, model=script(tmp_path, [edit], [say("Done.")]))
+    result = await orchestrator.delegate("Edit it.", workspace=project, model=script(tmp_path, [edit], [say("Done.")]))
     assert (project / "notes.txt").read_text() == "old\n"
-    assert (await deputies.service.patch(result.delegation_id)).splitlines()[2:] == [
+    assert (await orchestrator.service.patch(result.delegation_id)).splitlines()[2:] == [
         "--- a/notes.txt",
         "+++ b/notes.txt",
         "@@ -1 +1 @@",
@@ -39,11 +39,11 @@ async def test_a_run_works_on_its_own_copy_of_a_directory(
 
 
 async def test_what_changed_is_a_fact_from_the_disk_whatever_the_model_says(
-    deputies: Orchestrator, project: Path, tmp_path: Path
+    orchestrator: Orchestrator, project: Path, tmp_path: Path
 ) -> None:
     command = call("bash", command="echo more >> notes.txt; rm spare.txt; echo hi > report.txt")
     model = script(tmp_path, [command], [say("I changed nothing.")])
-    result = await deputies.delegate("Change nothing.", workspace=project, model=model)
+    result = await orchestrator.delegate("Change nothing.", workspace=project, model=model)
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
@@ -60,11 +60,11 @@ async def test_what_changed_is_a_fact_from_the_disk_whatever_the_model_says(
     }
 
 
-async def test_the_patch_makes_the_changes_yours(deputies: Orchestrator, project: Path, tmp_path: Path) -> None:
+async def test_the_patch_makes_the_changes_yours(orchestrator: Orchestrator, project: Path, tmp_path: Path) -> None:
     command = call("bash", command="mkdir docs; mv spare.txt docs/kept.txt; echo new > notes.txt")
     model = script(tmp_path, [command], [say("Done.")])
-    result = await deputies.delegate("Tidy up.", workspace=project, model=model)
-    patch = await deputies.service.patch(result.delegation_id)
+    result = await orchestrator.delegate("Tidy up.", workspace=project, model=model)
+    patch = await orchestrator.service.patch(result.delegation_id)
     subprocess.run(["git", "apply"], input=patch, text=True, cwd=project, check=True)
     assert {path.relative_to(project).as_posix(): path.read_text() for path in project.rglob("*.txt")} == {
         "notes.txt": "new\n",
@@ -72,9 +72,9 @@ async def test_the_patch_makes_the_changes_yours(deputies: Orchestrator, project
     }
 
 
-async def test_without_a_directory_a_run_begins_with_an_empty_one(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_without_a_directory_a_run_begins_with_an_empty_one(orchestrator: Orchestrator, tmp_path: Path) -> None:
     model = script(tmp_path, [call("bash", command="pwd; ls -A")], [say("{{result}}")])
-    assert visible(await deputies.delegate("Look around.", model=model)) == {
+    assert visible(await orchestrator.delegate("Look around.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -85,10 +85,10 @@ async def test_without_a_directory_a_run_begins_with_an_empty_one(deputies: Orch
 
 
 async def test_a_directory_that_is_not_there_is_refused_before_anything_runs(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        await deputies.start("Look around.", workspace=tmp_path / "none")
+        await orchestrator.start("Look around.", workspace=tmp_path / "none")
     assert [error["pointer"] for error in refused.value.errors] == ["/workspace/path"]
     assert refused.value.detail == (
         f"workspace path '{tmp_path}/none' does not exist; "
@@ -96,11 +96,11 @@ async def test_a_directory_that_is_not_there_is_refused_before_anything_runs(
     )
 
 
-async def test_no_path_leads_out_of_the_workspace(deputies: Orchestrator, project: Path, tmp_path: Path) -> None:
+async def test_no_path_leads_out_of_the_workspace(orchestrator: Orchestrator, project: Path, tmp_path: Path) -> None:
     (project / "secret").symlink_to("/etc/hostname")
     turns = [[call("read_file", path=path)] for path in ("../notes.txt", "/etc/hostname", "secret")]
     model = script(tmp_path, *turns, [say("I could not.")])
-    result = await deputies.delegate("Read.", workspace=project, model=model)
+    result = await orchestrator.delegate("Read.", workspace=project, model=model)
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
@@ -126,12 +126,12 @@ async def test_no_path_leads_out_of_the_workspace(deputies: Orchestrator, projec
 
 
 async def test_an_artifact_is_handed_over_beside_the_files_in_every_version(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     create = call("create_artifact", name="report.md", content="# First\n")
     rewrite = call("rewrite_artifact", name="report.md", content="# Second\n")
     model = script(tmp_path, [create, rewrite], [say("Reported.")])
-    result = await deputies.delegate("Report.", model=model, tools=["*artifact"])
+    result = await orchestrator.delegate("Report.", model=model, tools=["*artifact"])
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
@@ -141,5 +141,7 @@ async def test_an_artifact_is_handed_over_beside_the_files_in_every_version(
         "turnCount": 2,
         "artifacts": [{"name": "report.md", "version": 2, "size": 9}],
     }
-    versions = [await deputies.service.artifact(result.delegation_id, "report.md", version) for version in (1, None)]
+    versions = [
+        await orchestrator.service.artifact(result.delegation_id, "report.md", version) for version in (1, None)
+    ]
     assert versions == ["# First\n", "# Second\n"]

@@ -13,16 +13,16 @@ from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 
 
-async def kit(deputies: Orchestrator, tmp_path: Path, tools: list[str] | None = None) -> list[str]:
+async def kit(orchestrator: Orchestrator, tmp_path: Path, tools: list[str] | None = None) -> list[str]:
     """The tools of a run that has nothing to do."""
-    result = await deputies.delegate("Do nothing.", model=script(tmp_path, [say("Done.")]), tools=tools)
-    events = await deputies.service.events(result.delegation_id)
+    result = await orchestrator.delegate("Do nothing.", model=script(tmp_path, [say("Done.")]), tools=tools)
+    events = await orchestrator.service.events(result.delegation_id)
     (started,) = [envelope.event for envelope in events if isinstance(envelope.event, RunStarted)]
     return started.tools
 
 
-async def test_a_run_has_a_small_kit_unless_it_asks_for_other_tools(deputies: Orchestrator, tmp_path: Path) -> None:
-    assert await kit(deputies, tmp_path) == [
+async def test_a_run_has_a_small_kit_unless_it_asks_for_other_tools(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    assert await kit(orchestrator, tmp_path) == [
         "read_file",
         "write_file",
         "edit_file",
@@ -35,19 +35,19 @@ async def test_a_run_has_a_small_kit_unless_it_asks_for_other_tools(deputies: Or
     ]
 
 
-async def test_tools_are_asked_for_by_name_or_pattern(deputies: Orchestrator, tmp_path: Path) -> None:
-    assert await kit(deputies, tmp_path, ["read_*", "write_todos"]) == [
+async def test_tools_are_asked_for_by_name_or_pattern(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    assert await kit(orchestrator, tmp_path, ["read_*", "write_todos"]) == [
         "read_file",
         "write_todos",
         "read_many_files",
         "read_artifact",
     ]
-    assert await kit(deputies, tmp_path, []) == []
+    assert await kit(orchestrator, tmp_path, []) == []
 
 
-async def test_an_unknown_tool_is_refused_with_the_closest_name(deputies: Orchestrator) -> None:
+async def test_an_unknown_tool_is_refused_with_the_closest_name(orchestrator: Orchestrator) -> None:
     with pytest.raises(Invalid) as refused:
-        await deputies.start("Read.", tools=["read_fil"])
+        await orchestrator.start("Read.", tools=["read_fil"])
     assert refused.value.errors == [
         {
             "pointer": "/tools/0",
@@ -56,15 +56,15 @@ async def test_an_unknown_tool_is_refused_with_the_closest_name(deputies: Orches
     ]
 
 
-async def test_the_fleet_says_which_tools_it_has(deputies: Orchestrator) -> None:
-    cards = {card.name: card for card in await deputies.service.tools()}
+async def test_the_fleet_says_which_tools_it_has(orchestrator: Orchestrator) -> None:
+    cards = {card.name: card for card in await orchestrator.service.tools()}
     assert {"read_file", "bash", "call_subagent"} <= set(cards)
     assert (cards["glob"].kind, cards["glob"].effect, cards["glob"].source) == ("search", "pure", "builtin")
 
 
-async def test_a_tool_that_the_run_does_not_have_is_not_called(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_tool_that_the_run_does_not_have_is_not_called(orchestrator: Orchestrator, tmp_path: Path) -> None:
     model = script(tmp_path, [call("bash", command="id")], [say("I could not.")])
-    assert visible(await deputies.delegate("Who am I?", model=model, tools=["read_*", "glob"])) == {
+    assert visible(await orchestrator.delegate("Who am I?", model=model, tools=["read_*", "glob"])) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -81,11 +81,11 @@ async def test_a_tool_that_the_run_does_not_have_is_not_called(deputies: Orchest
 
 
 @pytest.mark.requirement("P-10")
-async def test_a_mistake_is_an_answer_that_the_model_reads(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_mistake_is_an_answer_that_the_model_reads(orchestrator: Orchestrator, tmp_path: Path) -> None:
     model = script(
         tmp_path, [call("read_file", path="nowhere.txt")], [call("read_file", pth="x")], [say("{{result:all}}")]
     )
-    assert visible(await deputies.delegate("Read it.", model=model)) == {
+    assert visible(await orchestrator.delegate("Read it.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",

@@ -15,21 +15,21 @@ COMMAND = call("bash", command="wc -l < notes.txt")
 FETCH = call("web_fetch", url="http://example.org/")
 
 
-async def attempt(deputies: Orchestrator, tmp_path: Path, mode: str, *calls: dict[str, Any]) -> dict[str, Any]:
+async def attempt(orchestrator: Orchestrator, tmp_path: Path, mode: str, *calls: dict[str, Any]) -> dict[str, Any]:
     """What comes of these calls on a directory with one file."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "notes.txt").write_text("one\n")
     model = script(tmp_path, [*calls], [say("Done.")])
-    result = await deputies.delegate(
+    result = await orchestrator.delegate(
         "Try.", model=model, approval_mode=ApprovalMode(mode), workspace=tmp_path / "project"
     )
     return visible(result)
 
 
 async def test_sandboxed_is_the_default_and_lets_a_run_work_inside_its_workspace(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
-    assert await attempt(deputies, tmp_path, "sandboxed", READ, WRITE, COMMAND) == {
+    assert await attempt(orchestrator, tmp_path, "sandboxed", READ, WRITE, COMMAND) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -42,9 +42,9 @@ async def test_sandboxed_is_the_default_and_lets_a_run_work_inside_its_workspace
 
 
 async def test_sandboxed_denies_what_leaves_the_workspace_and_says_what_would_allow_it(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
-    assert await attempt(deputies, tmp_path, "sandboxed", FETCH) == {
+    assert await attempt(orchestrator, tmp_path, "sandboxed", FETCH) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -62,8 +62,8 @@ async def test_sandboxed_denies_what_leaves_the_workspace_and_says_what_would_al
     }
 
 
-async def test_read_only_lets_a_run_look_and_change_nothing(deputies: Orchestrator, tmp_path: Path) -> None:
-    assert await attempt(deputies, tmp_path, "readOnly", READ, WRITE) == {
+async def test_read_only_lets_a_run_look_and_change_nothing(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    assert await attempt(orchestrator, tmp_path, "readOnly", READ, WRITE) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -79,8 +79,10 @@ async def test_read_only_lets_a_run_look_and_change_nothing(deputies: Orchestrat
     }
 
 
-async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(deputies: Orchestrator, tmp_path: Path) -> None:
-    assert await attempt(deputies, tmp_path, "ask", READ, WRITE) == {
+async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(
+    orchestrator: Orchestrator, tmp_path: Path
+) -> None:
+    assert await attempt(orchestrator, tmp_path, "ask", READ, WRITE) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -97,9 +99,9 @@ async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(deputies:
     }
 
 
-async def test_even_auto_does_not_reach_the_machine_it_runs_on(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_even_auto_does_not_reach_the_machine_it_runs_on(orchestrator: Orchestrator, tmp_path: Path) -> None:
     local = call("web_fetch", url="http://127.0.0.1/")
-    assert await attempt(deputies, tmp_path, "auto", local) == {
+    assert await attempt(orchestrator, tmp_path, "auto", local) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -116,10 +118,10 @@ async def test_even_auto_does_not_reach_the_machine_it_runs_on(deputies: Orchest
     }
 
 
-async def test_a_command_has_no_network_in_any_mode(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_command_has_no_network_in_any_mode(orchestrator: Orchestrator, tmp_path: Path) -> None:
     devices = call("bash", command="ls /sys/class/net || tail -n +3 /proc/net/dev | cut -d: -f1")
     model = script(tmp_path, [devices], [say("{{result}}")])
-    assert visible(await deputies.delegate("Look for a network.", model=model, approval_mode="auto")) == {
+    assert visible(await orchestrator.delegate("Look for a network.", model=model, approval_mode="auto")) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",

@@ -44,19 +44,19 @@ RUNS: dict[str, dict[str, Any]] = {
 async def survived(settings: Settings, tmp_path_factory: Any) -> AsyncIterator[dict[str, ToolAgentResult]]:
     """The results of RUNS, by name."""
     folder: Path = tmp_path_factory.mktemp("scripts")
-    async with Orchestrator(settings) as deputies:
+    async with Orchestrator(settings) as orchestrator:
         started: dict[str, str] = {}
         for name, run in RUNS.items():
             model = script(folder, *run["turns"], summary="As far as I came.", price={"input": 2, "output": 10})
-            started[name] = (await deputies.start(name, model=model, limits=run.get("limits", {}))).id
+            started[name] = (await orchestrator.start(name, model=model, limits=run.get("limits", {}))).id
         await asyncio.gather(*(until_file(settings, id, "held") for id in started.values()))
-        (worker,) = await deputies.service.workers()
+        (worker,) = await orchestrator.service.workers()
         os.kill(worker.pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{worker.pid}").exists())
         started["handed over while nobody worked"] = (
-            await deputies.start("Say hello.", model=script(folder, [say("Hello.")]))
+            await orchestrator.start("Say hello.", model=script(folder, [say("Hello.")]))
         ).id
-        results = await asyncio.gather(*(deputies.result(id) for id in started.values()))
+        results = await asyncio.gather(*(orchestrator.result(id) for id in started.values()))
         await until_whole(settings)
         yield dict(zip(started, results, strict=True))
 
@@ -89,9 +89,9 @@ async def test_a_run_whose_worker_was_killed_goes_on_where_it_was(survived: Resu
 
 
 async def test_its_events_go_on_without_a_gap_and_say_that_it_was_resumed(
-    survived: Results, deputies: Orchestrator
+    survived: Results, orchestrator: Orchestrator
 ) -> None:
-    events = await deputies.service.events(survived["written before"].delegation_id)
+    events = await orchestrator.service.events(survived["written before"].delegation_id)
     assert [envelope.seq for envelope in events] == list(range(1, len(events) + 1))
     assert types(events) == [
         "run_queued",

@@ -21,21 +21,21 @@ WITH_SUBAGENTS = ["read_file", "bash", "call_subagent"]
 WRITE = call("bash", command="echo one > a.txt")
 
 
-async def child_named(deputies: Orchestrator, name: str) -> Delegation:
+async def child_named(orchestrator: Orchestrator, name: str) -> Delegation:
     async def there() -> list[Delegation]:
-        return (await deputies.service.list(labels={"subagent": name})).items
+        return (await orchestrator.service.list(labels={"subagent": name})).items
 
     return (await until(there))[0]
 
 
 @pytest.mark.requirement("S003-037", "S002-083")
 async def test_a_subagent_does_a_piece_of_the_work_and_its_parent_reads_its_report(
-    deputies: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     parent = [[delegate("child", name="scribe")], [say("{{result}}")]]
     model = by_task(tmp_path, parent=parent, child=[[WRITE], [say("I wrote a.txt.")]])
-    result = await deputies.delegate("parent", model=model, tools=WITH_SUBAGENTS)
-    child = await child_named(deputies, "scribe")
+    result = await orchestrator.delegate("parent", model=model, tools=WITH_SUBAGENTS)
+    child = await child_named(orchestrator, "scribe")
     assert child.request.parent_id == result.delegation_id
     assert child.result is not None
     assert (child.status, child.result.summary, child.result.files_modified) == (
@@ -53,11 +53,11 @@ async def test_a_subagent_does_a_piece_of_the_work_and_its_parent_reads_its_repo
     ]
 
 
-async def test_the_patch_of_a_subagent_can_be_made_the_parents_own(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_the_patch_of_a_subagent_can_be_made_the_parents_own(orchestrator: Orchestrator, tmp_path: Path) -> None:
     apply = call("bash", command="git apply .deputize/subagents/*.patch && cat a.txt")
     parent = [[delegate("child")], [apply], [say("{{result}}")]]
     model = by_task(tmp_path, parent=parent, child=[[WRITE], [say("I wrote a.txt.")]])
-    result = await deputies.delegate("parent", model=model, tools=WITH_SUBAGENTS)
+    result = await orchestrator.delegate("parent", model=model, tools=WITH_SUBAGENTS)
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
@@ -70,24 +70,24 @@ async def test_the_patch_of_a_subagent_can_be_made_the_parents_own(deputies: Orc
     }
 
 
-async def test_subagents_of_one_turn_work_side_by_side(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_subagents_of_one_turn_work_side_by_side(orchestrator: Orchestrator, tmp_path: Path) -> None:
     slow = {"blocks": [say("Done: {{task /(first|second)/}}.")], "delay": 0.5}
     both = [delegate(f"{name} child", name=name) for name in ("first", "second")]
     model = by_task(tmp_path, parent=[both, [say("{{result:all /Done.*/}}{{result:2 /Done.*/}}")]], child=[slow])
-    result = await deputies.delegate("parent", model=model, tools=WITH_SUBAGENTS)
+    result = await orchestrator.delegate("parent", model=model, tools=WITH_SUBAGENTS)
     assert result.summary == "Done: first.Done: second."
-    first, second = [await child_named(deputies, name) for name in ("first", "second")]
+    first, second = [await child_named(orchestrator, name) for name in ("first", "second")]
     assert max(first.created_at, second.created_at) < min(first.finished_at or now(), second.finished_at or now())
 
 
-async def test_what_subagents_cost_is_their_parents_cost(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_what_subagents_cost_is_their_parents_cost(orchestrator: Orchestrator, tmp_path: Path) -> None:
     spent = {"input": 1000, "output": 100}
     turns: dict[str, Any] = {
         "parent": [{"blocks": [delegate("child")], "usage": spent}, {"blocks": [say("Done.")], "usage": spent}],
         "child": [{"blocks": [say("Done.")], "usage": spent}],
     }
     model = by_task(tmp_path, {"input": 2, "output": 10}, **turns)
-    result = await deputies.delegate("parent", model=model, tools=WITH_SUBAGENTS)
+    result = await orchestrator.delegate("parent", model=model, tools=WITH_SUBAGENTS)
     assert result.usage.to_dict() == {
         "inputTokens": 3000,
         "outputTokens": 300,
@@ -98,24 +98,24 @@ async def test_what_subagents_cost_is_their_parents_cost(deputies: Orchestrator,
 
 
 async def test_cancelling_a_run_cancels_its_subagents(
-    deputies: Orchestrator, settings: Settings, tmp_path: Path
+    orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     hold = call("bash", command="touch begun; exec sleep 1000")
     parent = [[delegate("child", name="sleeper")], [say("never")]]
     model = by_task(tmp_path, parent=parent, child=[[hold], [say("never")]])
-    started = await deputies.start("parent", model=model, tools=WITH_SUBAGENTS)
-    child = await child_named(deputies, "sleeper")
+    started = await orchestrator.start("parent", model=model, tools=WITH_SUBAGENTS)
+    child = await child_named(orchestrator, "sleeper")
     await until_file(settings, child.id, "begun")
-    assert (await deputies.service.get(started.id)).status == "waiting"
-    await deputies.cancel(started.id)
-    results = [await deputies.result(id) for id in (started.id, child.id)]
+    assert (await orchestrator.service.get(started.id)).status == "waiting"
+    await orchestrator.cancel(started.id)
+    results = [await orchestrator.result(id) for id in (started.id, child.id)]
     assert [result.status for result in results] == ["cancelled", "cancelled"]
 
 
-async def test_a_subagent_has_no_tool_that_its_parent_has_not(deputies: Orchestrator, tmp_path: Path) -> None:
+async def test_a_subagent_has_no_tool_that_its_parent_has_not(orchestrator: Orchestrator, tmp_path: Path) -> None:
     parent = [[delegate("child", tools=["web_fetch"])], [say("I could not.")]]
     model = by_task(tmp_path, parent=parent)
-    result = await deputies.delegate("parent", model=model, tools=WITH_SUBAGENTS)
+    result = await orchestrator.delegate("parent", model=model, tools=WITH_SUBAGENTS)
     assert visible(result) == {
         "status": "succeeded",
         "success": True,

@@ -46,12 +46,12 @@ def configure(settings: Settings) -> Iterator[Configure]:
 
 
 async def test_a_run_has_the_tools_of_a_server_and_calls_them(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(greeting=GREETING)
     model = script(tmp_path, [GREET], [say("{{result}}")])
-    result = await deputies.delegate("Greet Ada.", model=model, tools=["read_file", "mcp__greeting__*"])
-    events = await deputies.service.events(result.delegation_id)
+    result = await orchestrator.delegate("Greet Ada.", model=model, tools=["read_file", "mcp__greeting__*"])
+    events = await orchestrator.service.events(result.delegation_id)
     assert [e.event.tools for e in events if isinstance(e.event, RunStarted)] == [
         ["read_file", "mcp__greeting__greet", "mcp__greeting__sign"]
     ]
@@ -66,11 +66,11 @@ async def test_a_run_has_the_tools_of_a_server_and_calls_them(
 
 
 async def test_what_does_not_only_read_needs_approval(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(greeting=GREETING)
     model = script(tmp_path, [SIGN], [say("I could not.")])
-    assert answer_of(await deputies.delegate("Sign for Ada.", model=model)) == {
+    assert answer_of(await orchestrator.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -88,11 +88,11 @@ async def test_what_does_not_only_read_needs_approval(
 
 
 async def test_the_operator_may_trust_a_tool_by_its_name(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(greeting=GREETING | {"trust": ["sign"]})
     model = script(tmp_path, [SIGN], [say("{{result}}")])
-    assert answer_of(await deputies.delegate("Sign for Ada.", model=model)) == {
+    assert answer_of(await orchestrator.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -105,19 +105,19 @@ async def test_the_operator_may_trust_a_tool_by_its_name(
 
 
 async def test_a_server_works_on_the_files_of_its_run_and_on_no_others(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(greeting=GREETING | {"trust": True})
     model = script(tmp_path, [SIGN], [call("read_file", path="guests.txt")], [say("{{result}}")])
-    results = [await deputies.delegate("Sign.", model=model) for _ in range(2)]
+    results = [await orchestrator.delegate("Sign.", model=model) for _ in range(2)]
     assert [result.files_modified for result in results] == [["guests.txt"], ["guests.txt"]]
 
 
 async def test_a_server_that_does_not_start_is_reported_and_the_run_goes_on_without_it(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(broken={"command": "sh", "args": ["-c", "echo no licence found >&2; exit 1"]})
-    assert answer_of(await deputies.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))) == {
+    assert answer_of(await orchestrator.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -135,11 +135,11 @@ async def test_a_server_that_does_not_start_is_reported_and_the_run_goes_on_with
 
 
 async def test_wrong_arguments_do_not_reach_the_server(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(greeting=GREETING)
     model = script(tmp_path, [call("mcp__greeting__greet", name=7)], [say("I could not.")])
-    assert answer_of(await deputies.delegate("Greet 7.", model=model)) == {
+    assert answer_of(await orchestrator.delegate("Greet 7.", model=model)) == {
         "status": "succeeded",
         "success": True,
         "terminationReason": "completed",
@@ -156,11 +156,11 @@ async def test_wrong_arguments_do_not_reach_the_server(
 
 
 async def test_a_secret_that_a_server_is_given_is_masked_wherever_it_turns_up(
-    configure: Configure, deputies: Orchestrator, tmp_path: Path
+    configure: Configure, orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     configure(greeting=GREETING | {"env": {"GREETING_TOKEN": "sk-of-the-server"}})
     model = script(tmp_path, [GREET], [say("It is sk-of-the-server.")])
-    result = await deputies.delegate("Greet Ada.", model=model)
+    result = await orchestrator.delegate("Greet Ada.", model=model)
     assert result.summary == "It is ***."
-    events = await deputies.service.events(result.delegation_id)
+    events = await orchestrator.service.events(result.delegation_id)
     assert "sk-of-the-server" not in " ".join(envelope.to_json() for envelope in events)

@@ -82,5 +82,5 @@ async def test_what_is_used_wrongly_ends_with_2_and_says_what_was_meant(deputize
     done = await deputize("run", "Say hello.", "--max-turn", "3")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == (
-        "Error: No such option '--max-turn'. (Did you mean one of: '--max-cost', '--max-tokens', '--max-turns'?)"
+        "Error: No such option '--max-turn'. (Did you mean one of: '--from-turn', '--max-tokens', '--max-turns'?)"
     )

@@ -1,19 +1,19 @@
-"""Running `deputize` as people do: a process of its own, with nothing of this one's environment that is ours."""
+"""Runs `deputize` as people do: a process of its own, with nothing of this one's environment that is ours."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROGRAM = str(Path(sys.executable).with_name("deputize"))
+from tests.preloaded import COMMAND as PROGRAM
+from tests.preloaded import Forked
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +29,28 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 class Running:
-    """A command under way. What it says is read all the time, so that it never waits for a reader."""
+    """A command under way. What it writes is read all the time, so that it never waits for a reader."""
 
-    def __init__(self, process: Process, stdin: str | None) -> None:
+    def __init__(self, process: Forked, **streams: int) -> None:
+        """``streams`` are the ends of pipes by the names ``stdin``, ``out`` and ``err``."""
         self._process = process
-        self._whole = asyncio.create_task(self._read(stdin))
+        self._streams = streams
+        self._whole = asyncio.create_task(self._read())
         self.out = b""
         self.err = b""
 
-    async def _read(self, stdin: str | None) -> None:
-        if stdin is not None and self._process.stdin:
-            self._process.stdin.write(stdin.encode())
-            self._process.stdin.close()
-
+    async def _read(self) -> None:
         async def follow(name: str) -> None:
-            stream: asyncio.StreamReader | None = getattr(self._process, f"std{name}")
-            while stream and (chunk := await stream.read(4096)):
-                setattr(self, name, getattr(self, name) + chunk)
+            reader = asyncio.StreamReader()
+            ours = os.fdopen(self._streams[name], "rb", 0)
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), ours
+            )
+            with closing(transport):
+                while chunk := await reader.read(4096):
+                    setattr(self, name, getattr(self, name) + chunk)
 
-        await asyncio.gather(follow("out"), follow("err"))
+        await asyncio.gather(*(follow(name) for name in self._streams))
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -56,13 +59,12 @@ class Running:
     async def done(self, timeout: float = 100) -> Done:
         async with asyncio.timeout(timeout):
             await self._whole
-            code = await self._process.wait()
+            code = await self._process.ended()
         return Done(code, self.out.decode(), self.err.decode())
 
     async def stop(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        self._process.kill()
+        await self._process.ended()
         await asyncio.gather(self._whole, return_exceptions=True)
 
 
@@ -70,16 +72,21 @@ class Running:
 async def started(
     *arguments: str, stdin: str | None = None, cwd: Path | None = None, stderr: int = PIPE, **variables: str
 ) -> AsyncIterator[Running]:
-    process = await asyncio.create_subprocess_exec(
+    (out, out_end), (err, err_end), (given, given_end) = os.pipe(), os.pipe(), os.pipe()
+    os.write(given_end, (stdin or "").encode())  # less than a pipe holds
+    os.close(given_end)
+    process = Forked(
         PROGRAM,
-        *arguments,
-        stdin=DEVNULL if stdin is None else PIPE,
-        stdout=PIPE,
-        stderr=stderr,
+        arguments,
+        environment(**variables),
+        stdin=DEVNULL if stdin is None else given,
+        stdout=out_end,
+        stderr=err_end if stderr == PIPE else stderr,
         cwd=cwd,
-        env=environment(**variables),
     )
-    running = Running(process, stdin)
+    for descriptor in (out_end, err_end, given):
+        os.close(descriptor)
+    running = Running(process, out=out, err=err)
     try:
         yield running
     finally:

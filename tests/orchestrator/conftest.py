@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
+from tests.orchestrator.whole import Whole, open_whole
 from tests.plain_http import PLAIN_HTTP
 
 
@@ -28,6 +30,12 @@ async def url(service: FakeService) -> AsyncIterator[str]:
 async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=30) as client:
         yield client
+
+
+@pytest.fixture
+async def whole(redis_url: str, tmp_path: Path) -> AsyncIterator[Whole]:
+    async with open_whole(redis_url, tmp_path / "home") as whole:
+        yield whole
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.continuation import continued_request, repeated_request
-from deputize.orchestrator.delegations import MAX_BATCH, AcceptedDelegation, Readiness
+from deputize.orchestrator.delegations import AcceptedDelegation, Readiness
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.catalog import ToolCard, WorkerCard
 from deputize.shared.delegation import (
@@ -29,8 +29,9 @@ from deputize.shared.delegation import (
 from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.cost import Bill, CostReport, CostTable
+from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED, Page
 from deputize.shared.wire import now
@@ -57,8 +58,6 @@ class FakeService:
         self.away: Exception | None = None
         """What the next verbs raise."""
         self._inboxes: set[asyncio.Queue[Envelope]] = set()
-
-    # What a test says
 
     def happen(self, id: str, event: AnyEvent) -> Envelope:
         """Lets a worker have the delegation, if none has it yet, and say this of it."""
@@ -91,19 +90,12 @@ class FakeService:
         self.runs[id] = self.runs[id].model_copy(update=ended)
         return self._say(id, RunFinished(result=result))
 
-    # The verbs
-
     async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
         self._check()
         if (held := self._held(request)) is not None:
             return AcceptedDelegation(held, True)
-        run = Delegation(
-            id=new_id(),
-            status=Status.QUEUED,
-            created_at=now(),
-            request=request,
-            effective_limits=request.limits.capped(self.caps),
-        )
+        limits = request.limits.capped(self.caps)
+        run = Delegation(id=new_id(), status=Status.QUEUED, created_at=now(), request=request, effective_limits=limits)
         self.runs[run.id] = run
         self.kept[run.id] = []
         self._say(run.id, RunQueued(request=request))
@@ -113,9 +105,8 @@ class FakeService:
         for run in self.runs.values():
             if request.idempotency_key and run.request.idempotency_key == request.idempotency_key:
                 if run.request != request:
-                    detail = REUSED["key_reused"]
-                    error = {"pointer": "/idempotencyKey", "detail": detail}
-                    raise KeyReused(f"this idempotency key was {detail}; send a new key", [error])
+                    error = {"pointer": "/idempotencyKey", "detail": REUSED["key_reused"]}
+                    raise KeyReused(f"this idempotency key was {error['detail']}; send a new key", [error])
                 return run
         return None
 
@@ -185,7 +176,7 @@ class FakeService:
         self._known(id)
         if (versions := self.made.get((id, name))) is None:
             names = ", ".join(sorted(name for of, name in self.made if of == id))
-            there = f"there are {names}" if names else "it has none; they are kept when a delegation ends"
+            there = f"it has {names}" if names else "it has none; they are kept when a delegation ends"
             raise NotFound(f"delegation {id} has no artifact {name!r}; {there}")
         if (version or 1) > len(versions):
             raise NotFound(
@@ -214,11 +205,15 @@ class FakeService:
         if not self.runs[id].status.finished:
             self.finish(id, TerminationReason.CANCELLED)
 
-    async def continue_(self, id: str, text: str, limits: Limits | None = None) -> Delegation:
-        return (await self.accept(continued_request(self._known(id), text, limits))).delegation
+    async def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        return await self.accept(continued_request(self._known(id), text, limits, idempotency_key))
 
-    async def retry(self, id: str) -> Delegation:
-        return (await self.accept(repeated_request(self._known(id)))).delegation
+    async def retry(
+        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        return await self.accept(repeated_request(self._known(id), idempotency_key, from_turn))
 
     async def resume(self, id: str) -> Delegation:
         if self._known(id).status.finished:
@@ -226,13 +221,22 @@ class FakeService:
         self.runs[id] = self.runs[id].model_copy(update={"paused": False})
         return self.runs[id]
 
-    async def prune(self, older_than: float | None = None) -> int:
+    async def prune(
+        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+    ) -> Pruned:
         self._check()
-        latest = now() - timedelta(seconds=86400 if older_than is None else older_than)
-        gone = [id for id, run in self.runs.items() if run.finished_at and run.finished_at <= latest]
-        for id in gone:
+        age = (86400 if keep_bytes is None else 0) if older_than is None else older_than
+        gone = Pruned.of(chosen(self._ended(), age, keep_bytes), dry_run=dry_run)
+        for id in () if dry_run else gone.ids:
             del self.runs[id], self.kept[id]
-        return len(gone)
+        return gone
+
+    async def disk(self) -> DiskUsage:
+        self._check()
+        return DiskUsage.of(self._ended(), 32 << 30)
+
+    def _ended(self) -> list[Kept]:
+        return [Kept(id, str(run.finished_at), run.disk_bytes or 0) for id, run in self.runs.items() if run.finished_at]
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         self._check()

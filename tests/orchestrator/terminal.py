@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.orchestrator.command_line import PROGRAM, environment
+from tests.preloaded import Forked
 
 SEQUENCE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 
@@ -21,7 +22,7 @@ SEQUENCE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 class Terminal:
     """The command's terminal: all that was drawn, and the screen that it makes."""
 
-    def __init__(self, process: asyncio.subprocess.Process, lines: int, columns: int) -> None:
+    def __init__(self, process: Forked, lines: int, columns: int) -> None:
         self.process = process
         self._lines, self._columns = lines, columns
         self._bytes = bytearray()
@@ -35,7 +36,7 @@ class Terminal:
 
     async def ended(self) -> int:
         async with asyncio.timeout(60):
-            return await self.process.wait()
+            return await self.process.ended()
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -97,22 +98,15 @@ async def on_terminal(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     loop = asyncio.get_running_loop()
-    process = await asyncio.create_subprocess_exec(
-        PROGRAM,
-        *arguments,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment(**{"TERM": "xterm-256color"} | variables),
-    )
+    given = environment(**{"TERM": "xterm-256color"} | variables)
+    process = Forked(PROGRAM, arguments, given, stdin=theirs, stdout=theirs, stderr=theirs)
     terminal = Terminal(process, lines, columns)
     loop.add_reader(ours, lambda: terminal.take(os.read(ours, 65536)))
     try:
         yield terminal
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        await process.ended()
         loop.remove_reader(ours)
         os.set_blocking(ours, False)
         try:

@@ -5,60 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from deputize.orchestrator.delegations import Delegations, open_service
-from deputize.shared.delegation import Delegation, ToolAgentResult
-from deputize.shared.errors import Conflict, Invalid, NotFound
+from deputize.shared.errors import Conflict, Invalid, KeyReused, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out
-from tests.fake_model import FakeModel, Turn, call, refuse, stall, text, thinking
-from tests.running import Bench, open_bench
+from tests.fake_model import Turn, call, refuse, stall, text, thinking
+from tests.orchestrator.whole import Whole, writes
 from tests.waiting import until
-
-
-@dataclass
-class Whole:
-    """A service, and a worker whose model is the fake one."""
-
-    service: Delegations
-    bench: Bench
-    model: FakeModel
-
-    async def finished(self, delegation: Delegation) -> ToolAgentResult:
-        await carry_out(self.bench.services, delegation.id)
-        return await self.bench.result(delegation.id)
-
-    async def first(self, *turns: Turn, **fields: Any) -> ToolAgentResult:
-        self.model.script("the first task", turns)
-        request = DelegationRequest(task="the first task", **fields)
-        return await self.finished((await self.service.accept(request)).delegation)
-
-    def sent(self) -> list[dict[str, Any]]:
-        """The messages of the last request."""
-        return self.model.journal[-1].body["messages"]
-
-
-@pytest.fixture
-async def whole(redis_url: str, tmp_path: Path) -> AsyncIterator[Whole]:
-    async with AsyncExitStack() as opened:
-        model = await opened.enter_async_context(FakeModel())
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-        endpoint = Settings.load(environ=variables).model_endpoint
-        bench = await opened.enter_async_context(open_bench(redis_url, tmp_path / "home", model_endpoint=endpoint))
-        yield Whole(await opened.enter_async_context(open_service(bench.settings, redis_url)), bench, model)
-
-
-def writes(path: str) -> dict[str, Any]:
-    return call("write_file", path=path, content=f"this is {path}\n")
 
 
 async def test_a_continued_delegation_has_the_conversation_and_the_files_and_a_patch_of_its_own(whole: Whole) -> None:
@@ -71,7 +28,7 @@ async def test_a_continued_delegation_has_the_conversation_and_the_files_and_a_p
         tools=["write_file", "create_artifact"],
     )
     assert (first.success, [artifact.name for artifact in first.artifacts]) == (True, ["notes.md"]), first.details
-    new = await whole.service.continue_(first.delegation_id, "now also b", Limits(max_turns=7))
+    new = (await whole.service.continue_(first.delegation_id, "now also b", Limits(max_turns=7))).delegation
     assert (new.request.continues, new.request.task, new.effective_limits.max_turns) == (
         first.delegation_id,
         "now also b",
@@ -91,15 +48,15 @@ async def test_a_continued_delegation_has_the_conversation_and_the_files_and_a_p
 
 async def test_a_continued_one_can_be_continued(whole: Whole) -> None:
     first = await whole.first(Turn([text("one")]), Turn([writes("b.txt")]), Turn([text("two")]), Turn([text("three")]))
-    second = await whole.finished(await whole.service.continue_(first.delegation_id, "two"))
-    third = await whole.finished(await whole.service.continue_(second.delegation_id, "three"))
+    second = await whole.finished(await whole.continued(first.delegation_id, "two"))
+    third = await whole.finished(await whole.continued(second.delegation_id, "three"))
     assert (third.summary, third.files_modified) == ("three", [])
 
 
 async def test_one_that_failed_between_a_call_and_its_reply_goes_on_there(whole: Whole) -> None:
     first = await whole.first(Turn([writes("a.txt")]), Turn([text("done after all")], faults=[refuse(401)]))
     assert first.termination_reason == "model_unavailable"
-    result = await whole.finished(await whole.service.continue_(first.delegation_id, "the key is right now"))
+    result = await whole.finished(await whole.continued(first.delegation_id, "the key is right now"))
     assert (result.success, result.summary) == (True, "done after all")
 
 
@@ -108,7 +65,7 @@ async def test_a_call_that_was_left_open_is_answered(whole: Whole) -> None:
     first = await whole.first(Turn([writes("a.txt")]), Turn([text("one")]))
     key = f"deputize:run:{{{first.delegation_id}}}:history"
     await whole.bench.store.redis.ltrim(key, 0, 1)
-    result = await whole.finished(await whole.service.continue_(first.delegation_id, "go on"))
+    result = await whole.finished(await whole.continued(first.delegation_id, "go on"))
     assert result.success
     answer = whole.sent()[-1]["content"]
     assert [block["type"] for block in answer] == ["tool_result", "text"]
@@ -117,7 +74,7 @@ async def test_a_call_that_was_left_open_is_answered(whole: Whole) -> None:
 
 async def test_its_next_attempt_goes_on_with_its_own_conversation(whole: Whole) -> None:
     first = await whole.first(Turn([text("one")]), Turn([text("two")], faults=[stall()]))
-    new = await whole.service.continue_(first.delegation_id, "go on")
+    new = await whole.continued(first.delegation_id, "go on")
     running = asyncio.create_task(carry_out(whole.bench.services, new.id))
     await until(lambda: len(whole.model.journal) == 2)
     running.cancel()
@@ -148,7 +105,7 @@ async def test_what_cannot_be_continued_is_refused_with_what_to_do(whole: Whole)
 
 async def test_files_that_are_gone_are_said_before_and_after_it_is_accepted(whole: Whole) -> None:
     first = await whole.first(Turn([text("one")]))
-    late = await whole.service.continue_(first.delegation_id, "x")
+    late = await whole.continued(first.delegation_id, "x")
     shutil.rmtree(whole.bench.settings.workspaces / first.delegation_id)
     with pytest.raises(Conflict, match="DEPUTIZE_WORKSPACE_RETENTION_SECONDS"):
         await whole.service.continue_(first.delegation_id, "x")
@@ -157,10 +114,22 @@ async def test_files_that_are_gone_are_said_before_and_after_it_is_accepted(whol
     assert "DEPUTIZE_WORKSPACE_RETENTION_SECONDS" in result.summary
 
 
+async def test_the_same_key_gives_the_first_continuation_and_the_first_retry_again(whole: Whole) -> None:
+    first = (await whole.first(Turn([text("one")]))).delegation_id
+    new = await whole.service.continue_(first, "go on", idempotency_key="c")
+    again = await whole.service.continue_(first, "go on", idempotency_key="c")
+    assert (new.replayed, again.replayed, again.delegation.id) == (False, True, new.delegation.id)
+    with pytest.raises(KeyReused):
+        await whole.service.continue_(first, "something else", idempotency_key="c")
+    retries = [await whole.service.retry(first, idempotency_key="r") for _ in range(2)]
+    assert [each.replayed for each in retries] == [False, True]
+    assert len({each.delegation.id for each in retries}) == 1
+
+
 async def test_a_retry_does_the_same_again_from_the_start(whole: Whole, tmp_path: Path) -> None:
     turns = [Turn([writes("a.txt")]), Turn([text("one")])]
     first = await whole.first(*turns, labels={"team": "shop"}, idempotency_key="once")
-    again = await whole.service.retry(first.delegation_id)
+    again = (await whole.service.retry(first.delegation_id)).delegation
     assert (again.request.retry_of, again.request.task, again.request.labels, again.request.idempotency_key) == (
         first.delegation_id,
         "the first task",

@@ -24,13 +24,13 @@ PACKAGES = ROOT / ".venv" / "npm" / "node_modules"
 PYTHON = """
 import sys
 from generated import Client
-from generated.api.delegations import create, get
+from generated.api.delegations import create_delegation, get_delegation
 from generated.models import Delegation, DelegationRequest, Limits
 
 with Client(sys.argv[1]) as client:
-    made = create.sync(client=client, body=DelegationRequest(task="count", limits=Limits(max_turns=3)))
+    made = create_delegation.sync(client=client, body=DelegationRequest(task="count", limits=Limits(max_turns=3)))
     assert isinstance(made, Delegation), made
-    done = get.sync(client=client, id=made.id, wait=30)
+    done = get_delegation.sync(client=client, id=made.id, wait=30)
     assert isinstance(done, Delegation) and done.result, done
     print(done.status, done.result.summary, done.request.limits.max_turns)
 """

@@ -150,10 +150,18 @@ async def test_what_is_not_json_is_a_bad_request(http: httpx2.AsyncClient, body:
     assert "not valid JSON" in document["detail"]
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize("body", [b'{"task": "a", "task": "b"}', b'{"task": "a", "labels": {"k": "1", "k": "2"}}'])
+async def test_of_two_values_with_the_same_key_none_is_chosen(http: httpx2.AsyncClient, body: bytes) -> None:
+    document = problem(await http.post("/v1/delegations", content=body, headers=JSON))
+    assert document["status"] == 400
+    assert "is there twice" in document["detail"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "gzip"])
 async def test_a_body_that_does_not_say_it_is_json_is_refused(http: httpx2.AsyncClient, kind: str) -> None:
-    """A page in a browser can send these to localhost without asking; JSON it cannot."""
-    document = problem(await http.post("/v1/delegations", content=b'{"task":"t"}', headers={"Content-Type": kind}))
+    """A page in a browser can send these types to localhost without asking; JSON it cannot."""
+    headers = JSON | {"Content-Encoding" if kind == "gzip" else "Content-Type": kind}
+    document = problem(await http.post("/v1/delegations", content=b'{"task":"t"}', headers=headers))
     assert document["status"] == 415
 
 

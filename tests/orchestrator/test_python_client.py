@@ -27,38 +27,38 @@ async def test_the_named_service_does_the_work_and_async_callbacks_are_awaited(u
         await asyncio.sleep(0)
         heard.append(envelope.event.type)
 
-    async with Orchestrator(settings(url=url)) as deputies:
+    async with Orchestrator(settings(url=url)) as orchestrator:
         finishing = asyncio.create_task(finish(service, 1))
-        result = await deputies.delegate("one", on_event=hear)
+        result = await orchestrator.delegate("one", on_event=hear)
         await finishing
         assert (result.summary, heard) == ("did one", ["run_queued", "run_finished"])
         finishing = asyncio.create_task(finish(service, 2))
-        both = await deputies.gather(["two", "three"], on_event=lambda envelope: heard.append("plain"))
+        both = await orchestrator.gather(["two", "three"], on_event=lambda envelope: heard.append("plain"))
         await finishing
         assert [each.summary for each in both] == ["did two", "did three"]
         assert heard.count("plain") == 4
 
 
 async def test_a_wrong_field_is_our_own_refusal_and_names_it(url: str, service: FakeService) -> None:
-    async with Orchestrator(settings(url=url)) as deputies:
+    async with Orchestrator(settings(url=url)) as orchestrator:
         with pytest.raises(Invalid, match="did you mean 'limits'") as refused:
-            await deputies.start("x", limit={})  # pyright: ignore[reportCallIssue]
+            await orchestrator.start("x", limit={})  # pyright: ignore[reportCallIssue]
         assert refused.value.errors[0]["pointer"] == "/limit"
     assert service.runs == {}
 
 
 async def test_after_its_block_it_refuses_and_starts_nothing(url: str, service: FakeService) -> None:
-    async with Orchestrator(settings(url=url)) as deputies:
+    async with Orchestrator(settings(url=url)) as orchestrator:
         pass
     with pytest.raises(RuntimeError, match="not open"):
-        await deputies.delegate("x")
+        await orchestrator.delegate("x")
     assert service.runs == {}
 
 
 async def test_an_error_while_waiting_names_the_delegation(url: str) -> None:
-    async with Orchestrator(url=url) as deputies:
+    async with Orchestrator(url=url) as orchestrator:
         with pytest.raises(NotFound) as unknown:
-            await deputies.result("dlg_00000000000000000000000000")
+            await orchestrator.result("dlg_00000000000000000000000000")
         assert unknown.value.delegation_id == "dlg_00000000000000000000000000"
 
 
@@ -67,8 +67,8 @@ async def test_when_one_of_several_waits_fails_the_others_end_too(url: str, serv
         if envelope.event.type == "run_finished":
             raise ValueError("of the callback")
 
-    async with Orchestrator(url=url) as deputies:
-        waiting = asyncio.create_task(deputies.gather(["one", "two"], on_event=hear))
+    async with Orchestrator(url=url) as orchestrator:
+        waiting = asyncio.create_task(orchestrator.gather(["one", "two"], on_event=hear))
         await until(lambda: service.following == 2)
         service.finish(next(iter(service.runs)))
         with pytest.raises(ValueError, match="of the callback"):

@@ -15,7 +15,7 @@ import pytest
 
 from deputize.orchestrator.home import StackInfo, holder, prepare_home, write_info
 from deputize.orchestrator.readiness import API, SUPERVISOR, WORKER, Stage, StartProgress, stage_of
-from deputize.orchestrator.stack import LONGEST, running, stack_in_use
+from deputize.orchestrator.stack import LONGEST, other_settings, running, setting_digests, stack_in_use
 from deputize.shared.errors import Misconfigured, Unavailable
 from deputize.shared.settings import Settings
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -144,5 +144,41 @@ async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> 
 
 
 async def _use(settings: Settings, said: list[str], wait: float = 60) -> None:
-    async with stack_in_use(settings, tell=said.append, wait=wait):
+    async with stack_in_use(settings, report=said.append, wait=wait):
         pass
+
+
+def stack_of(settings: Settings, *, stays: bool) -> StackInfo:
+    return StackInfo(1, "", "", "", None, 1, stays, setting_digests(settings))
+
+
+def test_a_stack_has_the_settings_of_the_command_that_started_it(tmp_path: Path) -> None:
+    """They travel as variables; what changed on the way would restart the stack with every command."""
+    file = tmp_path / "deputize.toml"
+    file.write_text(
+        'model = "m"\nskills_dir = "skills"\nworkspace_sources = ["."]\npermission_timeout_seconds = 7\n'
+        '[caps]\nmax_turns = 7\nmax_cost_usd = 1\n[prices]\nm = {input = 1, output = 5}\n[tools]\nsearch_key = "s"\n'
+        '[agents.a]\nlimits = {max_turns = 3}\ntools = ["read_file"]\n[spend]\ndaily_usd = 2\n'
+        "[sandbox]\nprocesses = 99\n"
+    )
+    variables = {"DEPUTIZE_CONFIG": str(file), "ANTHROPIC_API_KEY": "k", "DEPUTIZE_HOME": str(tmp_path)}
+    here = Settings.load(environ=variables)
+    passed = Settings.load(environ={**here.child_environment(), **here.endpoint_variables()})
+    assert other_settings(here, stack_of(passed, stays=False)) == []
+
+
+def test_the_settings_in_which_a_stack_differs_are_named_without_their_values(tmp_path: Path) -> None:
+    def load(**given: str) -> Settings:
+        return Settings.load(environ={"DEPUTIZE_HOME": str(tmp_path), **given})
+
+    plain, capped = load(), load(DEPUTIZE_CAP_MAX_TURNS="7", DEPUTIZE_TOOLS_SEARCH_KEY="one")
+    other_key = load(DEPUTIZE_CAP_MAX_TURNS="7", DEPUTIZE_TOOLS_SEARCH_KEY="two")
+    assert other_settings(capped, stack_of(plain, stays=True)) == ["caps", "tools"]
+    assert other_settings(other_key, stack_of(capped, stays=True)) == ["tools"]
+    assert other_settings(plain, stack_of(capped, stays=False)) == ["caps", "tools"]
+    assert other_settings(plain, stack_of(capped, stays=True)) == [], "whoever started it may have given more"
+    real = load(ANTHROPIC_API_KEY="k", DEPUTIZE_MODEL="m")
+    assert other_settings(plain, stack_of(real, stays=False)) == [], "it uses the model of the stack"
+    assert other_settings(load(ANTHROPIC_API_KEY="l", DEPUTIZE_MODEL="m"), stack_of(real, stays=False)) == [
+        "model_endpoint"
+    ]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from deputize import DelegationFailed, Invalid, SyncOrchestrator, TerminationReason, Unavailable
+from deputize import Conflict, DelegationFailed, Invalid, Limits, SyncOrchestrator, TerminationReason, Unavailable
 from deputize.shared.events import Envelope
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
@@ -38,8 +38,8 @@ async def test_a_script_delegates_and_hears_the_events_in_its_own_thread(url: st
             heard.append((envelope.event.type, threading.get_ident() == here))
 
         here = threading.get_ident()
-        with SyncOrchestrator(url=url) as deputies:
-            return deputies.delegate("one", on_event=hear).summary
+        with SyncOrchestrator(url=url) as orchestrator:
+            return orchestrator.delegate("one", on_event=hear).summary
 
     assert await beside(script, finish(service, 1)) == "did one"
     assert heard == [("run_queued", True), ("run_finished", True)]
@@ -47,11 +47,11 @@ async def test_a_script_delegates_and_hears_the_events_in_its_own_thread(url: st
 
 async def test_it_works_where_an_event_loop_runs_already(url: str, service: FakeService) -> None:
     async def cell() -> str:
-        with SyncOrchestrator(settings(url=url)) as deputies:  # blocks its loop, as a cell of a notebook does
-            started = deputies.start("one", limits={"max_turns": 3})
+        with SyncOrchestrator(settings(url=url)) as orchestrator:  # blocks its loop, as a cell of a notebook does
+            started = orchestrator.start("one", limits={"max_turns": 3})
             service.finish(started.id, summary="done")
-            assert [each.event.type for each in deputies.follow(started.id)] == ["run_queued", "run_finished"]
-            return deputies.result(started.id).raise_for_status().summary
+            assert [each.event.type for each in orchestrator.follow(started.id)] == ["run_queued", "run_finished"]
+            return orchestrator.result(started.id).raise_for_status().summary
 
     assert await asyncio.to_thread(asyncio.run, cell()) == "done"
     assert [run.request.limits.max_turns for run in service.runs.values()] == [3]
@@ -59,8 +59,8 @@ async def test_it_works_where_an_event_loop_runs_already(url: str, service: Fake
 
 async def test_several_at_once_come_back_in_order(url: str, service: FakeService) -> None:
     def script() -> list[str]:
-        with SyncOrchestrator(url=url) as deputies:
-            return [each.summary for each in deputies.gather(["one", "two"], labels={"of": "both"})]
+        with SyncOrchestrator(url=url) as orchestrator:
+            return [each.summary for each in orchestrator.gather(["one", "two"], labels={"of": "both"})]
 
     assert await beside(script, finish(service, 2)) == ["did one", "did two"]
     assert {run.request.labels["of"] for run in service.runs.values()} == {"both"}
@@ -68,12 +68,12 @@ async def test_several_at_once_come_back_in_order(url: str, service: FakeService
 
 async def test_a_follower_that_leaves_early_leaves_no_stream(url: str, service: FakeService) -> None:
     def script() -> str:
-        with SyncOrchestrator(url=url) as deputies:
-            id = deputies.start("one").id
-            for envelope in deputies.follow(id):
+        with SyncOrchestrator(url=url) as orchestrator:
+            id = orchestrator.start("one").id
+            for envelope in orchestrator.follow(id):
                 assert envelope.event.type == "run_queued"
                 break
-            return deputies.cancel(id).status
+            return orchestrator.cancel(id).status
 
     assert await asyncio.to_thread(script) == "cancelled"
     await until(lambda: not service.following)
@@ -84,10 +84,10 @@ async def test_an_error_of_a_callback_ends_the_wait_and_not_the_work(url: str, s
         raise KeyboardInterrupt
 
     def script() -> None:
-        with SyncOrchestrator(url=url) as deputies:
+        with SyncOrchestrator(url=url) as orchestrator:
             with pytest.raises(KeyboardInterrupt):
-                deputies.delegate("one", on_event=hear)
-            deputies.start("two")
+                orchestrator.delegate("one", on_event=hear)
+            orchestrator.start("two")
 
     await asyncio.to_thread(script)
     assert [run.status for run in service.runs.values()] == ["queued", "queued"]
@@ -96,31 +96,65 @@ async def test_an_error_of_a_callback_ends_the_wait_and_not_the_work(url: str, s
 
 async def test_a_failure_is_raised_on_demand_and_carries_what_was_done(url: str, service: FakeService) -> None:
     def script() -> None:
-        with SyncOrchestrator(url=url) as deputies:
-            id = deputies.start("one").id
+        with SyncOrchestrator(url=url) as orchestrator:
+            id = orchestrator.start("one").id
             service.finish(id, TerminationReason.ERROR, errors=["the model is gone"])
             with pytest.raises(DelegationFailed, match=rf"{id} failed \(error\): the model is gone") as failed:
-                deputies.result(id).raise_for_status()
+                orchestrator.result(id).raise_for_status()
             assert (failed.value.delegation_id, failed.value.result.status) == (id, "failed")
 
     await asyncio.to_thread(script)
 
 
 async def test_outside_of_its_block_it_refuses_and_starts_nothing(url: str, service: FakeService) -> None:
-    deputies = SyncOrchestrator(url=url)
+    orchestrator = SyncOrchestrator(url=url)
     with pytest.raises(RuntimeError, match="not open"):
-        deputies.start("x")
-    with deputies:
+        orchestrator.start("x")
+    with orchestrator:
         pass
     with pytest.raises(RuntimeError, match="not open"):
-        deputies.delegate("x")
+        orchestrator.delegate("x")
     assert service.runs == {}
 
 
 async def test_what_cannot_open_leaves_no_thread() -> None:
     before = threading.active_count()
-    with pytest.raises(Invalid, match="did you mean"), SyncOrchestrator(url="http://127.0.0.1:1") as deputies:
-        deputies.start("x", limit={})  # pyright: ignore[reportCallIssue]
-    with pytest.raises(Unavailable), SyncOrchestrator(url="http://127.0.0.1:1") as deputies:
-        deputies.start("x")
+    with pytest.raises(Invalid, match="did you mean"), SyncOrchestrator(url="http://127.0.0.1:1") as orchestrator:
+        orchestrator.start("x", limit={})  # pyright: ignore[reportCallIssue]
+    with pytest.raises(Unavailable), SyncOrchestrator(url="http://127.0.0.1:1") as orchestrator:
+        orchestrator.start("x")
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("where", ["at an address", "in this process"])
+async def test_what_follows_a_delegation_has_the_same_operations_in_both_places(
+    url: str, service: FakeService, redis_url: str, where: str
+) -> None:
+    using = settings(url=url) if where == "at an address" else settings(redis_url=redis_url)
+
+    def script() -> None:
+        with SyncOrchestrator(using) as orchestrator:
+            first = orchestrator.start("one")
+            assert orchestrator.resume(first.id).status == "queued"
+            assert orchestrator.cancel(first.id).status == "cancelled"
+            with pytest.raises(Conflict):
+                orchestrator.resume(first.id)
+            again = [orchestrator.retry(first.id, idempotency_key="k") for _ in range(2)]
+            assert [each.request.retry_of for each in again] == [first.id] * 2
+            assert again[0].id == again[1].id != first.id
+            with pytest.raises(Conflict):
+                orchestrator.continue_(again[0].id, "and now this")
+
+    await asyncio.to_thread(script)
+
+
+async def test_a_finished_one_is_continued_with_limits_of_its_own(url: str, service: FakeService) -> None:
+    def script() -> None:
+        with SyncOrchestrator(url=url) as orchestrator:
+            first = orchestrator.start("one")
+            service.finish(first.id)
+            new = orchestrator.continue_(first.id, "and now this", Limits(max_turns=3), idempotency_key="k")
+            assert (new.request.continues, new.request.limits.max_turns) == (first.id, 3)
+            assert new.request.idempotency_key == "k"
+
+    await asyncio.to_thread(script)

@@ -23,16 +23,16 @@ def hear(envelope: Envelope) -> None:
 
 
 async def main() -> int:
-    async with Orchestrator(url="http://127.0.0.1:1") as deputies:
-        result = await deputies.delegate("x", workspace=".", limits={"max_turns": 5}, on_event=hear)
-        both = await deputies.gather(["a", "b"], labels={"of": "both"}, tools=["read_file"], approval_mode="auto")
+    async with Orchestrator(url="http://127.0.0.1:1") as orchestrator:
+        result = await orchestrator.delegate("x", workspace=".", limits={"max_turns": 5}, on_event=hear)
+        both = await orchestrator.gather(["a", "b"], labels={"of": "both"}, tools=["read_file"], approval_mode="auto")
         return result.turn_count + sum(each.usage.total for each in both)
 
 
 def plain() -> str:
-    with SyncOrchestrator() as deputies:
+    with SyncOrchestrator() as orchestrator:
         try:
-            return deputies.delegate("x", model="m", priority=3).raise_for_status().summary
+            return orchestrator.delegate("x", model="m", priority=3).raise_for_status().summary
         except DelegationFailed as failed:
             return failed.result.summary
 """
@@ -55,8 +55,8 @@ def checked(checker: str, folder: Path, script: str) -> subprocess.CompletedProc
 def test_a_script_is_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
     good = checked(checker, tmp_path, SCRIPT)
     assert good.returncode == 0, good.stdout
-    calls = "".join(f"    deputies.start('x', {typo})\n" for typo in TYPOS)
-    bad = checked(checker, tmp_path, f"{SCRIPT}\n\ndef wrong(deputies: SyncOrchestrator) -> None:\n{calls}")
+    calls = "".join(f"    orchestrator.start('x', {typo})\n" for typo in TYPOS)
+    bad = checked(checker, tmp_path, f"{SCRIPT}\n\ndef wrong(orchestrator: SyncOrchestrator) -> None:\n{calls}")
     first = len(SCRIPT.splitlines()) + 3
     assert bad.returncode == 1
     for number, typo in enumerate(TYPOS, first + 1):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +22,27 @@ def test_what_others_say_does_not_act_on_a_terminal_that_shows_the_log() -> None
     assert_harmless(line)
     assert json.loads(line)["message"] == f"it said {HOSTILE}"
     assert json.loads(line)["cause"] == HOSTILE
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_on_a_terminal_a_line_is_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    set_up("info", secrets=["token-of-the-operator"])
+    about = {"queue": "q1", "color_message": "\x1b[1m", "token": "token-of-the-operator"}
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("deputize").warning("it is away: %s", HOSTILE, extra=about, exc_info=True)
+    assert_harmless(shown.getvalue().replace("\n", ""))
+    first, *traceback = shown.getvalue().splitlines()
+    assert re.match(r"\d\d:\d\d:\d\d warning it is away: ", first)
+    assert first.endswith(" queue=q1 token=***")
+    assert traceback[0] == "Traceback (most recent call last):"
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: 
     settings = Settings.load(environ={}, redis_url=redis_process.url)
     rows = [row async for row in run_checks(settings) if row.name == "acl"]
     assert [row.state for row in rows] == ["✗"]
-    assert "the channels deputize:*" in rows[0].mend
+    assert "the channels deputize:*" in rows[0].remedy
 
 
 async def test_a_worker_that_may_not_subscribe_ends_with_one_line(

@@ -32,6 +32,7 @@ def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
     [
         ({"DEPUTIZE_PORT": "many"}, "port"),
         ({"DEPUTIZE_LEASE_SECONDS": "0"}, "lease_seconds"),
+        ({"DEPUTIZE_LOG_LEVEL": "INFOO"}, "log_level"),
         ({"DEPUTIZE_CAP_MAX_TURNS": "-1"}, "max_turns"),
         ({"DEPUTIZE_TOOLS_ENABLE_BASH": "maybe"}, "tools/enable_bash"),
         ({"DEPUTIZE_TOOLS_DISCOVERY_COMMAND": "find-tools"}, "tools: discovery_command needs call_command"),
@@ -124,3 +125,17 @@ def test_what_is_no_table_is_named_also_where_a_variable_sets_a_part_of_it(table
     config.write_text(f"{table} = 3\n")
     with pytest.raises(Misconfigured, match=table):
         Settings.load(config, environ={f"DEPUTIZE_{table.upper()}_{part}": "2"})
+
+
+def test_hosts_that_commands_may_reach_are_names_and_patterns_of_names() -> None:
+    environ = {"DEPUTIZE_SANDBOX_SETUP_HOSTS": "Example.org., *.example.org,10.0.0.5,::1,*"}
+    expected = ["example.org", "*.example.org", "10.0.0.5", "::1", "*"]
+    assert Settings.load(environ=environ).sandbox.setup_hosts == expected
+
+
+@pytest.mark.parametrize(
+    "host", ["https://example.org", "example.org:443", "example.org/simple", "*example.org", "a.*.org", "a b", ""]
+)
+def test_what_is_no_host_is_refused_with_an_example(host: str) -> None:
+    with pytest.raises(Misconfigured, match=r"(?i)setup_hosts.*is not a host such as example\.org"):
+        Settings.load(environ={}, sandbox={"setup_hosts": [host]})

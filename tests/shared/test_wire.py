@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from deputize.shared import tokens
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.wire import explain
+from deputize.shared.wire import Wire, explain
 
 
 def mistakes(**fields: Any) -> dict[str, str]:
@@ -101,3 +101,32 @@ def test_a_gap_that_the_encoder_could_not_hold_is_counted() -> None:
 def test_more_mistakes_than_anybody_reads_are_counted_and_not_named() -> None:
     found = mistakes(**{f"key{number}": number for number in range(3000)})
     assert found == {"": "3,000 mistakes, too many to name; is this the right document?"}
+
+
+class Fruit(Wire):
+    """A fruit."""
+
+    best_before: int
+    """Day of the year,
+    from 1."""
+    plain: int = 0
+
+
+class Apple(Fruit):
+    kind: str
+    """Its variety."""
+    seeds: ClassVar[int] = 5
+    """Not a field."""
+
+
+def test_the_docstrings_of_fields_of_a_model_and_its_bases_describe_them_in_the_schema() -> None:
+    properties = Apple.model_json_schema()["properties"]
+    described = {name: field.get("description") for name, field in properties.items()}
+    assert described == {"bestBefore": "Day of the year,\nfrom 1.", "plain": None, "kind": "Its variety."}
+    made = create_model("Made", __base__=Apple)
+    assert made.model_json_schema()["properties"]["kind"]["description"] == "Its variety."
+
+
+def test_no_module_is_parsed_for_docstrings_before_a_schema_is_wanted() -> None:
+    parsed_by_pydantic = [name for name, field in DelegationRequest.model_fields.items() if field.description]
+    assert parsed_by_pydantic == []

@@ -1,11 +1,10 @@
-"""`python -m tests.system.counting_worker`: a worker whose runs can also ask an HTTP endpoint to count."""
+"""A worker whose runs can also ask an HTTP endpoint to count."""
 
 from __future__ import annotations
 
-import sys
 from urllib.request import urlopen
 
-from deputize.worker.__main__ import main
+from deputize.worker import __main__ as worker
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
@@ -29,5 +28,5 @@ class Count(Tool[CountParams]):
         return ToolResult(content="counted")
 
 
-if __name__ == "__main__":
-    sys.exit(main(tools=(*BUILTIN, Count())))
+def main() -> int:
+    return worker.main(tools=(*BUILTIN, Count()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -153,5 +152,5 @@ def _text(folder: Path, name: str) -> str:
     return file.read_text() if file.is_file() else ""
 
 
-WORKER = [sys.executable, "-m", "tests.system.counting_worker"]
+WORKER = "tests.system.counting_worker"
 """A worker with one more tool: ``count``."""

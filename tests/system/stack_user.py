@@ -27,9 +27,8 @@ async def use(settings: Settings, workers: int) -> None:
 def keep(settings: Settings, workers: int) -> None:
     from deputize.orchestrator.supervisor import run_foreground
 
-    run_foreground(
-        settings, StackOptions(workers, flower=True), lambda stack: print(json.dumps(asdict(stack)), flush=True)
-    )
+    options = StackOptions(workers, flower=True)
+    run_foreground(settings, options, lambda stack: print(json.dumps(asdict(stack)), flush=True), lambda _: None)
 
 
 def _key() -> dict[str, str]:

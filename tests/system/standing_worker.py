@@ -1,13 +1,12 @@
-"""A worker whose runs may bring it to a standstill, or down: ``python -m tests.system.standing_worker``."""
+"""A worker whose runs may bring it to a standstill, or down."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
-import sys
 
-from deputize.worker.__main__ import main
+from deputize.worker import __main__ as worker
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext
@@ -43,5 +42,5 @@ class Fall(Tool[Params]):
         return ToolResult("never")
 
 
-if __name__ == "__main__":
-    sys.exit(main(tools=[*BUILTIN, Hold(), Fall()]))
+def main() -> int:
+    return worker.main(tools=[*BUILTIN, Hold(), Fall()])

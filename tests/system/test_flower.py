@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,11 +20,11 @@ import pytest
 from deputize.orchestrator.flower import Flower
 from deputize.shared.queue import TASK, Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
+from tests.preloaded import POOL_WORKER, Forked
 from tests.redis_server import RedisProcess
 from tests.waiting import until_sync
 
 pytestmark = pytest.mark.system
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -56,16 +57,11 @@ def page(redis_process: RedisProcess, tmp_path: Path) -> Iterator[Page]:
     with (tmp_path / "flower.log").open("wb") as log:
         processes = [
             subprocess.Popen(program.command, env=dict(program.environment), cwd=tmp_path, stdout=log, stderr=log),
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.celery_pool.pool_worker", redis_process.url],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            ),
+            Forked(POOL_WORKER, [redis_process.url], os.environ, stdout=log.fileno(), stderr=log.fileno()),
         ]
     yield Page(flower.url)
     for process in processes:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(20)
 
 

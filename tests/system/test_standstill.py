@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.running import call, say, script
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.requirement("P-16")]
-STANDING = (sys.executable, "-m", "tests.system.standing_worker")
+STANDING = "tests.system.standing_worker"
 
 
 def answers(result: ToolAgentResult) -> str:

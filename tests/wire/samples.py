@@ -43,10 +43,12 @@ REQUEST = DelegationRequest.model_validate(
         "maxVerifyRounds": 1,
         "labels": {"team": "shop"},
         "priority": 7,
+        "retry": {"attempts": 2, "on": ["timeout", "error"]},
         "parentId": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t0",
         "idempotencyKey": "order-17",
         "continues": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t1",
         "retryOf": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t2",
+        "fromTurn": 3,
     }
 )
 
@@ -71,6 +73,8 @@ RESULT = ToolAgentResult.model_validate(
         ],
         "truncated": True,
         "leftOut": ["notes/new.md is not in the patch: too large (9437184 bytes)"],
+        "ignoredFiles": ["__pycache__/pricing.cpython-312.pyc"],
+        "ignoredCount": 1,
         "errors": ["bash: the command ended with exit code 1"],
         "toolCallCount": 20,
         "turnCount": 9,
@@ -163,6 +167,14 @@ _EVENTS: list[dict[str, Any]] = [
     {"type": "heartbeat", "turn": 3, "toolCalls": 5, "lastTool": "edit_file", "elapsedMs": 20000, "costUsd": None},
     {"type": "waiting", "why": "rate", "detail": "HTTP 529 from https://api.example/v1/messages: overloaded."},
     {"type": "resumed_waiting", "seconds": 61.5},
+    {
+        "type": "run_retried",
+        "reason": "model_unavailable",
+        "error": "the endpoint does not answer",
+        "retry": 1,
+        "of": 2,
+        "delaySeconds": 1.0,
+    },
 ]
 TRANSIENT = {"text_delta", "thinking_delta", "step_updated", "heartbeat"}
 

@@ -225,3 +225,7 @@ def test_what_is_polled_is_no_cycle_and_hides_none() -> None:
     repetition.watch(calls(*["poll"] * 100, *["poll", "a"] * 4))
     with pytest.raises(LimitReached):
         repetition.watch(calls("poll", "a"))
+
+
+def test_a_tiny_limit_is_written_without_an_exponent() -> None:
+    assert str(LimitReached(TerminationReason.BUDGET, "maxCostUsd", 1e-7)) == "maxCostUsd 0.0000001 reached"

@@ -58,8 +58,8 @@ async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: 
     looked, cut, late, note = history[2]["content"]
     assert not looked.get("is_error")
     assert "outcome unknown: the run was stopped while this call was under way" in cut["content"]
-    assert late["content"] == "Error: not executed: timeoutSeconds 5.0 reached"
-    assert 'limit="timeoutSeconds 5.0 reached"' in note["text"]
+    assert late["content"] == "Error: not executed: timeoutSeconds 5 reached"
+    assert 'limit="timeoutSeconds 5 reached"' in note["text"]
     kept = json.loads(await bench.store.redis.hget(ledger_key(result.delegation_id), "call_1_2"))
     assert kept["state"] == "finished"
 
@@ -116,3 +116,13 @@ async def test_the_watch_for_circles_can_be_switched_off(redis_url: str, tmp_pat
     async with open_bench(redis_url, tmp_path / "home", loop_detection=False) as bench:
         model = script(tmp_path, *[[call("list_directory", path=".")]] * 9, [say("done")])
         assert (await bench.run(model=model, tools=["*"])).termination_reason == "completed"
+
+
+async def test_a_workspace_that_grew_too_large_ends_its_run_with_what_was_done(redis_url: str, tmp_path: Path) -> None:
+    async with open_bench(redis_url, tmp_path / "home", workspace_max_bytes=1 << 20) as bench:
+        large = call("write_file", path="large.txt", content="x" * (2 << 20))
+        result = await bench.run(model=script(tmp_path, [large], [WRITE], [say("never")], summary="It was too much."))
+        assert (result.termination_reason, result.summary) == ("budget", "It was too much.")
+        assert (result.files_modified, result.tool_call_count) == (["large.txt"], 1)
+        assert "DEPUTIZE_WORKSPACE_MAX_BYTES 1048576 reached" in json.dumps(await history_of(bench, result))
+        assert ((await bench.store.get(result.delegation_id)).disk_bytes or 0) > 2 << 20

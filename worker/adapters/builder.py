@@ -177,7 +177,7 @@ class BuilderAdapter(ToolAdapter):
 
     async def call(self, ctx: ToolContext, params: PreparedInvocation, signal: AbortSignal) -> base.ToolResult:
         if self.kind.looks and await call_function(params.invocation.should_confirm_execute, signal):
-            # Calls of this kind are allowed without approval, so nobody has confirmed this one.
+            # Calls of this kind are allowed without approval, so no person has confirmed this one.
             reason = f"{self.name} requires confirmation of this call, but {self.kind} calls run without approval"
             raise ToolError(ErrorType.PERMISSION_DENIED, f"denied: {reason}. Do without it.")
         update: UpdateOutput = lambda output: ctx.metadata(output=str(output))  # noqa: E731

@@ -67,7 +67,7 @@ class Pool(Protocol):
 
     loop: asyncio.AbstractEventLoop
 
-    def tell(self, call: Callable[[], Any]) -> None: ...
+    def call_soon_in_consumer(self, call: Callable[[], Any]) -> None: ...
 
     def forget(self, job: Job) -> None: ...
 
@@ -135,7 +135,7 @@ class Job:
         self.ended = True
         for timer in self._timers:
             timer.cancel()
-        self.pool.tell(self.report)
+        self.pool.call_soon_in_consumer(self.report)
 
     def report(self) -> None:
         """On Celery's thread: reports how the job ended, unless Celery has announced it already."""
@@ -163,10 +163,10 @@ class Job:
 
     def _soft_limit(self) -> None:
         self.soft_limit_hit = True
-        self.pool.tell(partial(self._options["timeout_callback"], True, self.limits[0]))
+        self.pool.call_soon_in_consumer(partial(self._options["timeout_callback"], True, self.limits[0]))
         self._cancel()
 
     def _hard_limit(self) -> None:
         self._announced = True
-        self.pool.tell(partial(self._options["timeout_callback"], False, self.limits[1]))
+        self.pool.call_soon_in_consumer(partial(self._options["timeout_callback"], False, self.limits[1]))
         self._insist()

@@ -69,7 +69,7 @@ class AsyncPool(BasePool):
         self.failure: BaseException | None = None
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
-        self._told: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._hub: Any = None
         self._waiting = 0
         self._peak = 0
@@ -113,11 +113,11 @@ class AsyncPool(BasePool):
     def forget(self, job: Job) -> None:
         self._jobs.pop(job.number, None)
 
-    def hear(self, seconds: float = 0) -> None:
+    def run_calls(self, seconds: float = 0) -> None:
         """Makes the calls queued by the loop's thread; waits up to ``seconds`` for the first."""
         while True:
             try:
-                call = self._told.get(timeout=seconds) if seconds else self._told.get_nowait()
+                call = self._calls.get(timeout=seconds) if seconds else self._calls.get_nowait()
             except queue.Empty:
                 return
             seconds = 0
@@ -130,13 +130,13 @@ class AsyncPool(BasePool):
         """Waits until no job is left, or for ``seconds``, or until ``hurry()``. True when none is left."""
         deadline = time.monotonic() + seconds
         while self._jobs and not hurry() and time.monotonic() < deadline:
-            self.hear(0.1)
+            self.run_calls(0.1)
         return not self._jobs
 
     def on_stop(self) -> None:
         # However long they take: only cancelled jobs have a time limit.
         while not all(job.cancelled for job in self._jobs.values()):
-            self.hear(0.1)
+            self.run_calls(0.1)
         self.on_terminate()
 
     def cancel_all(self) -> None:
@@ -157,7 +157,7 @@ class AsyncPool(BasePool):
         self._watchdog.stop()
         self.loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(CLEANUP_SECONDS)
-        self.hear()
+        self.run_calls()
 
     def grow(self, n: int = 1) -> None:
         self.limit += n
@@ -186,17 +186,17 @@ class AsyncPool(BasePool):
 
     # --- the loop's thread -------------------------------------------------------------------------
 
-    def tell(self, call: Callable[[], Any]) -> None:
+    def call_soon_in_consumer(self, call: Callable[[], Any]) -> None:
         """Queues ``call`` for Celery's thread; calls are made in order."""
-        self._told.put(call)
+        self._calls.put(call)
         if self._hub is not None:
-            self._hub.call_soon(self.hear)
+            self._hub.call_soon(self.run_calls)
 
     @contextmanager
     def waiting(self) -> Generator[None]:
         """Frees this job's slot for another one while it waits for a child delegation."""
         self._waiting += 1
-        self.tell(lambda: None)  # wakes Celery's hub, which may now take another message
+        self.call_soon_in_consumer(lambda: None)  # wakes Celery's hub, which may now take another message
         try:
             yield
         finally:

@@ -120,11 +120,11 @@ class Stopper(threading.Thread):
         logger.info("asked to stop; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
         if not self._jobs_end_within(self._soft_seconds):
             # Celery announces their state; it can do so only while it is connected to Redis.
-            self._pool.tell(self._worker.consumer.cancel_active_requests)
+            self._pool.call_soon_in_consumer(self._worker.consumer.cancel_active_requests)
             self._pool.cancel_all()
             self._jobs_end_within(2 * CLEANUP_SECONDS)
         state.should_terminate = 0  # not None: that is the exit code
-        self._pool.tell(_nothing_more)
+        self._pool.call_soon_in_consumer(_nothing_more)
 
     def _asked_again(self, seconds: float | None) -> bool:
         if not select.select([self._asked], [], [], seconds)[0]:
@@ -135,7 +135,7 @@ class Stopper(threading.Thread):
         deadline = time.monotonic() + seconds
         while self._pool.running and time.monotonic() < deadline:
             # Repeatedly: after a lost connection Celery would resume consuming with the new one.
-            self._pool.tell(self._take_no_more)
+            self._pool.call_soon_in_consumer(self._take_no_more)
             if self._asked_again(0.1):
                 return False
         return not self._pool.running

@@ -54,7 +54,7 @@ class EndpointWait:
         """Waits before the next try. ``begun``: the failed one had got the beginning of a reply.
 
         The first failure in a row may be this request's own; it becomes an outage when the next request fails, too, or
-        when the endpoint says how long to stay away.
+        when the endpoint states how long to wait.
         """
         self._failures = 1 if begun else self._failures + 1
         self.error = failed.error

@@ -14,12 +14,13 @@ from deputize.shared.connection import REDIS_ERRORS, shielded
 from deputize.shared.errors import Unavailable
 from deputize.shared.log import log
 from deputize.shared.queue import Ticket
+from deputize.shared.runs import disk
 from deputize.shared.runs.keys import PRUNE
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.fleet.presence import Presence
 from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.workspace import delete
+from deputize.worker.workspace.removal import delete_unused, disk_bytes
 
 TICK_SECONDS = 0.5
 SWEEP_SECONDS = 300.0
@@ -43,9 +44,11 @@ class Janitor:
         self._store = store
         self._bus = bus
         self._send = send
+        self._pruned: set[str] = set()
+        """Removed delegations whose files may still be there."""
 
     async def requeue_forever(self) -> None:
-        trouble = RepeatedCause("nobody looks for lost runs here")
+        trouble = RepeatedCause("this worker does not look for lost runs")
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
@@ -85,16 +88,38 @@ class Janitor:
                     log.warning("unused files could not be deleted: %s", error)
 
     async def sweep(self, older_than: float, pruned: Collection[str] = ()) -> int:
-        """Deletes workspaces of delegations pruned or ended over ``older_than`` seconds ago; returns the number."""
+        """Deletes workspaces of delegations pruned or ended over ``older_than`` seconds ago; returns the number.
+
+        Then those that ended first, until the others take no more than the setting allows. What an unfinished
+        delegation continues stays, and what another process copies just now until a later sweep.
+        """
+        self._pruned.update(pruned)
         folders = await asyncio.to_thread(_folders, self._settings.workspaces)
         ended = await self._store.ended(list({id for id, _ in folders})) if folders else {}
-        due = {id for id in pruned if ended.get(id) == ""}
+        self._pruned.intersection_update(ended)
+        due = {id for id in self._pruned if ended.get(id) == ""}
         gone = [folder for id, folder in folders if id in due or (id in ended and _age(ended[id], folder) > older_than)]
-        for folder in gone:
-            await run_in_thread(delete, folder)
-        if gone:
-            log.info("%d workspaces removed", len(gone))
-        return len(gone)
+        gone += await self._over_limit([(ended[id], id, folder) for id, folder in folders if ended.get(id)], gone)
+        held = await disk.held(self._store.redis) if gone else set[str]()
+        removed = [folder for folder in gone if folder.name not in held and await run_in_thread(delete_unused, folder)]
+        await disk.note_removed(self._store.redis, [folder.name for folder in removed])
+        if removed:
+            log.info("%d workspaces removed", len(removed))
+        return len(removed)
+
+    async def _over_limit(self, kept: list[tuple[str, str, Path]], gone: Collection[Path]) -> list[Path]:
+        """Returns the folders to delete besides ``gone`` so that the rest is not too large; never the last one."""
+        rest = sorted(each for each in kept if each[2] not in gone)
+        sizes = await disk.sizes_on_disk(self._store.redis, [id for _, id, _ in rest])
+        for _, id, folder in rest:
+            if id not in sizes:
+                sizes[id] = await run_in_thread(disk_bytes, folder) or 0
+        more, found = sum(sizes.values()) - self._settings.workspace_kept_bytes, list[Path]()
+        for _, id, folder in rest[:-1]:
+            if more > 0:
+                found.append(folder)
+                more -= sizes[id]
+        return found
 
 
 def _folders(root: Path) -> list[tuple[str, Path]]:

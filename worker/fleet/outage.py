@@ -34,7 +34,7 @@ class Outage:
     """What this process knows of an outage of one endpoint."""
 
     known: bool = False
-    """Whether there may be one: without a failure nobody asks Redis."""
+    """Whether there may be one: Redis is not asked before a failure."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the waiting run that asks for all of this process."""
 
@@ -53,7 +53,7 @@ class Outages:
 
 
 class Admission:
-    """One model call's admission to its endpoint. ``async with`` gives a probe up that ends without an answer."""
+    """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
 
     def __init__(self, pipe: Pipe, endpoint: str, outage: Outage) -> None:
         self._pipe = pipe
@@ -122,7 +122,7 @@ class Admission:
             await self._script("renew", lease_ms=int(LEASE_SECONDS * 1000))
 
     def _end_probe(self, operation: str) -> None:
-        """Tells how a probe ended, also from a task that is being cancelled: nothing is awaited."""
+        """Reports how a probe ended, also from a task that is being cancelled: nothing is awaited."""
         self._cancel_renewal()
         self._ask(operation)
 

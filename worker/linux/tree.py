@@ -47,7 +47,7 @@ def close_all(fds: Mapping[int, int]) -> None:
         os.close(fd)
 
 
-def tell(fd: int, what: signal.Signals) -> None:
+def send_signal(fd: int, what: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(fd, what)
 
@@ -66,7 +66,7 @@ async def asked_to_end(fds: Iterable[int], seconds: float) -> bool:
 
     for fd in [*living]:
         loop.add_reader(fd, gone, fd)
-        tell(fd, signal.SIGTERM)
+        send_signal(fd, signal.SIGTERM)
     try:
         await asyncio.wait([all_gone], timeout=seconds)
         return not living

@@ -43,7 +43,7 @@ def expanded(value: Any, variables: Mapping[str, str], places: Mapping[str, str]
 def _meant(inside: str, variables: Mapping[str, str], places: Mapping[str, str]) -> str:
     if inside.startswith("input:"):
         raise Misconfigured(
-            f"${{{inside}}} asks a person, and here is nobody to ask; write ${{VARIABLE}} and set it for the worker"
+            f"${{{inside}}} asks a person, which is not possible here; write ${{VARIABLE}} and set it for the worker"
         )
     if inside in places:
         return places[inside]
@@ -98,8 +98,8 @@ class Config:
                 server = _server(name, given, environ, workspace)
                 if not server.disabled:
                     servers.append(server)
-                    said = [*without_effect(given)][:_MAX_REMARKS]
-                    remarks[name] = [f"the MCP server {name!r} of {found.path}: {each}" for each in said]
+                    messages = [*without_effect(given)][:_MAX_REMARKS]
+                    remarks[name] = [f"the MCP server {name!r} of {found.path}: {each}" for each in messages]
             except (Misconfigured, ValidationError) as error:
                 problems[name] = f"the MCP server {name!r} of {found.path} is left out: {_explained(error)}"
         return cls(servers, problems, remarks)
@@ -178,5 +178,5 @@ def _refuse_unless_named(found: Found) -> None:
 def _explained(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    said = [(".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()]
-    return "; ".join(f"{where}: {what}" if where else what for where, what in said)[:1000]
+    messages = [(".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()]
+    return "; ".join(f"{where}: {what}" if where else what for where, what in messages)[:1000]

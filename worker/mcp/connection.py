@@ -123,7 +123,7 @@ class Connection:
         return found[:MAX_TOOLS]
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], tell: Progress, *, repeatable: bool
+        self, tool: str, arguments: Mapping[str, Any], on_progress: Progress, *, repeatable: bool
     ) -> types.CallToolResult:
         """Returns the server's result of one call. Cancelling cancels it at the server, too.
 
@@ -134,7 +134,7 @@ class Connection:
         for last in (False, True):
             client = await self._connected()
             try:
-                return await self._ask(client, tool, arguments, tell, latest)
+                return await self._ask(client, tool, arguments, on_progress, latest)
             except MCPError as error:
                 unseen = error.code == NOT_SENT or error.message == "Session terminated"
                 if not (unseen or self._lost(error)):
@@ -179,7 +179,7 @@ class Connection:
             return self._client
 
     async def _ask(
-        self, client: Client, tool: str, arguments: Mapping[str, Any], tell: Progress, latest: float
+        self, client: Client, tool: str, arguments: Mapping[str, Any], on_progress: Progress, latest: float
     ) -> types.CallToolResult:
         # Not the client's own call_tool: it would validate a result of any size against the server's schema in this
         # thread.
@@ -188,23 +188,22 @@ class Connection:
         bound = asyncio.timeout_at(min(loop.time() + quiet, latest))
         waiting = True
 
-        async def heard(progress: float, total: float | None, message: str | None) -> None:
+        async def extended(progress: float, total: float | None, message: str | None) -> None:
             if waiting and not bound.expired():
                 bound.reschedule(min(loop.time() + quiet, latest))
-                await tell(progress, total, message)
+                await on_progress(progress, total, message)
 
         try:
             async with bound:
-                answer = await client.session.send_request(request, _ANSWER, progress_callback=heard)
+                answer = await client.session.send_request(request, _ANSWER, progress_callback=extended)
         except TimeoutError:
             late = loop.time() >= latest
-            said = (
+            reason = (
                 f"it took more than {self.server.call_seconds:g} seconds"
                 if late
                 else f"it sent nothing for {quiet:g} seconds"
             )
-            said = f"{said} and the call was cancelled"
-            raise self._doubt(said, type=ErrorType.TIMEOUT) from None
+            raise self._doubt(f"{reason} and the call was cancelled", type=ErrorType.TIMEOUT) from None
         finally:
             waiting = False
         if isinstance(answer, types.InputRequiredResult):
@@ -254,10 +253,10 @@ def _explained(error: BaseException | None) -> str:
 
 
 def _advice(server: Server, words: StderrTail) -> str:
-    said = f"; its stderr: {words}" if str(words) else ""
+    quoted = f"; its stderr: {words}" if str(words) else ""
     if server.type != "stdio" or not server.sandbox:
-        return said
+        return quoted
     return (
-        f"{said}. It runs in the sandbox, without network, where it finds system programs and its own installation; "
+        f"{quoted}. It runs in the sandbox, without network, where it finds system programs and its own installation; "
         'in mcp.json "show" names further paths, and "sandbox": false runs it outside'
     )

@@ -187,17 +187,17 @@ class Server(BaseModel):
     connect_seconds: float | None = None
     """How long the run waits for it to connect and to list its tools; null is the worker's own setting."""
     call_seconds: float | None = None
-    """How long one call may take in all; null is no limit of its own."""
+    """How long one call may take in all; null means no limit of its own."""
 
     @model_validator(mode="before")
     @classmethod
     def _one_spelling(cls, written: dict[str, Any]) -> dict[str, Any]:
         given = spelled({key: value for key, value in written.items() if value is not None})
         url = given.get("url") or ""
-        told = given.get("type") or ("stdio" if given.get("command") else _guessed(url))
-        way = _TYPES.get(str(told).lower())
+        named = given.get("type") or ("stdio" if given.get("command") else _guessed(url))
+        way = _TYPES.get(str(named).lower())
         if way is None:
-            raise ValueError(f"type {told!r} is not known; there are stdio, http and sse")
+            raise ValueError(f"type {named!r} is not known; there are stdio, http and sse")
         if not (given.get("command") if way == "stdio" else url):
             raise ValueError("it has neither a command (stdio) nor a url (http, sse)")
         if way != "stdio" and urlsplit(str(url)).scheme not in ("http", "https"):

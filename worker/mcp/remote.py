@@ -31,9 +31,9 @@ _QUIET_SECONDS = 24 * 3600.0
 
 
 @asynccontextmanager
-async def reached(server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> AsyncGenerator[Any]:
-    """Yields the SDK's streams. ``said`` is called with HTTP errors, ``broken`` when the connection is unusable."""
-    steady = _Steady(server, said, broken if server.type == "sse" else lambda: None)
+async def reached(server: Server, on_error: Callable[[bytes], None], broken: Callable[[], None]) -> AsyncGenerator[Any]:
+    """Yields the SDK's streams. ``on_error`` is called with HTTP errors, ``broken`` when the connection is unusable."""
+    steady = _Steady(server, on_error, broken if server.type == "sse" else lambda: None)
     headers = {**server.headers, "Accept-Encoding": "identity"}
     timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_QUIET_SECONDS)
 
@@ -64,10 +64,10 @@ def guarded(url: str, network: Network | None = None) -> GuardedTransport:
 class _Steady(httpx2.AsyncBaseTransport):
     """Turns a failed HTTP request into a JSON-RPC error response for that request alone."""
 
-    def __init__(self, server: Server, said: Callable[[bytes], None], broken: Callable[[], None]) -> None:
+    def __init__(self, server: Server, on_error: Callable[[bytes], None], broken: Callable[[], None]) -> None:
         self._guarded = guarded(server.url)
         self._pace = Pace()
-        self._said = said
+        self._on_error = on_error
         self._broken = broken
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -75,7 +75,7 @@ class _Steady(httpx2.AsyncBaseTransport):
             answer = await self._guarded.handle_async_request(request)
         except httpx2.TransportError as error:
             why = f"{type(error).__name__}: {error}"
-            self._said(why.encode() + b"\n")
+            self._on_error(why.encode() + b"\n")
             if request.method != "POST":
                 raise
             self._broken()
@@ -87,7 +87,7 @@ class _Steady(httpx2.AsyncBaseTransport):
             return _refusal(502, BROKEN, "its response is compressed, which was not requested")
         if answer.status_code >= 400:
             status = f"HTTP {answer.status_code} {answer.reason_phrase}".strip()
-            self._said(status.encode() + b"\n")
+            self._on_error(status.encode() + b"\n")
             if answer.status_code != 404 and not kind.startswith("application/json"):
                 await answer.aclose()
                 return _refusal(answer.status_code, BROKEN if answer.is_server_error else INVALID_REQUEST, status)

@@ -103,19 +103,19 @@ class _ResultWriter:
 class McpTool(SchemaTool):
     """One tool of one server. Raises ``Misconfigured`` for an invalid declaration."""
 
-    def __init__(self, link: Connection, told: types.Tool, name: str, declared: ArgumentSchema) -> None:
-        hints = told.annotations or types.ToolAnnotations()
+    def __init__(self, link: Connection, spec: types.Tool, name: str, schema: ArgumentSchema) -> None:
+        hints = spec.annotations or types.ToolAnnotations()
         effect = (
             Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
         )
         kind = Kind.READ if hints.read_only_hint else Kind.OTHER
-        words = clip(told.description or told.title or told.name, MAX_DESCRIPTION)
-        super().__init__(name, words, declared, kind=kind, effect=effect)
-        self.origin = Origin("mcp", link.server.name, told.name)
-        self._called = told.name
-        self.trusted = link.server.trusts(told.name)
+        words = clip(spec.description or spec.title or spec.name, MAX_DESCRIPTION)
+        super().__init__(name, words, schema, kind=kind, effect=effect)
+        self.origin = Origin("mcp", link.server.name, spec.name)
+        self._called = spec.name
+        self.trusted = link.server.trusts(spec.name)
         self._link = link
-        self._title = clip(f"{link.server.name}: {told.title or hints.title or told.name}", 120)
+        self._title = clip(f"{link.server.name}: {spec.title or hints.title or spec.name}", 120)
 
     def title(self, params: Any) -> str:
         return self._title
@@ -123,15 +123,15 @@ class McpTool(SchemaTool):
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         last = -PROGRESS_SECONDS
 
-        async def tell(progress: float, total: float | None, message: str | None) -> None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
             nonlocal last
             if time.monotonic() - last >= PROGRESS_SECONDS:
                 last = time.monotonic()
-                said = {"message": clip(message, 500)} if message else {}
-                ctx.metadata(progress=progress, **({} if total is None else {"total": total}), **said)
+                text = {"message": clip(message, 500)} if message else {}
+                ctx.metadata(progress=progress, **({} if total is None else {"total": total}), **text)
 
         answer = await self._link.call(
-            self._called, params, tell, repeatable=self.effect in (Effect.PURE, Effect.IDEMPOTENT)
+            self._called, params, report, repeatable=self.effect in (Effect.PURE, Effect.IDEMPOTENT)
         )
         return await result_of(answer, ctx, self._title)
 
@@ -143,29 +143,29 @@ async def tools_of(
     tools: dict[str, McpTool] = {}
     listed = [*listed]
     problems = [f"the MCP server {link.server.name!r}: {each}" for each in _unmatched(link.server, listed)]
-    for told in listed:
-        if not link.server.tools.lets(told.name):
+    for spec in listed:
+        if not link.server.tools.lets(spec.name):
             continue
         try:
-            if told.name in tools:
+            if spec.name in tools:
                 raise Misconfigured("the server names it twice")
-            name = exposed(link.server.name, told.name, taken)
-            declared = await ArgumentSchema.untrusted(name, told.input_schema, validators)
-            tools[told.name] = tool = McpTool(link, told, name, declared)
+            name = exposed(link.server.name, spec.name, taken)
+            schema = await ArgumentSchema.untrusted(name, spec.input_schema, validators)
+            tools[spec.name] = tool = McpTool(link, spec, name, schema)
             taken.add(tool.name)
         except Misconfigured as error:
-            problems.append(f"the tool {told.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")
+            problems.append(f"the tool {spec.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")
     return list(tools.values()), problems
 
 
 def _unmatched(server: Server, listed: Sequence[types.Tool]) -> list[str]:
     """Returns messages for patterns that match no tool: a misspelt filter selects the wrong tools."""
-    names = [told.name for told in listed]
+    names = [spec.name for spec in listed]
     allowed, denied = "list of allowed tools", "list of denied tools"
     lists = {allowed: server.tools.allow, denied: server.tools.deny, "trust": server.trust}
-    said: list[str] = []
+    messages: list[str] = []
     for kind, patterns in lists.items():
         patterns = patterns if isinstance(patterns, list) else []
         fits = [pattern for pattern in patterns if any(matches(name, [pattern]) for name in names)]
-        said += unmatched(kind, patterns, names, fits)
-    return said[:_MAX_UNMATCHED]
+        messages += unmatched(kind, patterns, names, fits)
+    return messages[:_MAX_UNMATCHED]

@@ -8,12 +8,15 @@ from importlib import import_module
 
 from deputize.shared.settings import Settings
 from deputize.worker.models.base import Model
+from deputize.worker.models.deferred_package import defer_package
+
+defer_package("anthropic", "anthropic.types")
 
 MODELS: Mapping[str, str] = {
     "anthropic": "deputize.worker.models.anthropic:AnthropicModel",
     "scripted": "deputize.worker.models.scripted:ScriptedModel",
 }
-"""Import path of the class for each kind. Imported on demand: importing the SDK takes two seconds."""
+"""Import path of the class for each kind. Imported on demand, because importing the SDK is slow."""
 
 
 def open_model(name: str, settings: Settings) -> Model:

@@ -11,8 +11,8 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Self
 
-import anthropic
 import httpx2
+from anthropic import AnthropicError
 from pydantic import SecretStr
 
 from deputize.shared.errors import ContextFull, ModelUnavailable
@@ -110,7 +110,7 @@ class AnthropicModel:
                         if assembler.done:
                             await stream.drain()
                             break
-            except (Failure, httpx2.HTTPError, anthropic.AnthropicError) as error:
+            except (Failure, httpx2.HTTPError, AnthropicError) as error:
                 failure = self._to_failure(error, endpoint.url)
             if assembler.done:
                 yield assembler.finish()
@@ -119,14 +119,15 @@ class AnthropicModel:
             delay = retries.next_delay(failure, replied=assembler.started)
             if delay is None:
                 error_class = ContextFull if failure.too_long else ModelUnavailable
-                raise error_class(self._error_message(failure, retries, endpoint.url))
+                message = self._error_message(failure, retries, endpoint.url)
+                raise error_class(message, may_pass=failure.retryable)
             error = self._credentials.masked(str(failure))
             yield Retrying(error, delay, assembler.usage, failure.retry_after, retries.left)
 
     def _endpoint(self) -> Endpoint:
         try:
             endpoint = endpoint_of(self._credentials)
-        except (anthropic.AnthropicError, httpx2.InvalidURL, ValueError, TypeError) as error:
+        except (AnthropicError, httpx2.InvalidURL, ValueError, TypeError) as error:
             reason = self._credentials.masked(str(error))
             raise ModelUnavailable(f"the model's endpoint is misconfigured: {reason}") from None
         if not endpoint.has_credentials:
@@ -136,7 +137,7 @@ class AnthropicModel:
             )
         return endpoint
 
-    def _to_failure(self, error: Failure | httpx2.HTTPError | anthropic.AnthropicError, url: str) -> Failure:
+    def _to_failure(self, error: Failure | httpx2.HTTPError | AnthropicError, url: str) -> Failure:
         match error:
             case Failure():
                 return error

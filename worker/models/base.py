@@ -102,9 +102,9 @@ class Reply:
         failures = {"refusal": TerminationReason.REFUSED, "model_context_window_exceeded": TerminationReason.ERROR}
         return failures.get(self.stop_reason, TerminationReason.COMPLETED)
 
-    def with_call_keys(self, turn: int) -> Reply:
+    def with_call_keys(self, turn: int, retries: int = 0) -> Reply:
         """Returns a copy, as the reply of that turn, whose calls have keys."""
-        return replace(self, calls=with_call_keys(self.calls, turn))
+        return replace(self, calls=with_call_keys(self.calls, turn, retries))
 
     @property
     def is_empty(self) -> bool:
@@ -122,9 +122,10 @@ class Reply:
         return replace(self, content=content, calls=[])
 
 
-def with_call_keys(calls: Sequence[Call], turn: int) -> list[Call]:
-    """Returns copies of one turn's calls, with keys numbered in order from 1."""
-    return [replace(call, key=f"call_{turn}_{number}") for number, call in enumerate(calls, 1)]
+def with_call_keys(calls: Sequence[Call], turn: int, retries: int = 0) -> list[Call]:
+    """Returns copies of one turn's calls, with keys numbered in order from 1; another try has other keys."""
+    prefix = f"call_r{retries}_{turn}" if retries else f"call_{turn}"
+    return [replace(call, key=f"{prefix}_{number}") for number, call in enumerate(calls, 1)]
 
 
 Part = ReplyStarted | TextPart | ThinkingPart | Retrying | Reply

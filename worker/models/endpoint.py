@@ -16,12 +16,12 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 import aiohttp
-import anthropic
 import httpx2
+from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from pydantic import SecretStr
 
 from deputize.shared.masking import SecretMask
-from deputize.shared.settings import header_pairs, header_values
+from deputize.shared.settings import header_pairs, secrets_of
 from deputize.worker.models.retry import RetryPolicy
 from deputize.worker.web.dial import trust_store
 
@@ -63,8 +63,14 @@ class Credentials:
 
     def masked(self, text: str) -> str:
         """Returns the text with the credentials masked, because endpoints may quote them in error messages."""
-        keys = (_reveal(self.api_key), _reveal(self.auth_token), *header_values(_reveal(self.headers) or ""))
-        return SecretMask(filter(None, keys)).text(text)
+        fields = {
+            "ANTHROPIC_API_KEY": self.api_key,
+            "ANTHROPIC_AUTH_TOKEN": self.auth_token,
+            "ANTHROPIC_BASE_URL": self.base_url,
+            "ANTHROPIC_CUSTOM_HEADERS": self.headers,
+        }
+        given = {name: value.get_secret_value() for name, value in fields.items() if value}
+        return SecretMask(secrets_of(given)).text(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class Endpoint:
 
     def __init__(self, credentials: Credentials) -> None:
         self._http = _http_client()
-        client = anthropic.AsyncAnthropic(
+        client = AsyncAnthropic(
             api_key=_reveal(credentials.api_key),
             auth_token=_reveal(credentials.auth_token),
             base_url=_reveal(credentials.base_url),
@@ -167,7 +173,7 @@ def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 def _http_client() -> httpx2.AsyncClient:
     """Returns the SDK's aiohttp client: its parser is in C, which halves the CPU time of a turn."""
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS)
-    return anthropic.DefaultAioHttpClient(limits=limits, verify=trust_store())
+    return DefaultAioHttpClient(limits=limits, verify=trust_store())
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

@@ -67,7 +67,7 @@ class ScriptedModel:
         blocks = [block for block in turn.blocks if _applies(block, prompt, context)]
         for fault in turn.faults:
             if fault.kind == "unavailable":
-                raise ModelUnavailable(f"model {self._name}: {fault.message}")
+                raise ModelUnavailable(f"model {self._name}: {fault.message}", may_pass=True)
             if fault.kind == "too_long" and len(prompt.messages) > 1:
                 raise ContextFull(f"model {self._name}: {fault.message}")
             if fault.kind == "cut":

@@ -17,6 +17,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.project_tools import ProjectTools, shown_paths, tools_for
+from deputize.worker.sandbox.setup_command import SetupCache
 
 _PROGRAMS = {
     "python": "$(command -v python || command -v python3) --version",
@@ -43,16 +44,15 @@ async def find(settings: Settings, directory: Path) -> dict[str, Any]:
             os.chown(folder, *ids)
         sandbox = opened.enter_context(Bubblewrap(folder, tools=tools))
         programs = await _versions(sandbox)
-    return {"sandbox": None, **_environment(tools), "programs": programs}
+    is_set_up = await SetupCache(settings).is_kept(tools, directory)
+    return {"sandbox": None, **_environment(tools), "programs": programs, "is_set_up": is_set_up}
 
 
 async def _versions(sandbox: Bubblewrap) -> dict[str, str | None]:
-    """Returns the first line that each program says of its version; None if it is not there or does not work."""
-    asked = [
-        f"said=$({line} 2>&1) && printf '%s' \"$said\" | head -n 1 >/tmp/{name}" for name, line in _PROGRAMS.items()
-    ]
-    told = [f"printf '%s\\n' \"$(cat /tmp/{name} 2>/dev/null)\"" for name in _PROGRAMS]
-    script = "\n".join([*(f"({each}) &" for each in asked), "wait", *told])
+    """Returns the first line that each program prints about its version; None if it is not there or does not work."""
+    asked = [f"v=$({line} 2>&1) && printf '%s' \"$v\" | head -n 1 >/tmp/{name}" for name, line in _PROGRAMS.items()]
+    shown = [f"printf '%s\\n' \"$(cat /tmp/{name} 2>/dev/null)\"" for name in _PROGRAMS]
+    script = "\n".join([*(f"({each}) &" for each in asked), "wait", *shown])
     done = await sandbox.run(Command(["bash", "--noprofile", "--norc", "-c", script], _SECONDS))
     lines = (line.strip() or None for line in done.stdout.decode("utf-8", "replace").split("\n"))
     return dict(zip(_PROGRAMS, lines, strict=False))

@@ -7,16 +7,17 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import SandboxSettings
-from deputize.worker.sandbox import environment, seccomp
+from deputize.worker.sandbox import egress, environment, seccomp
 from deputize.worker.sandbox.buffers import BoundedBuffer
+from deputize.worker.sandbox.bwrap_options import VARIABLES, isolation_options, memfd, refuse_nul
 from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
+from deputize.worker.sandbox.egress import CommandProxy, Egress
 from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
 from deputize.worker.sandbox.memory import limit_memory
 from deputize.worker.sandbox.mount_namespace import MountNamespace
@@ -29,16 +30,6 @@ _PARENT_DEATH_SIGNAL = ("--pdeathsig", "ALRM", "--")
 """On the worker's death ``timeout`` receives SIGALRM as from its own timer and kills the process group, including
 bubblewrap's child, which would wait for ever if its parent were killed before setting the child's death signal.
 """
-_NAMESPACES = (
-    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
-)
-_SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
-_DEVICES = (
-    *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
-    *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
-)
-_VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
 
 
 class Bubblewrap:
@@ -47,7 +38,7 @@ class Bubblewrap:
     ``bwrap`` is for the self-test; the default is the one that passed it. ``mounts`` are bind mounts besides the
     system's own programs; default: those of this machine. ``tools`` are the project's own. ``limits`` hold for each
     command. ``status_folder`` is the directory of status files; without it none are written. ``read_only`` keeps
-    commands from changing the workspace.
+    commands from changing the workspace. ``reach`` decides which hosts they reach; without it there is no network.
     """
 
     _selftest_result: ClassVar[SelfTestResult | None] = None
@@ -62,18 +53,20 @@ class Bubblewrap:
         tools: ProjectTools = NO_TOOLS,
         limits: SandboxSettings | None = None,
         read_only: bool = False,
+        reach: Egress | None = None,
     ) -> None:
         self._workspace = workspace
         self._tools = tools
         self._limits = limits or SandboxSettings()
         self._read_only = read_only
+        self._reach = reach
         self._status_folder = status_folder
         self._bwrap = bwrap
         self._programs = environment.program_mounts() if mounts is None else mounts
         self.reaped: list[str] = []
         self.shells = BackgroundShellManager(self.start, self._record_reaped, status_folder)
         self._nonce = f"left-{secrets.token_hex(16)}"
-        self._running: set[Process] = set()
+        self._running: dict[Process, CommandProxy | None] = {}
         self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._namespace: MountNamespace | None = None
 
@@ -130,7 +123,7 @@ class Bubblewrap:
         buffers = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
         sinks: list[Sink] = [_tee(buffer.add, on_output) for buffer in buffers]
         process = await self.start(command, sinks[0], sinks[1])
-        timed_out = False
+        proxy, timed_out = self._running.get(process), False
         try:
             async with asyncio.timeout(command.timeout):
                 await asyncio.shield(process.ended)
@@ -138,6 +131,8 @@ class Bubblewrap:
             timed_out = True
         finally:
             await process.end()
+            if proxy:
+                await proxy.closed()
             stderr = self._record_reaped(process, buffers[1].data)
         if not timed_out and (failure := process.failure):
             raise _setup_error(failure, command)
@@ -158,9 +153,12 @@ class Bubblewrap:
         if not self._bwrap and (reason := await self.selftest()):
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run safely here: {reason}")
         fds: list[int] = []
+        write = on_stdout if command.merged else on_stderr
+        proxy = CommandProxy(self._reach, lambda sentence: write(sentence.encode()), fds) if self._reach else None
         try:
-            argv = self._command_line(command, fds, interactive=interactive)
+            argv = self._command_line(command, fds, proxy, interactive=interactive)
             process = Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr, self._nonce)
+            self._register(process, proxy)
         except Misconfigured as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
         except (OSError, ValueError) as error:
@@ -168,11 +166,17 @@ class Bubblewrap:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._running.add(process)
-        process.ended.add_done_callback(lambda _: self._running.discard(process))
-        say = on_stdout if command.merged else on_stderr
-        limit_memory(process, self._limits.memory_bytes, lambda sentence: say(sentence.encode()))
+            if proxy and proxy not in self._running.values():
+                proxy.close()
+        limit_memory(process, self._limits.memory_bytes, lambda sentence: write(sentence.encode()))
         return process
+
+    def _register(self, process: Process, proxy: CommandProxy | None) -> None:
+        self._running[process] = proxy
+        process.ended.add_done_callback(lambda _: self._running.pop(process))
+        if proxy:
+            proxy.begin()
+            process.ended.add_done_callback(lambda _: proxy.close())
 
     def _record_reaped(self, process: Process, stderr: bytes) -> bytes:
         """Adds the killed processes to ``reaped``. Returns the stderr of the command itself."""
@@ -180,13 +184,15 @@ class Bubblewrap:
         self.reaped += [*process.reaped, *leftovers]
         return output
 
-    def _command_line(self, command: Command, fds: list[int], *, interactive: bool) -> list[str]:
+    def _command_line(
+        self, command: Command, fds: list[int], proxy: CommandProxy | None, *, interactive: bool
+    ) -> list[str]:
         """Returns the argument vector; adds its inherited descriptors to ``fds``."""
         bwrap = self._bwrap or (self._selftest_result.bwrap if self._selftest_result else None)
         if bwrap is None:
             raise Misconfigured(self.broken or "no bubblewrap passed the self-test")
         system_program = environment.system_program
-        _refuse_nul(command.argv)
+        refuse_nul(command.argv)
         outer = [system_program("choom"), "-n", "800", "--"]  # the OOM killer takes the sandbox, not the worker
         program = bwrap.program
         if owner := environment.owner():
@@ -195,8 +201,8 @@ class Bubblewrap:
             outer += [f"--setgid={owner[1]}", f"--setuid={owner[0]}", "--"]
             if bwrap.parts:
                 program = Path(namespace.path("bwrap"), program.relative_to(bwrap.parts[0].parent))
-        _refuse_nul(settings := self._options(command, fds))
-        options = _memfd("options", b"\0".join(map(os.fsencode, settings)), fds)
+        refuse_nul(settings := self._options(command, fds))
+        options = memfd("options", b"\0".join(map(os.fsencode, settings)), fds)
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
         seconds = math.ceil(command.timeout) + 10  # the worker ends it earlier, unless the worker itself is stopped
         outer += [system_program("setpriv"), *_PARENT_DEATH_SIGNAL]
@@ -208,29 +214,24 @@ class Bubblewrap:
             "--core=0",
         ]
         inner = [system_program("prlimit"), *bounds, "--", GUARD_SHELL, "-c", script, "guard"]
-        return [*outer, str(program), "--args", str(options), "--", *inner, *command.argv]
+        launcher = proxy.launcher(self._programs) if proxy else []
+        return [*outer, str(program), "--args", str(options), "--", *inner, *launcher, *command.argv]
 
     def _options(self, command: Command, fds: list[int]) -> list[str]:
-        options = [*_NAMESPACES, *environment.system_directories()]
-        for path, content in environment.ETC.items():
-            options += ["--perms", "0444", "--ro-bind-data", str(_memfd("etc", content, fds)), path]
-        # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
-        shell = str(_memfd("guard", _guard_shell(), fds))
-        options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
-        tmp = ("--size", str(self._limits.tmp_bytes), "--perms", "1777", "--tmpfs", _SCRATCH)
-        options += [*_DEVICES, *tmp]
+        options = isolation_options(self._limits, fds)
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
             options += ["--bind" if mount.writable else "--ro-bind", self._source(mount), mount.target]
         options += self._workspace_options(fds)
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
         path = ":".join([*self._tools.path, environment.search_path(self._programs)])
-        for name, value in {"PATH": path, **_VARIABLES, **self._tools.variables, **command.env}.items():
+        proxied = egress.VARIABLES if self._reach else {}
+        for name, value in {"PATH": path, **VARIABLES, **proxied, **self._tools.variables, **command.env}.items():
             options += ["--setenv", name, value]
         if command.status_file and self._status_folder:
             # Written by bubblewrap from outside of the sandbox, which dies with the worker.
             fds.append(create_status_file(self._status_folder, command.status_file))
             options += ["--json-status-fd", str(fds[-1])]
-        return [*options, "--seccomp", str(_memfd("seccomp", seccomp.program(), fds))]
+        return [*options, "--seccomp", str(memfd("seccomp", seccomp.program(), fds))]
 
     def _workspace_options(self, fds: list[int]) -> list[str]:
         options: list[str] = []
@@ -261,20 +262,6 @@ class Bubblewrap:
         return self._namespace
 
 
-@cache
-def _guard_shell() -> bytes:
-    return Path("/bin/sh").read_bytes()
-
-
-def _refuse_nul(options: Iterable[str]) -> None:
-    """Raises ValueError if an option contains a NUL, which separates options."""
-    if invalid := next((option for option in options if "\0" in option), None):
-        before = invalid.partition("\0")[0][-60:]
-        raise ValueError(
-            f"a command, its variables and its paths must not contain a NUL character; there is one after {before!r}"
-        )
-
-
 def _setup_error(failure: str, command: Command) -> ToolError:
     if "Can't chdir to" in failure:
         return ToolError(ErrorType.NOT_A_DIRECTORY, f"Not a directory: {command.cwd}")
@@ -290,11 +277,3 @@ def _tee(buffer: Sink, on_output: Sink | None) -> Sink:
             loop.call_soon(on_output, data)  # the loop reports exceptions of the callback
 
     return sink
-
-
-def _memfd(name: str, data: bytes, fds: list[int]) -> int:
-    """Returns a descriptor from which bubblewrap reads ``data`` and which it closes."""
-    fds.append(fd := os.memfd_create(name))
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

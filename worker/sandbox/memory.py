@@ -26,7 +26,7 @@ _OWN_PAGES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MUL
 def limit_memory(process: Process, limit: int, on_exceeded: Callable[[str], None]) -> None:
     """Kills ``process`` with all it has started as soon as they hold more than ``limit`` bytes together.
 
-    ``on_exceeded`` is called before with a sentence that says so.
+    ``on_exceeded`` is called before with a sentence about it.
     """
     loop = asyncio.get_running_loop()
 

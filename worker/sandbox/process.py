@@ -19,7 +19,7 @@ from deputize.worker.linux.tree import (
     command_line,
     descendants,
     open_descendants,
-    tell,
+    send_signal,
 )
 
 READY = b"ready\n"
@@ -118,9 +118,9 @@ class Process(Program):
             await asyncio.shield(opening)
             held, others = next(iter(fds.values()), None), list(fds.values())[1:]
             if held is not None and others:
-                tell(held, signal.SIGSTOP)
+                send_signal(held, signal.SIGSTOP)
                 if await asked_to_end(others, grace):
-                    tell(held, signal.SIGCONT)
+                    send_signal(held, signal.SIGCONT)
                     await asyncio.wait([self.ended], timeout=grace)
         finally:
             opening.add_done_callback(lambda _: close_all(fds))

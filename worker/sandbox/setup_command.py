@@ -2,7 +2,7 @@
 
 The command sees the workspace read-only and fills ``/opt/setup``, for example with a virtual environment. That
 directory is kept by a digest of the command, the named files and the project's own path, so that no project can
-provide for another one. It is read-only from then on.
+provide for another one. It is read-only from then on. The command reaches the hosts of ``sandbox.setup_hosts``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,46 +23,74 @@ from deputize.shared.log import log
 from deputize.shared.openat2 import beneath
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command
+from deputize.worker.sandbox.command import Command, Completed
+from deputize.worker.sandbox.egress import Egress, Report
 from deputize.worker.sandbox.environment import BindMount, owner
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.threads import run_in_thread
 
 SETUP = "/opt/setup"
 """Where commands find what the set-up command has made."""
+_SCRATCH = "/opt/scratch"
+"""Home and temporary directory of the set-up command: on disk, because what it downloads may not fit into memory."""
 _MAX_INPUT = 64 << 20
-_TOLD = 2000
-"""Characters of a failed command's output that are told."""
+_SHOWN_CHARACTERS = 2000
+"""Characters of a failed command's output that are shown."""
 
 
 class SetupCache:
-    """The results of one worker's set-up command, by digest."""
+    """The results of one worker's set-up command, by digest.
 
-    def __init__(self, settings: Settings) -> None:
+    ``reach`` returns what decides which hosts the command reaches, and tells each refusal to its argument; None for no
+    network.
+    """
+
+    def __init__(self, settings: Settings, reach: Callable[[Report], Egress | None] = lambda report: None) -> None:
         self._settings = settings.sandbox
+        self._hosts = [*settings.sandbox.setup_hosts, *settings.sandbox.allowed_hosts]
+        self._reach = reach
         self._folder = settings.home / "setup"
         self._kept_seconds = settings.workspace_retention_seconds
         self._building: dict[str, asyncio.Lock] = {}
 
-    async def add_to(self, tools: ProjectTools, workspace: Path, origin: Path | None, *, build: bool) -> ProjectTools:
+    async def add_to(
+        self,
+        tools: ProjectTools,
+        workspace: Path,
+        origin: Path | None,
+        *,
+        build: bool,
+        report: Report = lambda sentence: None,
+    ) -> ProjectTools:
         """Returns ``tools`` with the result for this workspace, which comes from ``origin``.
 
         ``build`` runs the command if there is no result yet: the workspace must be as it was copied, since what an
-        agent has changed must not reach other runs. Raises Invalid with the end of its output if the command fails; the
-        next run tries again.
+        agent has changed must not reach other runs. ``report`` receives what the user should know meanwhile. Raises
+        Invalid with the end of its output if the command fails; the next run tries again.
         """
         line = self._settings.setup
         if line is None or origin is None:
             return tools
         key = await run_in_thread(self._digest, line, workspace, origin, tools)
         kept = self._folder / key
-        async with self._building.setdefault(key, asyncio.Lock()):
+        building = self._building.setdefault(key, asyncio.Lock())
+        if building.locked():
+            report("waiting for the set-up command, which another run has started")
+        async with building:
             if build and not await run_in_thread(kept.is_dir):
-                await self._build(line, key, workspace, tools)
+                await self._build(line, key, workspace, tools, report)
         return await run_in_thread(_with_setup, tools, kept)
 
+    async def is_kept(self, tools: ProjectTools, directory: Path) -> bool:
+        """Returns whether there is a result for copies of this directory already."""
+        line = self._settings.setup
+        if line is None:
+            return False
+        key = await run_in_thread(self._digest, line, directory, directory, tools)
+        return await run_in_thread((self._folder / key).is_dir)
+
     def _digest(self, line: str, workspace: Path, origin: Path, tools: ProjectTools) -> str:
-        digest = hashlib.sha256(b"\0".join(map(os.fsencode, (line, origin, *tools.path))))
+        digest = hashlib.sha256(b"\0".join(map(os.fsencode, (line, origin, *tools.path, *self._hosts))))
         folder = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in self._settings.setup_inputs:
@@ -72,30 +101,55 @@ class SetupCache:
             os.close(folder)
         return digest.hexdigest()[:32]
 
-    async def _build(self, line: str, key: str, workspace: Path, tools: ProjectTools) -> None:
-        new = await run_in_thread(self._new_folder, key)
+    async def _build(self, line: str, key: str, workspace: Path, tools: ProjectTools, report: Report) -> None:
+        new, scratch = await run_in_thread(self._new_folders, key)
         try:
-            writable = replace(tools, mounts=(*tools.mounts, BindMount("setup", new, SETUP, writable=True)))
-            log.info("the set-up command runs: %s", line)
-            with Bubblewrap(workspace, tools=writable, limits=self._settings, read_only=True) as sandbox:
-                argv = ["bash", "--noprofile", "--norc", "-c", line]
-                done = await sandbox.run(Command(argv, self._settings.setup_seconds, merged=True))
+            made = BindMount("setup", new, SETUP, writable=True), BindMount("scratch", scratch, _SCRATCH, writable=True)
+            done, refused = await self._run(line, workspace, replace(tools, mounts=(*tools.mounts, *made)), report)
             if done.exit_code:
                 ended = "took too long" if done.timed_out else f"ended with exit code {done.exit_code}"
-                said = done.stdout.decode("utf-8", "replace").strip()[-_TOLD:]
-                raise _failed(f"the set-up command {ended}: {line}\n{said}")
+                printed = done.stdout.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
+                raise _failed(f"the set-up command {ended}: {line}\n{printed}\n{self._network_hint(refused)}".rstrip())
             await run_in_thread(self._keep, new, self._folder / key)
         finally:
-            await run_in_thread(_remove, new)
+            await run_in_thread(_remove, new, scratch)
 
-    def _new_folder(self, key: str) -> Path:
+    async def _run(
+        self, line: str, workspace: Path, tools: ProjectTools, report: Report
+    ) -> tuple[Completed, list[str]]:
+        """Returns how the command ended, and what it was refused."""
+        refused: list[str] = []
+
+        def on_refused(sentence: str) -> None:
+            refused.append(sentence)
+            report(f"refused to the set-up command: {sentence}")
+
+        log.info("the set-up command runs: %s", line)
+        report(f"setting up: {line}")
+        reach = self._reach(on_refused)
+        with Bubblewrap(workspace, tools=tools, limits=self._settings, read_only=True, reach=reach) as sandbox:
+            argv = ["bash", "--noprofile", "--norc", "-c", line]
+            own = {"HOME": _SCRATCH, "TMPDIR": _SCRATCH}
+            done = await sandbox.run(Command(argv, self._settings.setup_seconds, env=own, merged=True))
+        report(f"the set-up command took {done.seconds:.1f} s")
+        return done, refused
+
+    def _network_hint(self, refused: list[str]) -> str:
+        if not self._hosts:
+            return "It has no network; the hosts that it may reach are named in sandbox.setup_hosts."
+        return f"It was refused: {'; '.join(refused)}" if refused else ""
+
+    def _new_folders(self, key: str) -> tuple[Path, Path]:
+        """Returns the directory for the result, and one for what is needed only meanwhile."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_old()
-        new = self._folder / f"{key}.{secrets.token_hex(4)}"
-        new.mkdir(mode=0o755)
-        if ids := owner():
-            os.chown(new, *ids)
-        return new
+        name = f"{key}.{secrets.token_hex(4)}"
+        folders = self._folder / name, self._folder / f"{name}.scratch"
+        for folder in folders:
+            folder.mkdir(mode=0o755)
+            if ids := owner():
+                os.chown(folder, *ids)
+        return folders
 
     def _keep(self, new: Path, kept: Path) -> None:
         with suppress(OSError):  # another process of this machine was faster
@@ -129,5 +183,6 @@ def _failed(detail: str) -> Invalid:
     return Invalid(detail, [{"pointer": "/workspace", "detail": detail}])
 
 
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -188,12 +188,14 @@ class DirectoryRules:
 class GitIgnoreTree:
     """All .gitignore files of a workspace, read on demand; the deepest one with a matching line decides.
 
-    ``truncated`` are the files of which not all lines are respected, because they exceed the limits.
+    ``truncated`` are the files of which not all lines are respected, because they exceed the limits. ``outer`` are
+    rules from outside the workspace, which decide where no file inside has a matching line.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, outer: Sequence[tuple[tuple[str, ...], GitIgnore]] = ()) -> None:
         self.truncated: list[str] = []
         self._files = files
+        self._outer = outer
         self._known: dict[str, DirectoryRules] = {}
         self._left = Budget(MAX_LINES_IN_ALL, MAX_COMPARED_IN_ALL)
 
@@ -219,9 +221,9 @@ class GitIgnoreTree:
 
     def _load_rules(self, folder: str, *, has_file: bool) -> DirectoryRules:
         above, _, name = folder.rpartition("/")
-        rules = [((*names, name), rules) for names, rules in self._known[above].rules] if folder else []
+        outer = [((*names, name), rules) for names, rules in self._known[above].rules] if folder else self._outer
         own = self._load_file(f"{folder}/.gitignore" if folder else ".gitignore") if has_file else None
-        return DirectoryRules([((), own), *rules] if own else rules)
+        return DirectoryRules([((), own), *outer] if own else outer)
 
     def _load_file(self, path: str) -> GitIgnore | None:
         try:

@@ -136,11 +136,11 @@ def read_skill(file: Path) -> Skill:
 
 def _parse_front_matter(text: str) -> FrontMatter:
     try:
-        said = yaml.safe_load(text)
+        fields = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"its front matter is not valid YAML: {' '.join(str(error).split())}") from None
     try:
-        return FrontMatter.model_validate(said)
+        return FrontMatter.model_validate(fields)
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_context=False, include_input=False)
         raise ValueError("; ".join(f"{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in mistakes)) from None

@@ -53,22 +53,22 @@ class Standby:
 
     def hold(self, id: str, fence: str) -> None:
         """Adds a lease to those that the standby renews."""
-        self._say(f"+ {id} {record_key(id)} {fence}")
+        self._write_line(f"+ {id} {record_key(id)} {fence}")
         self._held[id] = (fence, self._lines)
 
     def drop(self, id: str) -> None:
         """Removes a lease from those that the standby renews."""
         if self._held.pop(id, None):
-            self._say(f"- {id}")
+            self._write_line(f"- {id}")
 
     def renewals(self) -> dict[tuple[str, str], float]:
         """Returns when the standby renewed leases: (id, fence) → send time. Each renewal is returned once."""
         found: dict[tuple[str, str], float] = {}
         *lines, self._rest = (self._rest + self._read()).split(b"\n")
         for line in lines:
-            sent, heard, lost = json.loads(line)
-            for id, (fence, said) in self._held.items():
-                if said <= heard and id not in lost:
+            sent, received, lost = json.loads(line)
+            for id, (fence, line_number) in self._held.items():
+                if line_number <= received and id not in lost:
                     found[id, fence] = sent
         return found
 
@@ -77,7 +77,7 @@ class Standby:
         if self._process is None or self._process.poll() is not None:
             self._start()
         elif self._stdin and not self._stdin.queued:
-            self._say(".")
+            self._write_line(".")
 
     def _start(self) -> None:
         """Starts it in a session of its own, so that a terminal's Ctrl-C does not reach it."""
@@ -99,9 +99,9 @@ class Standby:
         self._process.stdin.close()
         for fd in (self._stdin.fd, self._process.stdout.fileno()):
             os.set_blocking(fd, False)
-        told = json.dumps({**self._settings, **self._scripts, "pid": os.getpid()})
+        settings = json.dumps({**self._settings, **self._scripts, "pid": os.getpid()})
         self._rest, self._lines = b"", 0
-        self._stdin.write(told.encode() + b"\n")
+        self._stdin.write(settings.encode() + b"\n")
         for id, (fence, _) in list(self._held.items()):
             self.hold(id, fence)
 
@@ -111,15 +111,15 @@ class Standby:
         if process.stdout:
             process.stdout.close()
 
-    def _say(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         self._lines += 1
         if self._stdin:
             self._stdin.write(line.encode() + b"\n")
 
     def _read(self) -> bytes:
-        said = b""
+        output = b""
         if self._process and self._process.stdout and not self._process.stdout.closed:
             with suppress(BlockingIOError):
                 while data := os.read(self._process.stdout.fileno(), 1 << 16):
-                    said += data
-        return said
+                    output += data
+        return output

@@ -54,7 +54,7 @@ class Standby:
         self._rest = b""
         self._redis: Any = None
 
-    def hear(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Processes input from the worker."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -171,7 +171,7 @@ def main() -> None:
         if incoming in ready:
             if not (data := os.read(incoming, _CHUNK)):
                 return
-            standby.hear(data)
+            standby.receive(data)
         if not standby.watch():
             standby.give_up(pidfd)
             return

@@ -5,19 +5,15 @@ A tool returns one of these types; the step stores it as text, because every rea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from deputize.shared.text import without_escapes
+
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
 _MARKS: Mapping[TodoStatus, str] = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
-    r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ class AnsiOutput:
     output: str
 
     def __str__(self) -> str:
-        return plain(self.output)
+        return without_escapes(self.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +61,3 @@ class TodoList:
 
 Display = str | FileDiff | AnsiOutput | TodoList
 """``str()`` of each is its text."""
-
-
-def plain(output: str) -> str:
-    """Returns the text without terminal control sequences."""
-    return _ESCAPES.sub("", output) if "\x1b" in output else output

@@ -1,4 +1,4 @@
-"""Edits that a model requests: applied, or refused with an error that tells the model how to correct it.
+"""Edits that a model requests: applied, or refused with an error that states how to correct it.
 
 Placeholders such as ``// ... rest of code ...`` are refused: they would replace the code that they stand for.
 """
@@ -6,6 +6,7 @@ Placeholders such as ``// ... rest of code ...`` are refused: they would replace
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from rapidfuzz import fuzz, process
 
@@ -32,14 +33,11 @@ _DOTTED = rf"(?:{_ELLIPSIS}\s*[(\[]?(?:{_HINT}|{_NOUN})[)\]]?\s*{_ELLIPSIS}?|{_H
 _IN_BRACKETS = rf"[(\[<]\s*(?:{_DOTTED}|{_EXPLICIT}|(?:rest\s+)?unchanged|rest\s+omitted)\s*[)\]>]"
 _OPEN = r"(?:/{2,}|\#+|\{?/\*+|<!--|--+|;+|%+|\*)"
 _CLOSE = r"(?:\*+/\}?|-->)?[\s})\];,.]*"
-_PLACEHOLDER = re.compile(
-    rf"""
+_PLACEHOLDER = rf"""
     \s*{_OPEN}\s*(?:{_DOTTED}|{_EXPLICIT}|{_IN_BRACKETS})\s*{_CLOSE}       # a line with nothing but the comment
     | .*[\s{{(\[,]{_OPEN}\s*{_ELLIPSIS}\s*(?:{_REST}|{_OTHERS})\b[^"']{{0,40}}  # a comment after code
     | \s*(?:{_ELLIPSIS}\s*(?:{_REST}|{_OTHERS})(?:\s+{_UNCHANGED})?\s*{_ELLIPSIS}?|{_IN_BRACKETS})\s*  # no comment sign
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+    """
 _MAX_CHARS = 200
 """Longer lines are not searched for placeholders."""
 _LINES_SEARCHED = 20_000
@@ -50,11 +48,17 @@ _SIMILAR = 60.0
 """The least similarity, of 100, of a line that is shown as one of the closest."""
 
 
+@cache
+def _placeholder() -> re.Pattern[str]:
+    """Compiled when it is first needed, because a worker's start would wait for it."""
+    return re.compile(_PLACEHOLDER, re.IGNORECASE | re.VERBOSE)
+
+
 def find_placeholder(text: str, *known: str) -> str | None:
     """Returns the first line that is a placeholder and occurs in none of the known texts, or None."""
     for line in text.splitlines():
         remark = line.strip()
-        if len(line) <= _MAX_CHARS and _PLACEHOLDER.fullmatch(line) and not any(remark in each for each in known):
+        if len(line) <= _MAX_CHARS and _placeholder().fullmatch(line) and not any(remark in each for each in known):
             return remark
     return None
 

@@ -7,6 +7,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 _LOOK_ALIKES = str.maketrans(
     {
@@ -29,7 +30,8 @@ class Normalization:
     """One kind of difference to ignore: how each match of the pattern is replaced."""
 
     name: str
-    pattern: re.Pattern[str]
+    pattern: Callable[[], re.Pattern[str]]
+    """Compiled when it is first needed, because a worker's start would wait for it."""
     replacement: Callable[[str], str]
 
 
@@ -42,10 +44,11 @@ def _replace_look_alike(found: str) -> str:
         return _replace_blanks(found)
     composed = unicodedata.normalize("NFC", found)
     plain = composed.translate(_LOOK_ALIKES) if len(composed) == 1 else found
-    return unicodedata.normalize("NFKC", plain) if plain in _COMPATIBILITY else plain
+    return unicodedata.normalize("NFKC", plain) if plain in _compatibility_characters() else plain
 
 
-def _compatibility_characters() -> str:
+@cache
+def _compatibility_characters() -> frozenset[str]:
     """Returns the characters with a simpler NFKC form of the same meaning, except combining marks on a blank."""
     found: list[str] = []
     for character in (chr(code) for codes in _CODE_POINTS for code in codes):
@@ -54,21 +57,23 @@ def _compatibility_characters() -> str:
         simple = unicodedata.normalize("NFKC", character)
         if written and kind in _COMPATIBILITY_TAGS and simple != character and not simple.startswith(" "):
             found.append(character)
-    return "".join(found)
+    return frozenset(found)
 
 
-_COMPATIBILITY = frozenset(_compatibility_characters())
-LINE_ENDS = Normalization("line ends", re.compile(r"\r\n"), _replace_blanks)
-TRAILING_BLANKS = Normalization("blanks at line ends", re.compile(_BLANKS), _replace_blanks)
-LOOK_ALIKES = Normalization(
-    "characters that look alike (quotes, dashes, blanks, accents)",
-    re.compile(
+@cache
+def _look_alikes() -> re.Pattern[str]:
+    return re.compile(
         rf"{_BLANKS}|[{''.join(map(chr, _LOOK_ALIKES))}]|[^\W\d_][\u0300-\u036f]+"
-        rf"|[{re.escape(''.join(sorted(_COMPATIBILITY)))}]"
-    ),
-    _replace_look_alike,
+        rf"|[{re.escape(''.join(sorted(_compatibility_characters())))}]"
+    )
+
+
+LINE_ENDS = Normalization("line ends", partial(re.compile, r"\r\n"), _replace_blanks)
+TRAILING_BLANKS = Normalization("blanks at line ends", partial(re.compile, _BLANKS), _replace_blanks)
+LOOK_ALIKES = Normalization(
+    "characters that look alike (quotes, dashes, blanks, accents)", _look_alikes, _replace_look_alike
 )
-BLANK_RUNS = Normalization("runs of blanks", re.compile(_RUNS), lambda found: " ")
+BLANK_RUNS = Normalization("runs of blanks", partial(re.compile, _RUNS), lambda found: " ")
 """Inside lines; ``TRAILING_BLANKS`` are those at their ends."""
 
 
@@ -107,7 +112,7 @@ class _Layer:
         self._ends: list[int] = []
         self._shrinks: list[int] = [0]
         end = 0
-        for match in normalization.pattern.finditer(original):
+        for match in normalization.pattern().finditer(original):
             normalized = normalization.replacement(match[0])
             parts += (original[end : match.start()], normalized)
             end = match.end()

@@ -1,4 +1,4 @@
-"""Text files: decoded and encoded without loss (encoding, byte order mark, line ends), and told from binary files."""
+"""Text files: recognized, decoded and encoded without loss (encoding, byte order mark, line ends)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.schema_tool import SchemaTool
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
-from deputize.worker.tools.bash import live, outcome_of, shell
+from deputize.worker.tools.command_calls import live, outcome_of, shell
 from deputize.worker.tools.context import ToolContext
 from deputize.worker.tools.traits import Origin
 

@@ -13,6 +13,7 @@ from deputize.shared.request import ApprovalMode
 from deputize.shared.runs.record import Claim
 from deputize.worker.models.base import ToolSpec
 from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.toolkit import pinned_tools
 from deputize.worker.toolkit.registry import Registry, prepare_kit
@@ -47,7 +48,7 @@ class Offer(Protocol):
     validators: ValidatorPool
 
     def sandbox(
-        self, workspace: Workspace, *, read_only: bool = False, is_new: bool = True
+        self, workspace: Workspace, tools: ProjectTools, *, read_only: bool = False
     ) -> AbstractAsyncContextManager[Sandbox]: ...
 
 
@@ -56,6 +57,7 @@ async def open_tools(
     claim: Claim,
     services: Offer,
     workspace: Workspace,
+    project: ProjectTools,
     *,
     depth_left: int,
     warn: Callable[[str], None],
@@ -63,15 +65,14 @@ async def open_tools(
 ) -> AsyncGenerator[RunTools]:
     """Opens sandbox and tools; when the block ends, none of their processes is alive.
 
-    ``depth_left``: levels of child delegations allowed below the run. ``warn`` is called with a message for each tool
-    that is not available, ``hide`` with the secrets that tools are passed. Raises ``Invalid`` for a request that names
-    unknown tools.
+    ``project`` is what commands find. ``depth_left``: levels of child delegations allowed below the run. ``warn`` is
+    called with a message for each tool that is not available, ``hide`` with the secrets that tools are passed. Raises
+    ``Invalid`` for a request that names unknown tools.
     """
     request = claim.request
     async with AsyncExitStack() as opened:
         read_only = request.approval_mode is ApprovalMode.READ_ONLY
-        is_new = claim.attempt == 1 and request.parent_id is None
-        sandbox = await opened.enter_async_context(services.sandbox(workspace, read_only=read_only, is_new=is_new))
+        sandbox = await opened.enter_async_context(services.sandbox(workspace, project, read_only=read_only))
         opened.push_async_callback(sandbox.shells.end)
         pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
         patterns = request.tools if pinned is None else [each.name for each in pinned]

@@ -16,7 +16,7 @@ class CreateArtifactParams(ArtifactParams):
 class CreateArtifact(ArtifactWriter[CreateArtifactParams]):
     """Creates an artifact: a text that is handed over with the result, such as a report, a plan or a finding.
 
-    It is kept under its name in versions, this one is version 1, and it is no file of the workspace: for those use
+    It is kept under its name in versions, this one is version 1, and it is not a file of the workspace: for those use
     write_file. A name that is taken is refused: change an artifact with update_artifact or rewrite_artifact.
     """
 

@@ -101,11 +101,11 @@ class GetSkill(Tool[GetSkillParams]):
                 ErrorType.INVALID_TOOL_PARAMS, f"Skill '{params.skill_name}' does not exist. Available skills: {known}"
             )
         left_out = await run_in_thread(skill.copy_to, ctx.files)
-        said = skill.to_prompt()
+        content = skill.to_prompt()
         if left_out:
-            said += f"\n\n(These files could not be copied: {clip(', '.join(left_out), 2000)})"
+            content += f"\n\n(These files could not be copied: {clip(', '.join(left_out), 2000)})"
         facts = {"skill": skill.name, "files": len(skill.files) - len(left_out), "leftOut": len(left_out)}
-        return ToolResult(said, self.title(params), metadata=facts)
+        return ToolResult(content, self.title(params), metadata=facts)
 
 
 def create_skill_tools(skills_dir: Path) -> tuple[list[AnyTool], SkillLoader]:

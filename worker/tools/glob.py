@@ -79,7 +79,7 @@ class Glob(Tool[GlobParams]):
 
     async def _no_match(self, ctx: ToolContext, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
-        said = f"No file below {top} matches {params.pattern!r}" + (
+        text = f"No file below {top} matches {params.pattern!r}" + (
             " among those that could be read." if skipped else "."
         )
         for change, words in _near_misses(params):
@@ -87,8 +87,8 @@ class Glob(Tool[GlobParams]):
             if near := await run_in_thread(_find, ctx.files, nearly, top, Event(), SkippedPaths()):
                 names = ", ".join(one_line(seen.path) for seen in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
-                return f"{said} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
-        return said
+                return f"{text} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
+        return text
 
 
 def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:

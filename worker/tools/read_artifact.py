@@ -33,7 +33,7 @@ class ReadArtifact(ArtifactTool[ReadArtifactParams]):
         artifacts = self.artifacts(ctx)
         version, content = artifacts.read(params.name, params.version)
         latest = artifacts.latest(params.name)
-        said = f"[artifact {params.name}, version {version} of {latest}]\n{content}"
+        text = f"[artifact {params.name}, version {version} of {latest}]\n{content}"
         return ToolResult(
-            said, self.title(params), metadata={"name": params.name, "version": version, "latest": latest}
+            text, self.title(params), metadata={"name": params.name, "version": version, "latest": latest}
         )

@@ -94,8 +94,8 @@ class ReadFile(Tool[ReadFileParams]):
         parts = [text]
         if total is None or last < total:
             parts.append(self._rest(params, first, last, total))
-        if said := format_remark_line(content):
-            parts.append(said)
+        if remarks := format_remark_line(content):
+            parts.append(remarks)
         return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
 
     def _rest(self, params: ReadFileParams, first: int, last: int, total: int | None) -> str:

@@ -79,8 +79,8 @@ class RecordNote(Recoverable[RecordNoteParams]):
         return self._recorded(params, remark)
 
     def _recorded(self, params: RecordNoteParams, remark: str = "") -> ToolResult:
-        said = f"Recorded note: {clip(params.content, 200)} (category: {params.category}).{remark}"
-        return ToolResult(said, self.title(params), metadata={"category": params.category, "path": MEMORY_FILE})
+        text = f"Recorded note: {clip(params.content, 200)} (category: {params.category}).{remark}"
+        return ToolResult(text, self.title(params), metadata={"category": params.category, "path": MEMORY_FILE})
 
 
 def _load_notes(ctx: ToolContext) -> Sequence[StoredNote]:

@@ -28,5 +28,5 @@ class RewriteArtifact(ArtifactWriter[RewriteArtifactParams]):
         version, before = artifacts.read(params.name)
         if before == params.content:
             raise no_change_error(f"version {version} of artifact {params.name!r} already has this text")
-        said = f"Rewrote artifact {params.name}: version {version + 1}, {len(params.content)} characters."
-        return Draft(params.content, version + 1, said, before)
+        text = f"Rewrote artifact {params.name}: version {version + 1}, {len(params.content)} characters."
+        return Draft(params.content, version + 1, text, before)

@@ -42,5 +42,5 @@ class UpdateArtifact(ArtifactWriter[UpdateArtifactParams]):
         version, before = artifacts.read(params.name)
         old, new = params.old_string, params.new_string
         done = apply_edit(TextFile(before), params.name, old, new, every=params.replace_all)
-        said = f"{done.report(f'artifact {params.name}')} It is version {version + 1} now."
-        return Draft(done.text, version + 1, said, before)
+        text = f"{done.report(f'artifact {params.name}')} It is version {version + 1} now."
+        return Draft(done.text, version + 1, text, before)

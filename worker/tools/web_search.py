@@ -10,7 +10,7 @@ from pydantic import Field
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.settings import Settings, ToolSettings
-from deputize.shared.text import clip
+from deputize.shared.text import clip, count
 from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext, Touches
 from deputize.worker.web.dial import Network
@@ -74,7 +74,7 @@ class WebSearch(Tool[WebSearchParams]):
         facts = {"query": search.query, "provider": self._provider.name, "count": len(hits)}
         return ToolResult(
             "\n".join(lines) or f"Nothing was found for {search.query!r}. Try other or fewer words.",
-            f"Found {len(hits)} result{'' if len(hits) == 1 else 's'}",
+            f"Found {count(len(hits), 'result')}",
             data=[asdict(hit) for hit in hits],
             metadata=facts | {"freshness": search.freshness},
         )
@@ -103,5 +103,5 @@ async def _search(provider: SearchProvider, search: SearchQuery, seconds: float)
 
 
 def _format(number: int, hit: SearchHit) -> str:
-    said = " - ".join(part for part in (hit.date, hit.snippet) if part)
-    return "\n   ".join(part for part in (f"{number}. {hit.title}", hit.url, said) if part)
+    text = " - ".join(part for part in (hit.date, hit.snippet) if part)
+    return "\n   ".join(part for part in (f"{number}. {hit.title}", hit.url, text) if part)

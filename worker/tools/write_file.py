@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
+from deputize.shared.text import clip, count
 from deputize.worker.text.diff import preserve_format, unified_diff
 from deputize.worker.text.display import FileDiff
 from deputize.worker.text.edit import refuse_placeholder
@@ -66,14 +66,14 @@ class WriteFile(Tool[WriteFileParams]):
         diff = unified_diff(before.text if before else "", text, path, created=created) if is_whole else None
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
-        size = f"{_count(len(params.content), 'character')}, {_count(lines, 'line')}"
-        said = f"Successfully wrote to {path}: {how}, {size}."
+        size = f"{count(len(params.content), 'character')}, {count(lines, 'line')}"
+        text = f"Successfully wrote to {path}: {how}, {size}."
         if kept:
-            said += f" Preserved from the old file: {', '.join(kept)}."
+            text += f" Preserved from the old file: {', '.join(kept)}."
         if lines > 1 and strip_line_numbers(params.content, only_ours=True) is not None:
-            said += " Note: every line begins with a line number, as read_file prints them; they are now in the file."
+            text += " Note: every line begins with a line number, as read_file prints them; they are now in the file."
         return ToolResult(
-            said,
+            text,
             self.title(params),
             display=FileDiff(path, diff.text, diff.added, diff.removed) if diff else "",
             metadata={
@@ -85,10 +85,6 @@ class WriteFile(Tool[WriteFileParams]):
                 "removedLines": diff.removed if diff else 0,
             },
         )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _current_text(ctx: ToolContext, path: str) -> tuple[TextFile | None, bool]:

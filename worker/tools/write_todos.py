@@ -75,9 +75,9 @@ class WriteTodos(Tool[WriteTodosParams]):
         kept = json.dumps([asdict(item) for item in todos.items], indent=2, ensure_ascii=False)
         await run_in_thread(write_private, ctx.files, FILE, kept.encode())
         count = Counter(item.status for item in todos.items)
-        said = f"The todo list now ([x] completed, [>] in_progress, [ ] pending, [-] cancelled):\n{todos}"
+        text = f"The todo list now ([x] completed, [>] in_progress, [ ] pending, [-] cancelled):\n{todos}"
         return ToolResult(
-            said if todos.items else "The todo list is empty now.",
+            text if todos.items else "The todo list is empty now.",
             self.title(params),
             display=todos,
             metadata={"total": len(todos.items), **count},

@@ -26,7 +26,7 @@ _EXCLUDED = [
 
 
 class _UnreadablePage(Exception):
-    """The page cannot be read; the message says why."""
+    """The page cannot be read; the message is the reason."""
 
 
 def html(text: str, url: str) -> str:

@@ -139,7 +139,8 @@ class GuardedTransport(PooledTransport):
         tls: SSLContext | None = None,
     ) -> None:
         self._private = PrivateHosts(private_hosts)
-        super().__init__(_Guard(self._private, network or Network(), loopback), tls)
+        self._guard = _Guard(self._private, network or Network(), loopback)
+        super().__init__(self._guard, tls)
 
     def check_url(self, url: str | httpx2.URL) -> Target:
         """Parses the URL. Raises ``ForbiddenTarget`` if its text alone shows that it is not allowed."""
@@ -155,6 +156,12 @@ class GuardedTransport(PooledTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.check_url(request.url)
         return await super().handle_async_request(request)
+
+    async def connect(self, where: Target, timeout: float) -> httpcore2.AsyncNetworkStream:
+        """Opens a connection without TLS. Raises as requests do; the connection raises httpcore2's exceptions."""
+        self.check_url(where.url)
+        with _translated_errors():
+            return await self._guard.connect_tcp(where.host, where.port, timeout, None, _KEEPALIVE)
 
 
 class _Guard(httpcore2.AsyncNetworkBackend):

@@ -15,7 +15,9 @@ from deputize.shared.text import clip
 from deputize.worker.text.diff import unified_diff
 from deputize.worker.threads import give_way
 from deputize.worker.workspace.deadline import Deadline
-from deputize.worker.workspace.manifest import DIRECTORY, LINK, Difference, Manifest, StatEntry, read_content
+from deputize.worker.workspace.differences import DIRECTORY, LINK, Difference
+from deputize.worker.workspace.ignored import IgnoredFiles
+from deputize.worker.workspace.manifest import Manifest, StatEntry, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40
@@ -27,6 +29,7 @@ MAX_CHANGES = 10_000
 MAX_COMPARED_BYTES = 8 * 1024 * 1024
 """Bytes of one file."""
 MAX_COMPARED_LINES = 400_000
+MAX_IGNORED = 1000
 _MAX_NAMED = 20
 _MAX_PATH_BYTES = 3500
 """git rejects a whole patch for one path that the system cannot open."""
@@ -122,12 +125,17 @@ def _binary_literal(data: bytes) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The changes and the patch; ``left_out`` and ``not_copied`` are sentences about what these do not include."""
+    """The changes and the patch; ``left_out`` and ``not_copied`` are sentences about what these do not include.
+
+    New files that git ignores are no changes: ``ignored`` has the paths of the first ones.
+    """
 
     changes: Sequence[FileChange] = ()
     patch: str = ""
     left_out: Sequence[str] = ()
     not_copied: Sequence[str] = ()
+    ignored: Sequence[str] = ()
+    ignored_count: int = 0
 
 
 @dataclass(slots=True)
@@ -139,6 +147,8 @@ class Comparison:
     base: int
     deadline: Deadline
     max_bytes: int
+    ignored: IgnoredFiles | None = None
+    """None where ignored files are changes as all others are."""
     _parts: list[str] = field(default_factory=list[str])
     _comments: list[str] = field(default_factory=list[str])
     """Comment lines of the patch about omitted files."""
@@ -147,7 +157,12 @@ class Comparison:
 
     def run(self) -> Facts:
         """Compares the files. Returns the changes, the patch, and what they do not include."""
-        differences = self.manifest.differences(self.deadline)
+        differences, ignored = list[Difference](), list[str]()
+        for difference in self.manifest.differences(self.deadline):
+            if self._is_ignored(difference):
+                ignored.append(printable_path(difference.path))
+            else:
+                differences.append(difference)
         bytes_left = self.max_bytes
         changes: list[FileChange] = []
         for difference in differences[:MAX_CHANGES]:
@@ -159,7 +174,15 @@ class Comparison:
                 self._parts.append(part.text)
                 bytes_left -= len(part.text.encode())
             changes.append(self._file_change(difference, part, in_patch=not why))
-        return Facts(changes, "".join([*self._comments, *self._parts]), self._left_out(len(differences)))
+        patch = "".join([*self._comments, *self._parts])
+        left_out = self._left_out(len(differences))
+        return Facts(changes, patch, left_out, ignored=ignored[:MAX_IGNORED], ignored_count=len(ignored))
+
+    def _is_ignored(self, difference: Difference) -> bool:
+        """Whether git would not list the path as a change: it is new, and ignored."""
+        new = difference.new
+        is_new = difference.old is None and difference.source is None and new is not None and new.git_mode != DIRECTORY
+        return is_new and self.ignored is not None and self.ignored.ignores(difference.path, directory=False)
 
     def _part(self, difference: Difference, bytes_left: int) -> tuple[FilePatch, str]:
         """Returns the path's part of the patch, and the reason if it is omitted."""

@@ -1,4 +1,4 @@
-"""Reports of a copy that takes long, for whoever waits for the run to begin."""
+"""Reports of a copy that takes long, for those who wait for the run to begin."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _REPEAT_SECONDS = 5.0
 
 
 async def reported(
-    copy: Awaitable[T], tally: CopyTally, source: str, tell: Callable[[str], None], after: float = LONG_SECONDS
+    copy: Awaitable[T], tally: CopyTally, source: str, report: Callable[[str], None], after: float = LONG_SECONDS
 ) -> T:
-    """Awaits the copy. If it takes longer than ``after`` seconds, tells how far it is, and its size at the end."""
+    """Awaits the copy. If it takes longer than ``after`` seconds, reports its progress, and its size at the end."""
     began = time.monotonic()
-    telling = asyncio.create_task(_tell(tally, source, tell, after))
+    reporting = asyncio.create_task(_report_progress(tally, source, report, after))
     try:
         done = await copy
     finally:
-        telling.cancel()
-        await asyncio.wait({telling})
+        reporting.cancel()
+        await asyncio.wait({reporting})
     if (took := time.monotonic() - began) >= after and tally.files:
-        tell(f"copied {_amount(tally)} of {source} in {took:.1f} s")
+        report(f"copied {_amount(tally)} of {source} in {took:.1f} s")
     return done
 
 
-async def _tell(tally: CopyTally, source: str, tell: Callable[[str], None], after: float) -> None:
+async def _report_progress(tally: CopyTally, source: str, report: Callable[[str], None], after: float) -> None:
     await asyncio.sleep(after)
     while True:
-        tell(f"copying {source}: {_amount(tally)} so far")
+        report(f"copying {source}: {_amount(tally)} so far")
         await asyncio.sleep(_REPEAT_SECONDS)
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from deputize.shared.runs.record import files_gone
 from deputize.shared.workspaces import generation_path, latest_generation
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.workspace.file_entries import TEMPORARY
-from deputize.worker.workspace.manifest import scan
+from deputize.worker.workspace.manifest import StatEntry, scan
 from deputize.worker.workspace.tree_copy import TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
@@ -73,11 +74,9 @@ class Generation:
             os.chown(new.files, *uid_gid)
         with closing(_OpenFolder(self.files)) as old, closing(_OpenFolder(new.files)) as copy:
             before = scan(old.fd)
-            TreeCopy(old.fd, copy.fd, _is_complete, owner=owner()).run()
+            TreeCopy(old.fd, copy.fd, is_complete, owner=owner()).run()
             after = scan(copy.fd)
-        start = json.loads(self.start.read_text("ascii"))
-        same = {path for path, entry in start.items() if path in after and tuple(before.get(path, ())) == tuple(entry)}
-        moved = {path: after[path] if path in same else entry for path, entry in start.items()}
+        moved = moved_start(json.loads(self.start.read_text("ascii")), before, after)
         temporary = self.folder / f"making.{secrets.token_hex(4)}"
         temporary.write_text(json.dumps(moved), "ascii")
         temporary.rename(new.start)
@@ -92,7 +91,18 @@ def continued_files(root: Path, earlier: str) -> DirectoryWorkspace:
     return DirectoryWorkspace(kind="directory", path=str(latest.files.resolve()), ignored=True)
 
 
-def _is_complete(path: str, is_directory: bool) -> bool:
+def moved_start(
+    start: Mapping[str, Sequence[int]], before: Mapping[str, StatEntry], after: Mapping[str, StatEntry]
+) -> dict[str, Sequence[int]]:
+    """Returns the state at the run's start for a copy of its files, in which unchanged files have new inodes.
+
+    ``before`` is the state of the original, ``after`` that of the copy.
+    """
+    same = {path for path, entry in start.items() if path in after and tuple(before.get(path, ())) == tuple(entry)}
+    return {path: after[path] if path in same else entry for path, entry in start.items()}
+
+
+def is_complete(path: str, is_directory: bool) -> bool:
     """Whether the path is not a temporary file of a write that a crash interrupted."""
     return is_directory or not _LEFTOVER.fullmatch(path.rpartition("/")[2])
 

@@ -10,19 +10,16 @@ import stat as modes
 from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from deputize.shared.openat2 import beneath
 from deputize.worker.threads import give_way
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
+from deputize.worker.workspace.differences import DIRECTORY, LINK, Content, Difference, is_unknown, join_renames
 from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
 
-LINK = "120000"
-"""git's mode of a symbolic link."""
-DIRECTORY = "040000"
-"""git's mode of a directory."""
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -42,22 +39,6 @@ class StatEntry(NamedTuple):
         if modes.S_ISLNK(self.mode):
             return LINK
         return "100755" if self.mode & modes.S_IXUSR else "100644"
-
-
-class Content(NamedTuple):
-    """What git records of a path: its mode and the digest of its content (None if it cannot be read)."""
-
-    git_mode: str
-    sha256: str | None
-
-
-class Difference(NamedTuple):
-    """A changed path: ``old`` is None if it was created, ``new`` if it was deleted; ``source`` is set for a rename."""
-
-    path: str
-    old: Content | None
-    new: Content | None
-    source: str | None = None
 
 
 def scan(
@@ -121,7 +102,12 @@ def git_folder(path: str) -> str | None:
     return "/".join(names[: names.index(".git") + 1]) if ".git" in names else None
 
 
-def _is_refreshed(path: str, old: StatEntry | None, new: StatEntry | None) -> bool:
+def _differing(old: dict[str, StatEntry], new: dict[str, StatEntry]) -> set[str]:
+    differing = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+    return {path for path in differing if not is_refreshed(path, old.get(path), new.get(path))}
+
+
+def is_refreshed(path: str, old: StatEntry | None, new: StatEntry | None) -> bool:
     """Whether the change is one that ``git status`` makes: git's index, and the times of its directories."""
     if old is None or new is None or (folder := git_folder(path)) is None:
         return False
@@ -203,13 +189,18 @@ class Manifest:
         self._digests: dict[tuple[int, str, StatEntry], str | None] = {}
         self.now = self._start
 
-    def note(self) -> None:
-        """Scans the tree and records the paths that differ for the first time, oldest change first."""
+    def note(self) -> bool:
+        """Scans the tree and records the paths that differ for the first time, oldest change first.
+
+        Returns whether anything changed since the last time.
+        """
         with self._lock:
             unread: list[str] = []
-            self.now = scan(self._files, self.now, unread)
+            before, self.now = self.now, scan(self._files, self.now, unread)
             self.unread = unread
-            differing = {path for path in self._differing() if (git_folder(path) or path) not in self._order}
+            differing = {
+                path for path in _differing(self._start, self.now) if (git_folder(path) or path) not in self._order
+            }
             gone = [path for path in differing if path not in self.now]
             changed = sorted(differing & self.now.keys(), key=lambda path: (self.now[path].ctime_ns, path))
             new = list(dict.fromkeys(git_folder(path) or path for path in [*sorted(gone), *changed]))
@@ -217,6 +208,12 @@ class Manifest:
                 with self._order_file.open("a", encoding="ascii") as file:
                     file.writelines(json.dumps(path) + "\n" for path in new)
                 self._remember(new)
+            return before != self.now and bool(_differing(before, self.now))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files at the last scan, with their holes."""
+        return sum(entry.size for entry in self.now.values())
 
     def differences(self, deadline: Deadline = UNBOUNDED) -> list[Difference]:
         """Returns every path whose content or mode differs, in order of first change; renames by equal content.
@@ -225,10 +222,10 @@ class Manifest:
         """
         self.note()
         with self._lock:
-            differing = self._differing()
+            differing = _differing(self._start, self.now)
             folders = {folder for path in differing if (folder := git_folder(path))}
             found = [self._compare(path, deadline) for path in differing if not git_folder(path)]
-            changed = _join_renames([each for each in found if each.old != each.new or _is_unknown(each)])
+            changed = join_renames([each for each in found if each.old != each.new or is_unknown(each)])
             return sorted([*changed, *map(self._git_difference, folders)], key=self._rank)
 
     def _git_difference(self, folder: str) -> Difference:
@@ -237,11 +234,6 @@ class Manifest:
             return Content(DIRECTORY, None) if inside else None
 
         return Difference(folder, held(self._start), held(self.now))
-
-    def _differing(self) -> set[str]:
-        paths = self._start.keys() | self.now.keys()
-        differing = {path for path in paths if self._start.get(path) != self.now.get(path)}
-        return {path for path in differing if not _is_refreshed(path, self._start.get(path), self.now.get(path))}
 
     def _compare(self, path: str, deadline: Deadline) -> Difference:
         old, new = self.base.get(path), self.now.get(path)
@@ -266,28 +258,3 @@ class Manifest:
     def _rank(self, difference: Difference) -> tuple[int, str]:
         ranks = [self._order[path] for path in (difference.path, difference.source) if path in self._order]
         return min(ranks, default=len(self._order)), difference.path
-
-
-def _is_unknown(each: Difference) -> bool:
-    """Whether the file exists before and after, and it is unknown whether its content changed."""
-    return each.old is not None and each.new is not None and None in (each.old.sha256, each.new.sha256)
-
-
-def _join_renames(found: list[Difference]) -> list[Difference]:
-    """Joins each deleted file with a created one of the same content, if there is one, to a rename.
-
-    Links are not joined: git cannot apply a patch that renames a link and creates a directory in its place.
-    """
-    deleted: dict[Content, list[Difference]] = {}
-    for each in sorted(found):
-        if each.new is None and each.old and each.old.sha256 and each.old.git_mode != LINK:
-            deleted.setdefault(each.old, []).append(each)
-    renamed: dict[str, Difference] = {}
-    for each in sorted(found):
-        if each.old is None and each.new and (sources := deleted.get(each.new)):
-            name = PurePosixPath(each.path).name
-            source = next((one for one in sources if PurePosixPath(one.path).name == name), sources[0])
-            sources.remove(source)
-            renamed[each.path] = each._replace(old=source.old, source=source.path)
-    gone = {each.source for each in renamed.values()}
-    return [renamed.get(each.path, each) for each in found if each.path not in gone]

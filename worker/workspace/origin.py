@@ -13,10 +13,14 @@ def write_origin(folder: Path, source: Path) -> None:
 
     A copy of another workspace, for a child delegation, comes from where that one does.
     """
-    of_workspace = source.parent.parent == folder.parent.resolve()
-    origin = read_origin(source.parent) if of_workspace else source
+    origin = read_origin(source.parent) if is_workspace(source, folder) else source
     if origin:
         (folder / _NAME).write_bytes(os.fsencode(origin))
+
+
+def is_workspace(source: Path, folder: Path) -> bool:
+    """Whether the source is the files of another workspace beside the one in ``folder``."""
+    return source.parent.parent == folder.parent.resolve()
 
 
 def read_origin(folder: Path) -> Path | None:

@@ -6,33 +6,34 @@ import errno
 import json
 import os
 import secrets
-import shutil
-import subprocess
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
 from deputize.shared.delegation import FileChange
-from deputize.shared.errors import Invalid, Misconfigured, Unavailable
+from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.openat2 import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from deputize.worker.sandbox.environment import MOUNT, owner
-from deputize.worker.search.gitignore import GitIgnore, GitIgnoreTree
+from deputize.worker.search.gitignore import GitIgnore
 from deputize.worker.threads import run_in_thread
 from deputize.worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import PRIVATE_DIR
 from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.generation import Generation
-from deputize.worker.workspace.manifest import Manifest
-from deputize.worker.workspace.origin import read_origin, write_origin
+from deputize.worker.workspace.ignored import IgnoredFiles, KeptRules, outer_rules
+from deputize.worker.workspace.manifest import Manifest, StatEntry, scan
+from deputize.worker.workspace.origin import is_workspace, read_origin, write_origin
+from deputize.worker.workspace.removal import delete, disk_bytes
+from deputize.worker.workspace.source import closing_fd, held_source, invalid, open_folder, open_source
 from deputize.worker.workspace.tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
+Restore = Callable[[Path], None]
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
-_PSEUDO_FILE_SYSTEMS = (Path("/proc"), Path("/sys"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -52,6 +53,7 @@ class Workspace:
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
+        self._private = self._scan_private()
 
     @classmethod
     async def create(
@@ -65,6 +67,7 @@ class Workspace:
         tally: CopyTally | None = None,
         *,
         private: bool = False,
+        restore: Restore | None = None,
     ) -> Workspace:
         """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
 
@@ -77,12 +80,13 @@ class Workspace:
             max_bytes: The largest number of bytes to copy, without holes.
             tally: Counts what is copied.
             private: Copies the artifacts and notes of a run, too: the source is the workspace of one.
+            restore: Fills a new workspace's folder instead.
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
             Unavailable: The disk is full.
         """
-        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), private)
+        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), private, restore)
         return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
@@ -102,9 +106,33 @@ class Workspace:
         self.close()
         await run_in_thread(delete, self._folder)
 
-    async def note_changes(self) -> None:
-        """Records the files that differ for the first time; called after each step with effects."""
-        await run_in_thread(self._manifest.note)
+    def disk_bytes(self) -> int | None:
+        """Returns what everything of the delegation takes on disk; None where that is not known. Blocks."""
+        return disk_bytes(self._folder)
+
+    async def note_changes(self) -> bool:
+        """Records the files that differ for the first time; called after each step with effects.
+
+        Returns whether a file changed since the last time, the worker's own notes and artifacts included.
+        """
+        return await run_in_thread(self._note)
+
+    def _note(self) -> bool:
+        before, self._private = self._private, self._scan_private()
+        return self._manifest.note() or before != self._private
+
+    def _scan_private(self) -> Mapping[str, StatEntry]:
+        try:
+            with closing_fd(beneath(self._fds[0], PRIVATE_DIR, _FOLDER, links=False)) as folder:
+                return scan(folder)
+        except OSError:
+            return {}
+
+    async def exceeds(self, most: int) -> bool:
+        """Whether the files took more than so many bytes on disk when the changes were last recorded."""
+        if self._manifest.size <= most:  # counts holes, too
+            return False
+        return (await run_in_thread(disk_bytes, self.path) or 0) > most
 
     async def changes(self) -> list[FileChange]:
         """Returns every file that differs from the start, in order of first change, each path once."""
@@ -121,7 +149,9 @@ class Workspace:
     def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Does the blocking work of ``facts``."""
         files, base = self._fds
-        compared = Comparison(self._manifest, files, base, deadline, max_bytes).run()
+        kept = KeptRules.read(self._folder)
+        ignored = None if kept.everything else IgnoredFiles(self.files, kept.outer)
+        compared = Comparison(self._manifest, files, base, deadline, max_bytes, ignored).run()
         return replace(compared, not_copied=_read_not_copied(self._folder))
 
 
@@ -134,6 +164,7 @@ class _CopyRules:
     stop: Event
     tally: CopyTally
     private: bool
+    restore: Restore | None
 
 
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
@@ -166,34 +197,40 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
     files.chmod(0o755)
     if uid_gid := owner():
         os.chown(files, *uid_gid)
+    if rules.restore:
+        rules.restore(folder)
+        return
     if isinstance(spec, EmptyWorkspace):
         return
     if not isinstance(spec, DirectoryWorkspace):
-        raise _invalid(
+        raise invalid(
             "/workspace/kind", f"workspaces of kind {spec.kind!r} are not supported yet; use directory or empty"
         )
-    with _open_source(spec.path, rules.sources) as source:
+    with open_source(spec.path, rules.sources) as source, held_source(spec.path, source, folder):
         try:
             _copy(source, folder, spec, rules)
         except SourceUnreadable as error:
-            raise _invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
+            raise invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
         except SourceTooLarge as error:
             most = f"{(rules.max_bytes or 0) / (1 << 30):g} GiB (set DEPUTIZE_WORKSPACE_MAX_BYTES for more)"
             detail = f"{spec.path} is too large to be copied: with {error.path} it has more than {most}"
-            raise _invalid("/workspace/path", detail) from None
+            raise invalid("/workspace/path", detail) from None
 
 
 def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules) -> None:
     root = folder.parent.stat()
     skip = (root.st_dev, root.st_ino)  # the source may contain the workspaces themselves
-    with _open_folder(folder / "files") as files, _open_folder(folder / "base") as base:
+    with open_folder(folder / "files") as files, open_folder(folder / "base") as base:
+        real = Path(f"/proc/self/fd/{source}").readlink()
+        kept = KeptRules.read(real.parent) if is_workspace(real, folder) else KeptRules(spec.ignored, outer_rules(real))
+        kept.write(folder)
         with Files(Path(f"/proc/self/fd/{source}")) as original:
-            ignoring = None if spec.ignored else GitIgnoreTree(original)
+            ignoring = None if spec.ignored else IgnoredFiles(original, kept.outer, real)
             wanted = partial(_is_copied, rules.private, ignoring, GitIgnore("\n".join(spec.exclude)))
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
             copy.run()
         (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
-        write_origin(folder, Path(f"/proc/self/fd/{source}").readlink())
+        write_origin(folder, real)
         TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
 
 
@@ -213,60 +250,13 @@ def _read_not_copied(folder: Path) -> list[str]:
         return []
 
 
-def _is_copied(
-    private: bool, ignoring: GitIgnoreTree | None, exclude: GitIgnore, path: str, is_directory: bool
-) -> bool:
+def _is_copied(private: bool, ignoring: IgnoredFiles | None, exclude: GitIgnore, path: str, is_directory: bool) -> bool:
     names = path.split("/")
     if is_directory and names[-1] in (".git", PRIVATE_DIR):
         return private or names[-1] == ".git"
     if exclude.decision(names, directory=is_directory):
         return False
     return ignoring is None or not ignoring.ignores(path, directory=is_directory)
-
-
-@contextmanager
-def _open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
-    """Opens the source directory. The open directory is checked, not its path, which may change at any time."""
-    if not Path(path).is_absolute():
-        raise _invalid("/workspace/path", f"{path} is not absolute, and the worker's working directory is another one")
-    try:
-        fd = os.open(path, _FOLDER)
-    except OSError as error:
-        raise _invalid("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
-    try:
-        real = Path(f"/proc/self/fd/{fd}").readlink()
-        if why := _refusal_reason(real):
-            raise _invalid(
-                "/workspace/path", f"{path} cannot be copied: {why}; use a directory with the files to work on"
-            )
-        roots = None if allowed is None else [each.resolve() for each in allowed]
-        if roots is not None and not any(real.is_relative_to(each) for each in roots):
-            where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
-            raise _invalid("/workspace/path", f"{path} may not be copied; allowed: {where}")
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _refusal_reason(real: Path) -> str | None:
-    if real == Path("/"):
-        return "it is the root of the file system"
-    if any(real.is_relative_to(each) for each in _PSEUDO_FILE_SYSTEMS):
-        return "it is a virtual file system of the kernel"
-    return None
-
-
-@contextmanager
-def _open_folder(folder: Path) -> Generator[int]:
-    fd = os.open(folder, _FOLDER)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _invalid(pointer: str, detail: str) -> Invalid:
-    return Invalid(detail, [{"pointer": pointer, "detail": detail}])
 
 
 def check_writable(root: Path) -> None:
@@ -282,12 +272,3 @@ def check_writable(root: Path) -> None:
             f"workspaces cannot be created in {root}: {error.strerror} for {user}. Let that user write there "
             f"(chown {os.getuid()} {root}, or fsGroup on Kubernetes), or set DEPUTIZE_WORKSPACE_ROOT to another folder"
         ) from None
-
-
-def delete(folder: Path) -> None:
-    """Deletes a tree of any depth, also if a command changed the modes of its directories."""
-    for _ in range(2):
-        if subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0:
-            return
-        subprocess.run(["chmod", "-R", "u+rwX", "--", folder], check=False, stderr=subprocess.DEVNULL)
-    shutil.rmtree(folder)

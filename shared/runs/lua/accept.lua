@@ -6,7 +6,7 @@
 -- nothing is written, a code and the index of the delegation: 'key_reused' (with another request), 'record_gone' (the
 -- key stands for a delegation that was removed: doing it again is not what the key was sent for), 'fenced' (the parent
 -- runs under another fence).
--- How deep a delegation is nested is written here and nowhere else, so nobody can lie.
+-- How deep a delegation is nested is written here and nowhere else, so no caller can set it.
 local arguments = cjson.decode(ARGV[1])
 local index, leases = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')

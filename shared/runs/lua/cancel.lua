@@ -1,5 +1,5 @@
--- Asks for the end of a delegation. One that never ran ends here and now; a running one is told through the channel. One
--- that waits for its next attempt is due at once: only a worker can say what it did so far.
+-- Asks for the end of a delegation. One that never ran ends here and now; a running one is notified on the channel. One
+-- that waits for its next attempt is due at once: only a worker can report what it did so far.
 -- KEYS: leases, record, events, and the run's other keys
 -- Arguments: id, channel (of events), cancel_channel, seq (expected), event, result, now (ISO), retention_seconds
 -- Returns 'gone', 'finished', 'asked', 'cancelled', or 'again' where the record moved on meanwhile.

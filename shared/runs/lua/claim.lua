@@ -2,8 +2,8 @@
 -- KEYS: record, leases
 -- Arguments: id, uuid, worker, owner (the worker's process), lease_ms, now (ISO)
 -- Returns a verdict ('claimed', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence, attempt and
--- those of the record's fields below that are set. lost counts the workers that were lost in a row, ended says how the
--- attempt before ended (lost, handed_over).
+-- those of the record's fields below that are set. lost counts the workers that were lost in a row, ended is how the
+-- attempt before ended (lost, handed_over, retried).
 local arguments = cjson.decode(ARGV[1])
 local record, leases = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')
@@ -11,7 +11,8 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
-  local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel'}
+  local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
+    'retried_after', 'file_turns'}
   local values = redis.call('HMGET', record, unpack(names))
   for at, name in ipairs(names) do
     if values[at] then

@@ -1,5 +1,5 @@
 -- Finds delegations whose deadline has passed: a running one whose worker fell silent is fenced off, counted as one that
--- lost its worker, and queued again; a queued one that nobody claimed is named too, so that another ticket is sent.
+-- lost its worker, and queued again; a queued one that no worker claimed is named too, so that another ticket is sent.
 -- KEYS: leases
 -- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id)
 -- Returns for each a JSON object: id, kind ('lapsed' or 'unclaimed'), attempt, title, priority.

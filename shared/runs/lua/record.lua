@@ -1,17 +1,18 @@
 -- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
 -- KEYS: leases, record, events, history, ledger, children, artifacts
--- Arguments: id, fence, channel, retention_seconds (0: the run goes on), before (the history's length), and how many
+-- Arguments: id, fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done again from the
+--   start: the next claim is due after that time, and history, ledger and kit are dropped), before (the history's length), and how many
 --   values of each kind follow in ARGV, as they are and in this order: events (seq, event), history (entry), ledger
 --   (call, state; a call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content)
 -- Returns 'written', or 'fenced' where the fence is another's.
 local arguments = cjson.decode(ARGV[1])
 local leases, record, events, history, ledger, artifacts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7]
 local held, finisher, seq = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq'))
-local ends = arguments.retention_seconds > 0
+local ends, retry_ms = arguments.retention_seconds > 0, arguments.retry_ms
 if held ~= arguments.fence then
-  -- The answer to our own last write may have been lost: then the record says who finished it.
-  return ends and finisher == arguments.fence and 'written' or 'fenced'
+  -- The answer to our own last write may have been lost: then the record has who finished it.
+  return (ends or retry_ms) and finisher == arguments.fence and 'written' or 'fenced'
 end
 
 local at = 1
@@ -46,5 +47,16 @@ if ends then
   redis.call('HSET', record, 'fence', '', 'finisher', arguments.fence)
   redis.call('ZREM', leases, arguments.id)
   for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
+end
+if retry_ms then
+  local clock = redis.call('TIME')
+  local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  local attempt, cancel = unpack(redis.call('HMGET', record, 'attempt', 'cancel'))
+  redis.call('DEL', history, ledger)
+  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns')
+  redis.call('HINCRBY', record, 'retries', 1)
+  redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '', 'finisher', arguments.fence,
+    'ended', 'retried', 'retried_after', attempt, 'lost', 0)
+  redis.call('ZADD', leases, cancel and 0 or now + retry_ms, arguments.id)
 end
 return 'written'

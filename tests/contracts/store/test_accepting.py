@@ -12,8 +12,9 @@ from deputize.shared.delegation import Status
 from deputize.shared.errors import Fenced, KeyReused, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.disk import PAGE, prune
 from deputize.shared.runs.keys import INDEX, PRUNE, children_key, keys_of
-from deputize.shared.runs.store import PAGE, RunStore
+from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.update import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 
@@ -54,9 +55,9 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     await write(pipe, done, ending(done, 2))
     assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
     async with bus.listen(PRUNE) as asked:
-        assert await store.prune(3600) == 0
+        assert (await prune(store.redis, 3600)).removed == 0
         assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
-        assert [await store.prune(0) for _ in range(2)] == [1, 0]
+        assert [(await prune(store.redis, 0)).removed for _ in range(2)] == [1, 0]
         heard = [await asyncio.wait_for(asked.get(), 30) for _ in range(4)]
     assert [message for message in heard if message] == ["3600", f"0 {done.id}", "0", "0"]
     assert await store.redis.exists(*keys_of(done.id)) == 0
@@ -70,14 +71,14 @@ async def test_pruning_goes_on_over_pages_and_drops_entries_without_a_record(sto
     for id in ids:
         await store.cancel(id)
     await store.redis.delete(*keys_of(ids[0]))
-    assert await store.prune(0) == PAGE
+    assert (await prune(store.redis, 0)).removed == PAGE
     assert await store.redis.zcard(INDEX) == 0
 
 
 async def test_the_key_of_a_pruned_delegation_does_not_start_it_again(store: RunStore) -> None:
     id = await accepted(store, idempotency_key="k")
     await store.cancel(id)
-    await store.prune(0)
+    await prune(store.redis, 0)
     with pytest.raises(KeyReused, match="whose record is gone"):
         await accepted(store, idempotency_key="k")
 

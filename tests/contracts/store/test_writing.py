@@ -73,7 +73,7 @@ async def test_artifacts_are_kept_with_the_last_write_and_read_by_name_and_versi
     with pytest.raises(NotFound, match=r"version 2 of artifact 'report.md' .* is not kept; the latest is 3"):
         await store.artifact(claim.id, "report.md", 2)
     for unknown in ("report", "report.md/1", ""):
-        with pytest.raises(NotFound, match=r"has no artifact .*; there are report.md, résumé"):
+        with pytest.raises(NotFound, match=r"has no artifact .*; it has report.md, résumé"):
             await store.artifact(claim.id, unknown)
     with pytest.raises(NotFound, match="there is no delegation dlg_x"):
         await store.artifact("dlg_x", "report.md")

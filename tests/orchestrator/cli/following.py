@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -17,5 +18,7 @@ async def run(
     service.fleet = service.fleet or [worker_card()]
     async with started("run", *arguments, DEPUTIZE_URL=url, **more) as command:
         await until(lambda: service.following, 60)
-        (then or service.finish)(next(reversed(service.runs)))
+        ended = (then or service.finish)(next(reversed(service.runs)))
+        if asyncio.iscoroutine(ended):
+            await ended
         return await command.done()

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deputize.orchestrator.patches.directory import Directory
-from deputize.orchestrator.patches.format import parse_patch
-from deputize.orchestrator.patches.merge import MergePlan, content_in_git
 from deputize.shared.delegation import TerminationReason
-from deputize.shared.errors import Invalid
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.cli.following import run
@@ -74,15 +69,6 @@ async def apply(url: str, *arguments: str) -> Done:
     return await deputize("apply", *arguments, DEPUTIZE_URL=url)
 
 
-def planned(folder: Path, patch: str) -> MergePlan:
-    with Directory(folder) as target:
-        plan = MergePlan(target, lambda _, blob: content_in_git(folder, blob))
-        plan.add(parse_patch(patch))
-        if not plan.refused:
-            plan.write()
-    return plan
-
-
 async def test_every_kind_of_change_is_taken_over_and_back(
     url: str, service: FakeService, folder: Path, tmp_path: Path
 ) -> None:
@@ -132,32 +118,6 @@ async def test_what_was_changed_here_since_is_merged(url: str, service: FakeServ
     assert text == "first\n" + TEXT.replace("line 10\n", "line ten\nand more\n").replace("line 15", "line fifteen")
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-async def test_beside_the_same_lines_a_merge_needs_the_base_of_the_repository(folder: Path, is_known: bool) -> None:
-    if is_known:
-        subprocess.run(["git", "init", "-q", folder], check=True)
-        subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
-    patch = await changed(folder, folder.parent / "root")
-    mine = TEXT.replace("line 12\n", "line twelve\n")  # in the context of the run's change
-    (folder / "src/main.py").write_text(mine)
-    plan = planned(folder, patch)
-    if is_known:
-        assert (folder / "src/main.py").read_text() == mine.replace("line 10\n", "line ten\nand more\n")
-    else:
-        assert plan.refused == {"src/main.py": "the same lines were changed here since"}
-
-
-async def test_a_place_that_is_not_certain_is_no_place(folder: Path) -> None:
-    block = "a\nb\nc\nX\nd\ne\nf\n"
-    (folder / "twice").write_text(block * 2)
-    workspace = await Workspace.create(directory(folder), "dlg_x", folder.parent / "root")
-    (workspace.path / "twice").write_text(block + block.replace("X", "Y"))
-    patch = await workspace.patch()
-    workspace.close()
-    (folder / "twice").write_text("mine\n" + block * 2)
-    assert planned(folder, patch).refused == {"twice": "the same lines were changed here since"}
-
-
 async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_named(
     url: str, service: FakeService, folder: Path
 ) -> None:
@@ -184,27 +144,6 @@ async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_nam
     report = json.loads((await apply(url, id, "--json")).out)
     assert report["applied"] == []
     assert len(report["refused"]) == 6
-
-
-async def test_a_link_in_the_directory_leads_nowhere_else(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    patch = await changed(folder, tmp_path / "root")
-    (folder / "new").symlink_to(tmp_path / "elsewhere")
-    assert planned(folder, patch).refused["new/no-end"] == "its folder new is a link here"
-    assert [*(tmp_path / "elsewhere").iterdir()] == []
-
-
-@pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", ".git/hooks/post-checkout", "a/.GIT/config"])
-def test_a_patch_that_leads_elsewhere_is_refused(path: str) -> None:
-    patch = f"diff --git a/{path} b/{path}\nnew file mode 100755\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
-    with pytest.raises(Invalid, match="no file of a directory"):
-        parse_patch(patch)
-
-
-async def test_a_masked_secret_is_not_written_into_a_file(folder: Path) -> None:
-    patch = await changed(folder, folder.parent / "root")
-    plan = planned(folder, patch.replace("+and more", "+***"))
-    assert "masked" in plan.refused["src/main.py"]
 
 
 async def test_without_a_directory_it_says_where_one_is_named(url: str, service: FakeService, tmp_path: Path) -> None:

@@ -96,7 +96,8 @@ def test_every_column_that_is_not_there_is_named_by_its_option() -> None:
         ("t.csv", 'task\n"x', {}, "t.csv, line 2: not a row"),
         ("t.csv", '"task', {}, "not a row"),
         ("t.csv", b"\xff\xfet", {}, "UTF-16; save it as UTF-8"),
-        ("t.jsonl", "do it", {}, "say --format text"),
+        ("t.jsonl", "do it", {}, "use --format text"),
+        ("t.jsonl", '{"task": "a", "task": "b"}', {}, "the key 'task' is there twice"),
         ("t.jsonl", "[" * 100_000, {}, "too deeply"),
     ],
 )

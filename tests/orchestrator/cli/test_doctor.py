@@ -47,7 +47,7 @@ async def test_a_whole_service_is_well(redis_process: RedisProcess, tmp_path: Pa
     assert {name: states(done)[name] for name in wanted} == dict.fromkeys(wanted, "ok")
     assert done.code == 0
     assert "sk-secret" not in done.out + done.err
-    assert " ms" in rows(done)["redis"]["said"]
+    assert " ms" in rows(done)["redis"]["detail"]
 
 
 async def test_on_a_fresh_machine_nothing_is_broken_and_every_warning_says_what_to_do(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ async def test_a_redis_that_may_lose_work_is_found(
         client.config_set(setting, command)
     done = await deputize("doctor", "--json", DEPUTIZE_REDIS_URL=redis_process.url, DEPUTIZE_HOME=str(tmp_path))
     assert broken.items() <= states(done).items()
-    assert setting in rows(done)[next(iter(broken))]["mend"]
+    assert setting in rows(done)[next(iter(broken))]["remedy"]
     assert done.code == (3 if "broken" in broken.values() else 0)
 
 
@@ -106,7 +106,7 @@ async def test_a_service_without_workers_and_a_worker_without_a_sandbox_are_told
         done = await deputize("doctor", "--json", DEPUTIZE_URL=url, DEPUTIZE_HOME=str(tmp_path))
     assert done.code == 0
     assert rows(done)["worker"]["state"] == "warning"
-    assert "no user namespaces" in rows(done)["worker"]["said"]
+    assert "no user namespaces" in rows(done)["worker"]["detail"]
 
 
 async def test_a_stack_that_is_only_read_needs_no_worker(redis_process: RedisProcess, tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,15 +100,19 @@ def test_an_argument_that_is_no_text_is_refused(arguments: bytes) -> None:
 @pytest.mark.parametrize("name", ["URL", "TOKEN", "MODEL", "HOME", "REDIS_URL", "CONFIG", "WORKSPACE_ROOT"])
 @pytest.mark.parametrize("value", ["\udcff", "http://[", "http://x:99999999/", "a\nb"], ids=ascii)
 async def test_an_odd_setting_is_one_line(name: str, value: str, tmp_path: Path) -> None:
-    variables = {"DEPUTIZE_HOME": str(tmp_path / "home"), f"DEPUTIZE_{name}": value, "DEPUTIZE_MODEL": "scripted"}
+    variables: dict[str, Any] = {
+        "DEPUTIZE_HOME": str(tmp_path / "home"),
+        f"DEPUTIZE_{name}": value,
+        "DEPUTIZE_MODEL": "scripted",
+    }
     if name == "HOME":
         variables["DEPUTIZE_HOME"] = str(tmp_path / "file" / value)
         tmp_path.joinpath("file").touch()
     variables.setdefault("DEPUTIZE_URL", f"http://127.0.0.1:{free_port()}")
     if name in ("HOME", "REDIS_URL"):
         del variables["DEPUTIZE_URL"]
-    done = await asyncio.to_thread(run_bytes, b"run", b"x", **variables)
-    assert done.returncode in (2, 3)
-    assert b"Traceback" not in done.stderr
-    assert b"internal error" not in done.stderr
-    assert b"deputize: " in done.stderr
+    done = await deputize("run", "x", **variables)
+    assert done.code in (2, 3)
+    assert "Traceback" not in done.err
+    assert "internal error" not in done.err
+    assert "deputize: " in done.err

@@ -10,13 +10,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deputize.orchestrator.cli import cli
-from deputize.shared.delegation import Step, StepStatus, TerminationReason
-from deputize.shared.events import Heartbeat, ProgressMade, RunResumed, StepCompleted
+from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
+from deputize.shared.events import AskedCall, Heartbeat, ProgressMade, Replied, RunResumed, RunRetried, StepCompleted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.command_line import started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.waiting import until
+
+READ = AskedCall(id="c", name="read_file", arguments={})
 
 
 async def deputize(url: str, *arguments: str) -> Result:
@@ -67,7 +69,13 @@ async def test_show_tells_how_far_an_unfinished_one_is(url: str, service: FakeSe
 async def test_show_gives_events_steps_and_patch(url: str, service: FakeService) -> None:
     id = await accepted(service)
     failed = step(status=StepStatus.FAILED, error="there is no x.py")
-    for event in (RunResumed(worker="w2", from_turn=3, reason="w1 is gone"), StepCompleted(step=step())):
+    timeout = TerminationReason.TIMEOUT
+    for event in (
+        RunResumed(worker="w2", from_turn=3, reason="w1 is gone"),
+        RunRetried(reason=timeout, error="it took too long", retry=1, of=2, delay_seconds=1),
+        Replied(turn=1, text="I read\nit.", stop_reason="tool_use", usage=Usage(), tool_calls=[READ]),
+        StepCompleted(step=step(result="x = 1\ny = 2")),
+    ):
         service.happen(id, event)
     service.happen(id, StepCompleted(step=failed))
     service.patches[id] = "diff --git a/x b/x\n"
@@ -75,6 +83,8 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
     assert said == [
         ["run_queued", "queued: Count the files"],
         ["run_resumed", "taken over by w2 at turn 3: w1 is gone"],
+        ["run_retried", "done again from the start in 1.0 s (retry 1 of 2), after timeout: it took too long"],
+        ["replied", "I read it. → read_file"],
         ["step_completed", "turn 1  ✓ read x.py"],
         ["step_completed", "turn 1  ✗ read x.py: there is no x.py"],
     ]
@@ -82,6 +92,7 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
     assert lines == [envelope.to_json() for envelope in service.kept[id]]
     assert (await deputize(url, "show", id, "--steps")).stdout.splitlines() == [
         "  1  ✓ read_file(path=x.py)",
+        "       x = 1 y = 2",
         "  2  ✗ read_file(path=x.py)",
         "       there is no x.py",
     ]
@@ -137,6 +148,27 @@ async def test_list_goes_on_over_pages(url: str, service: FakeService) -> None:
     assert len((await deputize(url, "list", "--limit", "501")).stdout.splitlines()) == 501
 
 
+async def test_a_parent_and_its_children_name_each_other(url: str, service: FakeService) -> None:
+    parent = await accepted(service, task="parent")
+    children = [await accepted(service, task=f"child {number}", parent_id=parent) for number in range(2)]
+    service.finish(children[0])
+    for _ in ("running", "finished"):
+        shown = (await deputize(url, "show", parent)).stdout.splitlines()
+        assert [line for line in shown if line.startswith("child ")] == [
+            f"child      {children[0]}  succeeded  child 0",
+            f"child      {children[1]}  queued     child 1",
+        ]
+        service.finish(parent)
+    await accepted(service, task="a later one")
+    assert f"parent     {parent}" in (await deputize(url, "show", children[1])).stdout.splitlines()
+    lines = (await deputize(url, "list")).stdout.splitlines()
+    assert [line.partition(" ago  ")[2] for line in lines[1:]] == [
+        f"↳ …{parent[-6:]}  child 1",
+        f"↳ …{parent[-6:]}  child 0",
+        "parent",
+    ]
+
+
 async def test_cancel_stops_one_several_or_all(url: str, service: FakeService) -> None:
     ids = [await accepted(service) for _ in range(4)]
     done = await deputize(url, "cancel", ids[0], ids[1])
@@ -155,7 +187,8 @@ async def test_prune_removes_what_is_finished(url: str, service: FakeService) ->
     said = await deputize(url, "prune", "--older-than", "0")
     assert (said.exit_code, said.stdout) == (0, "1 delegation removed\n")
     assert [*service.runs] == [waits]
-    assert json.loads((await deputize(url, "prune", "--json")).stdout) == {"removed": 0}
+    said = json.loads((await deputize(url, "prune", "--json")).stdout)
+    assert said == {"removed": 0, "freedBytes": 0, "ids": [], "dryRun": False}
     assert (await deputize(url, "prune", "--older-than", "-1")).exit_code == 2
 
 

@@ -44,6 +44,8 @@ async def finished(service: FakeService, folder: Path | None) -> str:
 
 
 async def pull(url: str, *arguments: str, cwd: Path | None = None) -> Done:
+    if cwd is None:
+        return await deputize("pull", *arguments, DEPUTIZE_URL=url)
     return await deputize("pull", *arguments, DEPUTIZE_URL=url, cwd=cwd)
 
 

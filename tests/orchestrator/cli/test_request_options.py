@@ -32,12 +32,14 @@ EVERY = {
     "--tool-call-style": "xml",
     "--label": "a:b:c",
     "--priority": "9",
+    "--retry": "2:timeout, error",
     "--session": "s",
     "--message-id": "m",
     "--parent": "dlg_p",
     "--idempotency-key": "k",
     "--continues": "dlg_c",
     "--retry-of": "dlg_r",
+    "--from-turn": "3",
 }
 
 
@@ -71,12 +73,14 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "toolCallStyle": "xml",
         "labels": {"a": "b:c"},
         "priority": 9,
+        "retry": {"attempts": 2, "on": ["timeout", "error"]},
         "sessionId": "s",
         "messageId": "m",
         "parentId": "dlg_p",
         "idempotencyKey": "k",
         "continues": "dlg_c",
         "retryOf": "dlg_r",
+        "fromTurn": 3,
         "workspace": {"kind": "directory", "path": str(tmp_path)},
     }
 
@@ -102,11 +106,24 @@ async def test_a_file_holds_the_whole_request_and_options_go_first(
 
 
 async def test_every_wrong_value_is_named_at_once(url: str, service: FakeService) -> None:
-    given = ["--timeout", "nan", "--tools", " ,", "--label", "x", "--max-turns", "many", "--context", "@none"]
+    given = [
+        "--timeout",
+        "nan",
+        "--tools",
+        " ,",
+        "--label",
+        "x",
+        "--max-turns",
+        "many",
+        "--context",
+        "@none",
+        "--retry",
+        "2:",
+    ]
     done = await deputize("run", "t", *given, DEPUTIZE_URL=url)
     assert (done.code, done.out) == (2, "")
     first, *rest = done.err.splitlines()
-    assert first == "deputize: 5 mistakes, so nothing was handed over"
+    assert first == "deputize: 6 mistakes, so nothing was handed over"
     assert {line.split(":")[0].strip() for line in rest} == {*given[::2]}
     assert service.runs == {}
 

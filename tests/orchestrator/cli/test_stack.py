@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,10 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
         stack.interrupt()
         done = await stack.done()
     assert done.code == 0
+    assert re.fullmatch(
+        r"(starting (Redis|the API|the worker) …\n)+stopping, within \d+ s; Ctrl-C again kills what still runs\n",
+        done.err,
+    )
     said = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert said["API"].startswith("http://127.0.0.1:")
     assert said["Workers"].startswith("2,")
@@ -114,6 +119,9 @@ async def test_settings_that_were_mended_count_at_once(tmp_path: Path) -> None:
     for name, script in scripts.items():
         done = await deputize("run", "x", DEPUTIZE_HOME=str(tmp_path / "h"), DEPUTIZE_MODEL=f"scripted:{script}")
         assert (done.code, done.out.split("\n")[0]) == (0, name)
+    given: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "h"), "DEPUTIZE_MODEL": f"scripted:{scripts['right']}"}
+    done = await deputize("run", "x", "--max-turns", "9", DEPUTIZE_CAP_MAX_TURNS="7", **given)
+    assert (done.code, "maxTurns" in done.err, "its own hold" in done.err) == (0, True, False), done.err
 
 
 async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
     assert silent == []
 
 
+@pytest.mark.parametrize(
+    ("given", "same"), [(["help"], ["--help"]), (["help", "run"], ["run", "--help"]), (["help", "help"], ["--help"])]
+)
+def test_help_is_a_command_too(given: list[str], same: list[str]) -> None:
+    shown, wanted = (CliRunner().invoke(cli, each, prog_name="deputize") for each in (given, same))
+    assert shown.exit_code == 0
+    assert shown.output == wanted.output
+
+
 def test_help_loads_only_what_it_needs() -> None:
     script = (
         "import json, sys\n"

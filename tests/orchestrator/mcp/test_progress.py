@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from deputize.orchestrator.mcp.waiting import PROGRESS_SECONDS, Caller, wait_for
-from deputize.shared.delegation import Step, StepStatus
-from deputize.shared.events import Heartbeat, ModelRetried, RunStarted, StepCompleted, StepStarted
+from deputize.shared.delegation import Step, StepStatus, TerminationReason
+from deputize.shared.events import Heartbeat, ModelRetried, RunRetried, RunStarted, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService
@@ -34,18 +34,21 @@ async def test_every_step_is_reported(way: str, url: str, service: FakeService) 
         await until(lambda: service.following)
         (id,) = service.runs
         service.happen(id, RunStarted(worker="w", model="m", tools=[], limits=Limits()))
+        again = RunRetried(reason=TerminationReason.ERROR, error="e", retry=1, of=2, delay_seconds=1)
         service.happen(id, StepStarted(step=step("$ make", StepStatus.RUNNING)))
         service.happen(id, StepCompleted(step=step("$ make", StepStatus.COMPLETED)))
+        service.happen(id, again)
         service.happen(id, ModelRetried(turn=3, error="overloaded", delay_seconds=4))
         service.happen(id, StepCompleted(step=step("$ cat \x1b]0;x\x07", StepStatus.FAILED)))
-        await until(lambda: len(heard) == 4)
+        await until(lambda: len(heard) == 5)
         service.finish(id)
         await calling
     assert heard == [
         (1, "started by w with m"),
         (2, "turn 2: ✓ $ make"),
-        (3, "turn 3: the model did not answer, next try in 4 s"),
-        (4, r"turn 2: ✗ $ cat \x1b]0;x\x07"),
+        (3, "failed (error), done again from the start: retry 1 of 2"),
+        (4, "turn 3: the model did not answer, next try in 4 s"),
+        (5, r"turn 2: ✗ $ cat \x1b]0;x\x07"),
     ]
 
 

@@ -169,7 +169,9 @@ async def test_pruning_removes_what_is_finished_and_old_enough(real: httpx2.Asyn
     await real.post(f"/v1/delegations/{done}/cancel")
     bodies: list[dict[str, object]] = [{}, {"olderThanSeconds": 3600}, {"olderThanSeconds": 0}]
     answers = [await real.post("/v1/delegations:prune", json=body) for body in bodies]
-    assert [answer.json() for answer in answers] == [{"removed": 0}, {"removed": 0}, {"removed": 1}]
+    assert [answer.json()["removed"] for answer in answers] == [0, 0, 1]
+    assert answers[2].json() == {"removed": 1, "freedBytes": 0, "ids": [done], "dryRun": False}
+    assert (await real.get("/v1/disk")).json() == {"keptBytes": 0, "delegations": 0, "maxKeptBytes": 32 << 30}
     assert (await real.get(f"/v1/delegations/{done}")).status_code == 404
     assert [item["id"] for item in (await real.get("/v1/delegations")).json()["items"]] == [waits]
 

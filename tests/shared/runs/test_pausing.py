@@ -12,7 +12,7 @@ from deputize.shared.delegation import Status
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.pausing import park, resume
+from deputize.shared.runs.pausing import pause_unfinished, resume
 from deputize.shared.runs.store import RunStore
 from deputize.shared.wire import now
 
@@ -38,7 +38,7 @@ async def claimed(store: RunStore, id: str) -> bool:
 async def test_what_is_left_is_paused_and_no_ticket_and_no_janitor_goes_on_with_it(store: RunStore) -> None:
     waits, ran = await accepted(store), await accepted(store)
     assert await claimed(store, ran)
-    assert await park(store.redis, LATER, temporary=True) == 2
+    assert await pause_unfinished(store.redis, LATER, temporary=True) == 2
     for id in (waits, ran):
         found = await store.get(id)
         assert (found.status, found.paused) == (Status.QUEUED, True)
@@ -50,10 +50,10 @@ async def test_what_is_resumed_is_due_at_once_with_its_children_and_is_not_pause
     parent = await accepted(store)
     child = await accepted(store, parent_id=parent)
     stack = first_id(now())
-    await park(store.redis, LATER, temporary=True)
+    await pause_unfinished(store.redis, LATER, temporary=True)
     await resume(store.redis, parent)
     assert {one.id for one in await store.reap(30)} == {parent, child}
-    assert await park(store.redis, stack, temporary=True) == 0  # a worker of this stack starts again
+    assert await pause_unfinished(store.redis, stack, temporary=True) == 0  # a worker of this stack starts again
     assert await claimed(store, parent)
     assert (await store.get(child)).paused is False
     await resume(store.redis, parent)  # without effect on one that runs
@@ -63,14 +63,14 @@ async def test_what_is_resumed_is_due_at_once_with_its_children_and_is_not_pause
 async def test_what_is_younger_than_the_stack_is_left_alone(store: RunStore) -> None:
     stack = first_id(now())
     id = await accepted(store)
-    assert await park(store.redis, stack, temporary=True) == 0
+    assert await pause_unfinished(store.redis, stack, temporary=True) == 0
     assert await claimed(store, id)
 
 
 async def test_a_stack_that_stays_goes_on_with_what_was_submitted_to_one_that_stays(store: RunStore) -> None:
     durable, left = await accepted(store, temporary=False), await accepted(store)
-    assert await park(store.redis, LATER, temporary=True) == 2
-    assert await park(store.redis, LATER, temporary=False) == 1
+    assert await pause_unfinished(store.redis, LATER, temporary=True) == 2
+    assert await pause_unfinished(store.redis, LATER, temporary=False) == 1
     assert ((await store.get(durable)).paused, (await store.get(left)).paused) == (False, True)
     assert [one.id for one in await store.reap(30)] == [durable]
 
@@ -78,9 +78,9 @@ async def test_a_stack_that_stays_goes_on_with_what_was_submitted_to_one_that_st
 async def test_a_paused_one_can_be_cancelled(store: RunStore) -> None:
     waits, ran = await accepted(store), await accepted(store)
     assert await claimed(store, ran)
-    await park(store.redis, LATER, temporary=True)
+    await pause_unfinished(store.redis, LATER, temporary=True)
     assert (await store.cancel(waits), await store.cancel(ran)) == ("cancelled", "asked")
-    assert await park(store.redis, LATER, temporary=True) == 0
+    assert await pause_unfinished(store.redis, LATER, temporary=True) == 0
     assert not (await store.get(ran)).paused
     assert await claimed(store, ran)  # a worker ends it, with what it did
 

@@ -15,9 +15,30 @@ from deputize.shared.errors import KeyReused
 from deputize.shared.events import Envelope
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import CANCEL, EVENTS, INDEX, LEASES, channel, events_key, keys_of, record_key
+from deputize.shared.runs.disk import PAGE
+from deputize.shared.runs.keys import (
+    CANCEL,
+    EVENTS,
+    INDEX,
+    LEASES,
+    channel,
+    events_key,
+    history_key,
+    keys_of,
+    ledger_key,
+    record_key,
+)
 from deputize.shared.runs.record import Claim
-from deputize.shared.runs.store import CANCELLING, IDEMPOTENCY_SECONDS, PAGE, RELEASE, STALLED, WRITING, RunStore
+from deputize.shared.runs.store import (
+    CANCELLING,
+    IDEMPOTENCY_SECONDS,
+    RECORD,
+    RELEASE,
+    STALLED,
+    WRITING,
+    RunStore,
+)
+from deputize.shared.runs.update import RunUpdate
 
 SECONDS = 1000.0
 
@@ -228,6 +249,31 @@ async def test_a_run_that_stood_still_is_marked_by_its_own_standby_alone_and_due
     assert await due_in(store, claim.id) == pytest.approx(SECONDS, abs=60)
     assert await STALLED.run(store.redis, keys, ours | {"ends_lease": True}) == "marked"
     assert await store.redis.zscore(LEASES, claim.id) == 0
+
+
+async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_what_it_says(
+    store: RunStore, clients: list[Any]
+) -> None:
+    claim = await claimed(store)
+    begun = RunUpdate(history=["{}"], ledger=[("call_1_1", "{}")], fields={"tools": "[]", "lost": "1"})
+    again = RunUpdate(events=[(2, "{}")], fields={"checkpoint": "{}"}, retry_ms=5_000_000)
+    async with Pipe(clients[1], WRITING) as pipe:
+        assert await pipe.script(RECORD, *begun.call(claim.id, claim.fence)) == "written"
+        for _ in range(2):  # its answer was lost
+            assert await pipe.script(RECORD, *again.call(claim.id, claim.fence)) == "written"
+        assert await pipe.script(RECORD, *begun.call(claim.id, claim.fence)) == "fenced"
+    names = ["status", "fence", "ended", "lost", "retries", "retried_after", "seq", "tools", "checkpoint"]
+    fields = await store.redis.hmget(record_key(claim.id), names)
+    assert fields == ["queued", "", "retried", "0", "1", "1", "2", None, "{}"]
+    assert [await store.redis.exists(key) for key in (history_key(claim.id), ledger_key(claim.id))] == [0, 0]
+    assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
+    next_try = await store.claim(claim.id, "token", "worker-2", SECONDS)
+    assert next_try is not None
+    assert (next_try.retries, next_try.is_first, next_try.history, next_try.tools) == (1, True, [], None)
+    await store.cancel(claim.id)
+    async with Pipe(clients[2], WRITING) as pipe:
+        assert await pipe.script(RECORD, *again.call(claim.id, next_try.fence)) == "written"
+    assert await store.redis.zscore(LEASES, claim.id) == 0, "a cancelled one does not wait for its next try"
 
 
 async def test_the_same_key_twice_in_one_batch_is_one_delegation(store: RunStore) -> None:

@@ -1,4 +1,4 @@
-"""A worker process with small tasks, for tests of the pool: `python -m tests.worker.celery_pool.pool_worker REDIS_URL`.
+"""A worker process with small tasks, for tests of the pool.
 
 What happens inside is pushed to the Redis list SEEN, in order.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -156,7 +155,3 @@ def main() -> int:
         app.task(function, name=function.__name__, base=AsyncTask, bind=True)
     add_service(app, options.service)
     return process.run(app, hostname, options.concurrency, ["deputize"], "INFO")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +18,12 @@ from deputize.shared.queue import create_app
 from deputize.shared.settings import Settings
 from tests.celery_events import Events
 from tests.leaks import kept
+from tests.preloaded import POOL_WORKER, Forked
 from tests.redis_server import RedisProcess
 from tests.waiting import until_sync
 from tests.worker.celery_pool.pool_worker import SEEN
 
 pytestmark = pytest.mark.system
-ROOT = Path(__file__).parents[3]
 _numbers = itertools.count(1)
 
 
@@ -36,12 +35,8 @@ class Worker:
         self.log = folder / f"worker-{next(_numbers)}.log"
         self.redis = redis.Redis.from_url(url, decode_responses=True)
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.celery_pool.pool_worker", url, *options],
-                cwd=ROOT,
-                stdout=output,
-                stderr=output,
-            )
+            descriptor = output.fileno()
+            self.process = Forked(POOL_WORKER, [url, *options], os.environ, stdout=descriptor, stderr=descriptor)
 
     def send(self, name: str, *args: Any, id: str | None = None, **options: Any) -> None:
         self.app.send_task(name, args=args, task_id=id or name, **options)

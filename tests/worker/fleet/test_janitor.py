@@ -7,9 +7,11 @@ from pathlib import Path
 from deputize.shared.connection import connect
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE
+from deputize.shared.runs.disk import DISK, prune
+from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE, keys_of, record_key
 from deputize.worker.fleet.janitor import Janitor
 from deputize.worker.fleet.presence import Presence
+from deputize.worker.workspace.removal import in_use
 from tests.running import Bench, call, say, script
 from tests.waiting import until
 
@@ -46,7 +48,7 @@ async def test_the_files_of_what_was_pruned_go_with_it(bench: Bench, tmp_path: P
     folder = bench.settings.workspaces / result.delegation_id
     assert folder.exists()
     await until(lambda: bench.store.redis.publish(PRUNE, "3600"))  # a janitor listens
-    assert await bench.store.prune(0) == 1
+    assert (await prune(bench.store.redis, 0)).removed == 1
     await until(lambda: not folder.exists())
 
 
@@ -56,6 +58,47 @@ async def test_a_delegation_that_goes_on_keeps_its_files_whoever_names_it(bench:
     folder.mkdir(parents=True)
     assert await janitor(bench, []).sweep(0, [active]) == 0
     assert folder.exists()
+
+
+async def test_above_the_limit_the_files_of_those_that_ended_first_go_and_never_the_last_ones(
+    bench: Bench, tmp_path: Path
+) -> None:
+    model = script(tmp_path, [WRITE], [say("done")])
+    ids = [(await bench.run(model=model)).delegation_id for _ in range(3)]
+    sizes = [(await bench.store.get(id)).disk_bytes or 0 for id in ids]
+    assert all(size >= 4096 for size in sizes)
+    await bench.store.redis.hdel(record_key(ids[1]), DISK)  # measured then
+    for kept_bytes, kept in ((sum(sizes), ids), (sum(sizes) - 1, ids[1:]), (0, ids[2:])):
+        settings = bench.settings.model_copy(update={"workspace_kept_bytes": kept_bytes})
+        sweeping = Janitor(settings, bench.store, bench.bus, Presence(bench.store, bench.bus, "eye"), bench.sent.extend)
+        await sweeping.sweep(3600)
+        assert [id for id in ids if (bench.settings.workspaces / id).exists()] == kept
+    assert [(await bench.store.get(id)).disk_bytes for id in ids] == [0, 0, sizes[2]]
+
+
+async def test_what_an_unfinished_delegation_continues_is_neither_pruned_nor_swept(
+    bench: Bench, tmp_path: Path
+) -> None:
+    first = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    folder = bench.settings.workspaces / first.delegation_id
+    going_on = await bench.accept(DelegationRequest(task="more", continues=first.delegation_id))
+    assert (await prune(bench.store.redis, 0)).removed == 0
+    assert await janitor(bench, []).sweep(0) == 0
+    assert folder.exists()
+    await bench.store.cancel(going_on)
+    assert await janitor(bench, []).sweep(0) == 1
+
+
+async def test_files_are_not_removed_while_they_are_copied_but_later(bench: Bench, tmp_path: Path) -> None:
+    first = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    folder = bench.settings.workspaces / first.delegation_id
+    sweeping = janitor(bench, [])
+    with in_use(folder):
+        await bench.store.redis.delete(*keys_of(first.delegation_id))
+        assert await sweeping.sweep(0, [first.delegation_id]) == 0
+        assert (folder / "files/a.txt").exists()
+    assert await sweeping.sweep(3600) == 1
+    assert not folder.exists()
 
 
 async def test_a_sweep_can_be_asked_for(bench: Bench, tmp_path: Path) -> None:

@@ -141,7 +141,10 @@ def test_variables_are_filled_in_where_a_server_is_described(tmp_path: Path) -> 
     ("entry", "said"),
     [
         ({"command": "x", "args": ["${NOPE}"]}, "the variable NOPE is not set; set it for the worker, or write"),
-        ({"url": "http://a.test", "headers": {"X": "${input:key}"}}, "here is nobody to ask; write ${VARIABLE}"),
+        (
+            {"url": "http://a.test", "headers": {"X": "${input:key}"}},
+            "asks a person, which is not possible here",
+        ),
         ({"command": "x", "env": {"A": "${a b}"}}, "${a b} is not understood"),
         ({}, "it has neither a command (stdio) nor a url"),
         ({"type": "sse", "command": "x"}, "it has neither a command (stdio) nor a url"),

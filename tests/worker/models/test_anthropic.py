@@ -22,6 +22,7 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply
+from deputize.worker.models.endpoint import Credentials
 from tests.fake_model import FakeModel, Fault, Turn, call, refuse, text
 from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of
 
@@ -99,6 +100,11 @@ async def test_a_wrong_key_is_never_repeated_in_the_message(fake: FakeModel) -> 
         await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
     assert "sk-very-secret" not in str(error.value)
     assert "'***'" in str(error.value)
+
+
+def test_the_password_in_an_address_is_never_repeated_in_a_message() -> None:
+    credentials = Credentials(base_url=SecretStr("https://deputy:pass-word-9@models.test/v1"))
+    assert credentials.masked("deputy:pass-word-9@models.test is down") == "***@models.test is down"
 
 
 async def test_a_key_with_a_line_end_is_explained_without_quoting_it(fake: FakeModel) -> None:

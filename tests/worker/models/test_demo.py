@@ -19,7 +19,7 @@ from tests.worker.models.asking import reply_of
 SAMPLE = Path(__file__).parents[3] / "orchestrator" / "cli" / "sample"
 REPORT = "List the public classes of this package and write a report to REPORT.md."
 REPAIR = "Make the tests of the sample package pass."
-READ_ALL = "Read this package file by file, again and again, until nobody lets you."
+READ_ALL = "Read this package file by file, again and again, for as long as you can."
 
 
 async def play(desk: Toolbench, task: str, *, most: int = 50, kit: Iterable[str] = DEFAULT_KIT) -> list[Reply]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.disk import prune
 from deputize.shared.runs.keys import LEASES, children_key
 from deputize.worker.task import carry_out
 from tests.nesting import begin, by_task, children_of, delegate, the_child_of
@@ -136,7 +137,7 @@ async def test_a_child_whose_record_was_removed_is_not_done_again(bench: Bench, 
     running.cancel()
     await asyncio.wait({running})
     await bench.store.cancel(child.id)
-    assert await bench.store.prune(0) == 1
+    assert (await prune(bench.store.redis, 0)).removed == 1
     await carry_out(bench.services, id)
     assert "the record of this subagent was removed" in (await answers(bench, id))[0]
     assert child.id not in [ticket.id for ticket in bench.sent]

@@ -82,7 +82,7 @@ async def test_what_a_run_made_is_in_its_result_and_outlives_its_workspace(redis
         assert await bench.store.artifact(id, "report.md") == "Größe: 漢字\n"
         assert await bench.store.artifact(id, "report.md", 1) == "The key is ***."
         assert await bench.store.artifact(id, "plan") == ""
-        with pytest.raises(NotFound, match=r"there are plan, report\.md"):
+        with pytest.raises(NotFound, match=r"it has plan, report\.md"):
             await bench.store.artifact(id, "raport.md")
 
 

@@ -8,8 +8,11 @@ import json
 import pytest
 
 from deputize.shared.errors import ErrorType
+from deputize.shared.settings import Settings
+from deputize.worker.prompt import system_prompt
 from deputize.worker.text.display import AnsiOutput
-from deputize.worker.tools.bash import DEFAULT_TIMEOUT, MAX_TIMEOUT, BashParams, shell
+from deputize.worker.tools.bash import Bash, BashParams
+from deputize.worker.tools.command_calls import DEFAULT_TIMEOUT, MAX_TIMEOUT, effective_timeout, shell
 from tests.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
 
@@ -78,6 +81,24 @@ async def test_a_timeout_in_milliseconds_is_clamped_and_said(desk: Toolbench) ->
 @pytest.mark.requirement("S000-062")
 def test_the_default_is_two_minutes() -> None:
     assert (BashParams(command="x").timeout, DEFAULT_TIMEOUT, MAX_TIMEOUT) == (120, 120, 600)
+
+
+def test_the_operator_sets_how_long_a_command_may_take_and_the_model_is_told() -> None:
+    configured = Bash().configured(Settings.load(environ={"DEPUTIZE_SANDBOX_COMMAND_SECONDS": "45"}))
+    assert configured.schema["properties"]["timeout"]["description"].startswith(
+        "Seconds after which the command is stopped, at most 45."
+    )
+    assert Bash().configured(Settings.load(environ={})).schema == Bash().schema
+    assert [effective_timeout(asked, 45) for asked in (0, 10, DEFAULT_TIMEOUT)] == [(45, ""), (10, ""), (45, "")]
+    assert effective_timeout(46, 45) == (45, "[timeout: 46 is more than allowed; 45 seconds were used]")
+
+
+def test_the_model_is_told_which_hosts_commands_may_reach() -> None:
+    settings = Settings.load(environ={"DEPUTIZE_SANDBOX_ALLOWED_HOSTS": "example.org,*.example.com"})
+    described = " ".join(Bash().configured(settings).description.split())
+    assert "reaches example.org, *.example.com, by the proxy in HTTPS_PROXY, and nothing else; there is no" in described
+    assert "There is no network, and no input" in " ".join(Bash().description.split())
+    assert "whose network reaches example.org only." in system_prompt("/workspace", hosts=("example.org",))
 
 
 @pytest.mark.requirement("S000-061")

@@ -69,7 +69,7 @@ async def test_a_killed_shell_leaves_nothing(tmp_path: Path) -> None:
         for id in ids:
             await output(desk, id)
             assert (await desk.call("bash_kill", bash_id=id)).success
-        assert len([*Path("/proc/self/fd").iterdir()]) == before
+        assert len([*Path("/proc/self/fd").iterdir()]) <= before  # one of before may be closed late
         assert [*desk.sandbox.shells] == []
         assert [path.name for path in status_folder.iterdir() if path.name.startswith("shell")] == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.errors import ErrorType
 from deputize.worker.workspace.locks import edit_lock
-from deputize.worker.workspace.workspace import delete
+from deputize.worker.workspace.removal import delete
 from tests.toolbench import Toolbench
 
 WIDE = [

@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from deputize.worker.web.dial import GuardedTransport
 from deputize.worker.web.fetch import fetch
 from tests.internet import response
+from tests.worker.web.certificates import certificate_of
 from tests.worker.web.servers import Loopback, saying, serving
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate for ``good.test``, signed by itself, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "good.test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("good.test")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = tmp_path / "good.pem"
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
-    return path
+    return certificate_of("good.test", tmp_path)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from deputize.worker.outcome import collect_outputs
 from deputize.worker.workspace.comparison import MAX_CHANGES, Facts
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
-from deputize.worker.workspace.workspace import Workspace, delete
+from deputize.worker.workspace.removal import delete
+from deputize.worker.workspace.workspace import Workspace
 from tests.running import Bench, call, say, script
 from tests.waiting import until, until_sync
 

@@ -41,7 +41,7 @@ ToolParameters = Mapping[str, frozenset[str]]
 
 
 class CallSyntaxError(Exception):
-    """The call cannot be parsed, or is ambiguous. The message says where."""
+    """The call cannot be parsed, or is ambiguous. The message has the place."""
 
 
 @dataclass(frozen=True, slots=True)

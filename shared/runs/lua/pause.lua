@@ -1,4 +1,4 @@
--- A stack of one machine starts its workers: decides about what earlier ones left, which nobody may pay for unasked.
+-- A stack of one machine starts its workers: decides about what earlier ones left, which costs money only when asked for.
 -- Delegations of a stack that lived as long as the commands that used it are paused, and by such a stack all others, too;
 -- a stack that stays goes on with those of its own kind. What was resumed since stays as it is.
 -- KEYS: leases. Arguments: before (the smallest id of this stack), temporary (whether this one lives as long as its

@@ -1,0 +1,157 @@
+"""What finished delegations keep: the size of their files on disk, and the removal of their records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from typing import Any, Self
+
+from pydantic import Field
+
+from deputize.shared.connection import Script
+from deputize.shared.delegation import Status
+from deputize.shared.runs.keys import INDEX, LEASES, PRUNE, keys_of, record_key
+from deputize.shared.wire import Wire, now
+
+DISK = "disk"
+"""The field of a record with the bytes on disk of its workspace and artifacts."""
+CONTINUES = "continues"
+"""The field of a record with the id of the delegation that it continues, or repeats in part, whose files it copies."""
+PAGE = 200
+"""Entries of the index that are read at a time."""
+MAX_IDS = 1000
+REMOVED = Script("removed")
+
+
+class DiskUsage(Wire):
+    """What the files of finished delegations take on disk."""
+
+    kept_bytes: int
+    delegations: int
+    """How many of them still have files."""
+    max_kept_bytes: int
+    """The setting ``workspace_kept_bytes``: where a worker keeps more, the files of those that ended first go."""
+
+    @classmethod
+    def of(cls, found: Sequence[Kept], most: int) -> Self:
+        return cls(
+            kept_bytes=sum(kept.disk for kept in found),
+            delegations=sum(kept.disk > 0 for kept in found),
+            max_kept_bytes=most,
+        )
+
+
+class Pruned(Wire):
+    """What was removed, or with ``dry_run`` would be."""
+
+    removed: int
+    freed_bytes: int
+    """What their files took on disk, as far as it is known; workers remove them a moment later."""
+    ids: list[str] = Field(default_factory=list)
+    """The first 1,000, those that ended first at the beginning."""
+    dry_run: bool = False
+
+    @classmethod
+    def of(cls, gone: Sequence[Kept], *, dry_run: bool) -> Self:
+        ids = [kept.id for kept in gone[:MAX_IDS]]
+        return cls(removed=len(gone), freed_bytes=sum(kept.disk for kept in gone), ids=ids, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An entry of the index: a finished delegation, or with an empty ``finished`` one without a record."""
+
+    id: str
+    finished: str
+    disk: int
+
+
+async def disk_usage(redis: Any, most: int) -> DiskUsage:
+    """Returns the sum over all finished delegations whose records exist."""
+    return DiskUsage.of([kept async for kept in _finished(redis)], most)
+
+
+async def prune(redis: Any, older_than: float, keep_bytes: int | None = None, *, dry_run: bool = False) -> Pruned:
+    """Removes the records of delegations that ended that many seconds ago; asks workers to remove the files.
+
+    With ``keep_bytes`` only as many of them, those that ended first, as it takes until no more than that is kept. What
+    an unfinished delegation continues stays.
+    """
+    found = [kept async for kept in _finished(redis)]
+    gone = chosen(found, older_than, keep_bytes, await held(redis))
+    if not dry_run:
+        # The janitors remove files by age, too, but for some of them only the ids of this choice are right.
+        age = older_than if keep_bytes is None else inf
+        await _remove(redis, gone, [kept.id for kept in found if not kept.finished], age)
+        if keep_bytes is None:
+            await redis.publish(PRUNE, str(age))
+    return Pruned.of(gone, dry_run=dry_run)
+
+
+def chosen(found: Sequence[Kept], older_than: float, keep_bytes: int | None, held: Collection[str] = ()) -> list[Kept]:
+    """Returns what ``prune`` removes of the finished delegations, those that ended first at the beginning."""
+    latest, sum_kept = now().timestamp() - older_than, sum(kept.disk for kept in found)
+    chosen: list[Kept] = []
+    for kept in sorted((kept for kept in found if kept.finished), key=lambda kept: (kept.finished, kept.id)):
+        if keep_bytes is not None and sum_kept <= keep_bytes:
+            break
+        if kept.id not in held and datetime.fromisoformat(kept.finished).timestamp() <= latest:
+            chosen.append(kept)
+            sum_kept -= kept.disk
+    return chosen
+
+
+async def _remove(redis: Any, gone: Sequence[Kept], unknown: Sequence[str], age: float) -> None:
+    for start in range(0, max(len(gone), len(unknown)), PAGE):
+        ids = [kept.id for kept in gone[start : start + PAGE]]
+        async with redis.pipeline(transaction=False) as pipeline:
+            for id in ids:
+                pipeline.delete(*keys_of(id))
+            for id in (*ids, *unknown[start : start + PAGE]):
+                pipeline.zrem(INDEX, id)
+            # Their records are gone, so workers could not look up the age of the files: the ids are published.
+            if ids:
+                pipeline.publish(PRUNE, " ".join([str(age), *ids]))
+            await pipeline.execute()
+
+
+async def held(redis: Any) -> set[str]:
+    """Returns the ids whose files unfinished delegations need: those that they continue."""
+    ids: list[str] = await redis.zrange(LEASES, 0, -1)
+    found: set[str] = set()
+    for start in range(0, len(ids), PAGE):
+        async with redis.pipeline(transaction=False) as pipeline:
+            for id in ids[start : start + PAGE]:
+                pipeline.hget(record_key(id), CONTINUES)
+            found.update(filter(None, await pipeline.execute()))
+    return found
+
+
+async def sizes_on_disk(redis: Any, ids: Sequence[str]) -> dict[str, int]:
+    """Returns the recorded sizes of those that have one."""
+    async with redis.pipeline(transaction=False) as pipeline:
+        for id in ids:
+            pipeline.hget(record_key(id), DISK)
+        found = await pipeline.execute()
+    return {id: int(size) for id, size in zip(ids, found, strict=True) if size is not None}
+
+
+async def note_removed(redis: Any, ids: Sequence[str]) -> None:
+    """Records that the files of these delegations are gone."""
+    for id in ids:
+        await REMOVED.run(redis, [record_key(id)], {"field": DISK})
+
+
+async def _finished(redis: Any) -> AsyncGenerator[Kept]:
+    top = "+"
+    while ids := await redis.zrevrangebylex(INDEX, top, "-", 0, PAGE):
+        top = f"({ids[-1]}"
+        async with redis.pipeline(transaction=False) as pipeline:
+            for id in ids:
+                pipeline.hmget(record_key(id), ["status", "finished", DISK])
+            records = await pipeline.execute()
+        for id, (status, finished, disk) in zip(ids, records, strict=True):
+            if status is None or Status(status).finished:
+                yield Kept(id, finished or "", int(disk or 0))

@@ -1,0 +1,27 @@
+"""The SKILL.md for parent agents: it is valid, and every name in it exists."""
+
+from __future__ import annotations
+
+import re
+
+from deputize.orchestrator.mcp import SKILL
+from deputize.orchestrator.mcp.arguments import ManyArguments, ResultArguments
+from deputize.orchestrator.mcp.outcome import Outcome
+from deputize.orchestrator.mcp.tools import TOOLS
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.worker.skills.skill import read_skill
+from tests.orchestrator.command_line import deputize
+
+
+async def test_the_command_prints_it_and_starts_nothing() -> None:
+    done = await deputize("mcp", "--skill", DEPUTIZE_HOME="/nowhere")
+    assert (done.code, done.out) == (0, SKILL.read_text("utf-8"))
+
+
+def test_it_is_a_valid_skill_that_names_every_tool_and_nothing_that_does_not_exist() -> None:
+    skill = read_skill(SKILL)
+    models = (DelegationRequest, Limits, ManyArguments, ResultArguments, Outcome)
+    fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    named = set(re.findall(r"`(\w+)`", skill.content))
+    assert named >= set(TOOLS)
+    assert named <= set(TOOLS) | fields

@@ -1,0 +1,210 @@
+"""A run's change is merged as git merges it, or refused; nothing of the directory's own work is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deputize.orchestrator.patches.directory import Directory
+from deputize.orchestrator.patches.format import parse_patch
+from deputize.orchestrator.patches.merge import MergePlan
+from tests.orchestrator.patches.patching import git, patch_of, planned
+from tests.worker.workspace.trees import tree
+
+LINES = [f"line {number}\n" for number in range(12)]
+
+
+@st.composite
+def edited(draw: st.DrawFn) -> bytes:
+    """The lines with up to three replaced, removed or added."""
+    lines = list(LINES)
+    for _ in range(draw(st.integers(0, 3))):
+        at, count = draw(st.integers(0, len(lines))), draw(st.integers(0, 2))
+        lines[at : at + count] = draw(st.lists(st.sampled_from(["mine\n", "x\n", "line 3\n"]), max_size=2))
+    text = "".join(lines)
+    return (text.removesuffix("\n") if draw(st.booleans()) else text).encode()
+
+
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BASE = "".join(LINES).encode()
+
+
+@FEW
+@given(run=edited(), mine=edited())
+def test_with_the_base_known_it_is_what_git_makes_of_three_sides(run: bytes, mine: bytes) -> None:
+    with TemporaryDirectory() as name:
+        ours, gits = Path(name, "ours"), Path(name, "gits")
+        for folder in (ours, gits):
+            folder.mkdir()
+            git(folder, "init", "-q")
+            for content in (BASE, run, mine):
+                (folder / "x").write_bytes(content)
+                git(folder, "add", "x")
+        patch = patch_of("x", BASE, run)
+        plan = planned(ours, patch)
+        merges = run == BASE or git(gits, "apply", "--3way", "--whitespace=nowarn", "-", stdin=patch.encode()) == 0
+        assert (not plan.refused) == merges
+        assert (ours / "x").read_bytes() == ((gits / "x").read_bytes() if merges else mine)
+
+
+@FEW
+@given(run=edited(), mine=edited())
+def test_without_the_base_a_merge_keeps_both_sides_or_is_refused(run: bytes, mine: bytes) -> None:
+    with TemporaryDirectory() as name:
+        folder, gits = Path(name, "ours"), Path(name, "gits")
+        for each in (folder, gits):
+            each.mkdir()
+            (each / "x").write_bytes(mine)
+        patch = patch_of("x", BASE, run)
+        if planned(folder, patch).refused:
+            assert (folder / "x").read_bytes() == mine
+        elif run not in (BASE, mine):
+            # Where there is one place for every part, git finds it, too.
+            assert git(gits, "apply", "--whitespace=nowarn", "-", stdin=patch.encode()) == 0
+            assert (folder / "x").read_bytes() == (gits / "x").read_bytes()
+
+
+@FEW
+@given(run=edited())
+def test_what_was_taken_over_is_there_already_and_can_be_taken_back(run: bytes) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "x").write_bytes(BASE)
+        patch = patch_of("x", BASE, run)
+        assert planned(folder, patch).refused == {}
+        assert (folder / "x").read_bytes() == run
+        if run != BASE:
+            assert (planned(folder, patch).already, planned(folder, patch, reverse=True).refused) == (["x"], {})
+        assert (folder / "x").read_bytes() == BASE
+
+
+def made(folder: Path, files: dict[str, bytes | None]) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).mkdir() if data is None else (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("here", "patch", "why"),
+    [
+        ({"x": b"mine"}, patch_of("x", None, b"its"), "a file is here already"),
+        ({"x": None}, patch_of("x", None, b"its"), "a directory is here already"),
+        ({"x": b"mine"}, patch_of("x", b"old", None), "it was changed here since, and the run deleted it"),
+        ({}, patch_of("x", b"old\n", b"new\n"), "x is not here any more"),
+        ({"x": None}, patch_of("x", b"old\n", b"new\n"), "it is a directory here now"),
+        ({"x": b"\0mine"}, patch_of("x", b"\0old", b"\0new"), "this binary file was changed here since"),
+        ({"d": b"mine"}, patch_of("d/x", None, b"its"), "its folder d is a file here"),
+        ({"a": b"same", "x": b"mine"}, patch_of("x", b"same", b"same", "a"), "and the run renamed a to it"),
+        ({"x": b"mine\n"}, patch_of("x", b"old\n", b"new\n"), "the same lines were changed here since"),
+    ],
+)
+def test_where_work_would_be_lost_it_is_refused_and_nothing_changes(
+    tmp_path: Path, here: dict[str, bytes | None], patch: str, why: str
+) -> None:
+    made(tmp_path, here)
+    before = tree(tmp_path)
+    plan = planned(tmp_path, patch_of("other", None, b"fine") + patch)
+    assert [why in reason for reason in plan.refused.values()] == [True]
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("here", "parts", "after"),
+    [
+        ({}, [patch_of("d/x", None, b"new")], {"d/x": b"new"}),
+        ({"d/x": b"old"}, [patch_of("d/x", b"old", None)], {}),
+        ({"d/x": b"old"}, [patch_of("d/x", b"old", None), patch_of("d", None, b"f")], {"d": b"f"}),
+        ({"a": b"same"}, [patch_of("b", b"same", b"same", "a")], {"b": b"same"}),
+        ({"a": b"1\n", "b": b"2\n"}, [patch_of("a", b"1\n", b"3\n"), patch_of("b", b"2\n", None)], {"a": b"3\n"}),
+        ({"d/x": b"x", "d/y": b"mine"}, [patch_of("d/x", b"x", None)], {"d/y": b"mine"}),
+    ],
+)
+def test_files_folders_and_renames_change_their_places(
+    tmp_path: Path, here: dict[str, bytes | None], parts: Sequence[str], after: dict[str, bytes]
+) -> None:
+    made(tmp_path, here)
+    assert planned(tmp_path, "".join(parts)).refused == {}
+    assert {name: data for name, (_, data) in tree(tmp_path).items()} == after
+    assert [*tmp_path.glob(".deputize*")] == []
+
+
+def test_a_place_that_is_not_certain_is_no_place(tmp_path: Path) -> None:
+    block = b"a\nb\nc\nX\nd\ne\nf\n"
+    (tmp_path / "twice").write_bytes(b"mine\n" + block * 2)
+    plan = planned(tmp_path, patch_of("twice", block * 2, block + block.replace(b"X", b"Y")))
+    assert plan.refused == {"twice": "the same lines were changed here since"}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_beside_the_same_lines_a_merge_needs_the_base_of_the_repository(tmp_path: Path, is_known: bool) -> None:
+    (tmp_path / "x").write_bytes(BASE)
+    if is_known:
+        git(tmp_path, "init", "-q")
+        git(tmp_path, "add", "x")
+    mine = BASE.replace(b"line 7\n", b"mine 7\n")  # in the context of the run's change
+    (tmp_path / "x").write_bytes(mine)
+    plan = planned(tmp_path, patch_of("x", BASE, BASE.replace(b"line 5\n", b"its 5\n")))
+    assert bool(plan.refused) != is_known
+    assert (tmp_path / "x").read_bytes() == (mine.replace(b"line 5\n", b"its 5\n") if is_known else mine)
+
+
+def test_a_changed_mode_comes_with_and_without_a_changed_content(tmp_path: Path) -> None:
+    for name, new in (("same", b"x\n"), ("other", b"y\n")):
+        (tmp_path / name).write_bytes(b"x\n")
+        assert planned(tmp_path, patch_of(name, b"x\n", new, mode="100755")).refused == {}
+        assert tree(tmp_path)[name] == ("program", new)
+
+
+def test_a_content_that_was_masked_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"old\n")
+    plan = planned(tmp_path, patch_of("x", b"old\n", b"key = secret\n").replace("secret", "***"))
+    assert "masked" in plan.refused["x"]
+
+
+@pytest.mark.parametrize("way", ["folder", "file"])
+def test_a_link_that_takes_a_place_between_check_and_write_leads_nowhere(tmp_path: Path, way: str) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "project"
+    made(folder, {"d/x": b"old\n"})
+    made(outside, {"x": b"old\n"})
+    with Directory(folder) as target:
+        plan = MergePlan(target)
+        plan.add(parse_patch(patch_of("d/x", b"old\n", b"new\n")))
+        assert plan.refused == {}
+        (folder / "d/x").unlink()
+        if way == "folder":
+            (folder / "d").rmdir()
+            (folder / "d").symlink_to(outside)
+            with pytest.raises(OSError, match=r"symbolic|links|Not a directory"):
+                plan.write()
+        else:
+            (folder / "d/x").symlink_to(outside / "x")
+            plan.write()
+            assert tree(folder) == {"d/x": ("file", b"new\n")}
+    assert (outside / "x").read_bytes() == b"old\n"
+    assert [*folder.glob(".deputize*")] == []
+
+
+@pytest.mark.parametrize(("old", "new"), [(None, b"n"), (b"o", None), (b"o", b"n")])
+def test_a_linked_folder_is_not_entered(tmp_path: Path, old: bytes | None, new: bytes | None) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "project"
+    made(outside, {"x": b"o"})
+    folder.mkdir()
+    (folder / "d").symlink_to(outside)
+    planned(folder, patch_of("d/x", old, new))
+    assert tree(outside) == {"x": ("file", b"o")}
+    assert tree(folder) == {"d": ("link", str(outside).encode())}
+
+
+def test_a_link_that_the_run_made_is_made_and_not_followed(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "project"
+    made(outside, {"x": b"o"})
+    folder.mkdir()
+    patch = f"diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+{outside}\n"
+    patch += "\\ No newline at end of file\n" + patch_of("l/x", None, b"n")
+    planned(folder, patch)
+    assert tree(outside) == {"x": ("file", b"o")}

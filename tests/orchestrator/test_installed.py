@@ -1,0 +1,133 @@
+"""The wheel in an empty environment of each Python at hand: README.md's blocks run there as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.architecture.sources import PACKAGES, ROOT
+from tests.orchestrator.command_line import environment
+from tests.orchestrator.front_page import COMMANDS, HTTP, INSTALLING, PORT, PYTHON, UP
+from tests.running import say, script
+
+PYTHONS = [Path(sys.executable), *sorted(Path(sys.prefix, "pythons").glob("*/bin/python"))]
+"""This one, and those that `.ci/setup pythons` found and gave what the wheel needs."""
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_IGNORE_INSTALLED": "1"}
+
+
+async def executed(block: str, cwd: Path, env: dict[str, str], *program: str) -> str:
+    """What the block printed, run by one program that stops at the first mistake."""
+    process = await asyncio.create_subprocess_exec(
+        *program or ("bash", "-euo", "pipefail", "-c"),
+        block,
+        cwd=cwd,
+        env=env,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    try:
+        async with asyncio.timeout(120):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of the project, so that nothing is made in this one."""
+    for package in (*PACKAGES, ".package"):
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, folder)
+    return folder
+
+
+def empty_environment(python: Path, folder: Path) -> Path:
+    """A new environment; what the wheel needs is there, as in the one of ``python``. Returns its site-packages."""
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    ask = "import sys; print(*(path for path in sys.path if path.endswith('site-packages')))"
+    there = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout
+    (site,) = folder.glob("lib/python3*/site-packages")
+    (site / "installed.pth").write_text(there)
+    return site
+
+
+@asynccontextmanager
+async def stack(command: list[str], home: Path, env: dict[str, str]) -> AsyncIterator[str]:
+    """The stack that the command runs until the end of the block. Yields its port."""
+    process = await asyncio.create_subprocess_exec(*command, "--port", "0", env=env, stdin=DEVNULL, stdout=PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            while b"Stop" not in await process.stdout.readline():
+                assert not process.stdout.at_eof()
+        yield json.loads((home / "stack.json").read_text())["url"].rpartition(":")[2]
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+@pytest.mark.system
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.parents[1].name)
+async def test_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:
+    fresh, home, project = tmp_path / "fresh", tmp_path / "home", tmp_path / "project"
+    site = empty_environment(python, fresh)
+    pip = [sys.executable, "-m", "pip", "--python", fresh / "bin" / "python", "install", "--quiet"]
+    subprocess.run([*pip, checkout(tmp_path / "checkout")], check=True, env=environment(**OFFLINE))
+    assert (site / "deputize" / "py.typed").is_file()
+    project.mkdir()
+    (project / "README.md").write_text("A project.\n")
+    here: dict[str, Any] = {
+        "DEPUTIZE_HOME": str(home),
+        "DEPUTIZE_MODEL": script(tmp_path, [say("All of it is done.")]),
+        "PATH": f"{fresh}/bin:/usr/local/bin:/usr/bin:/bin",
+    }
+    env = environment(**here)
+    program, *arguments = UP.split()
+    async with stack([str(fresh / "bin" / program), *arguments], home, env) as port:
+        said = await asyncio.gather(
+            executed(COMMANDS, project, env),
+            executed(HTTP.replace(f"localhost:{PORT}", f"localhost:{port}"), project, env),
+            executed(PYTHON, project, env, str(fresh / "bin" / "python"), "-c"),
+            return_exceptions=True,
+        )
+    assert [str(each) for each in said if isinstance(each, BaseException)] == []
+    commands, http, in_python = map(str, said)
+    assert "All of it is done." in commands
+    assert json.loads((project / "results.jsonl").read_text())["success"] is True
+    assert '"terminationReason":"completed"' in http
+    assert "event: run_finished" in http
+    assert "All of it is done. []" in in_python
+    assert in_python.splitlines()[-1].endswith(" run_finished")
+
+
+@pytest.mark.timeout(240)
+async def test_the_wheel_is_made_and_installed_as_it_says(tmp_path: Path) -> None:
+    project, fresh = checkout(tmp_path / "project"), tmp_path / "fresh"
+    site = empty_environment(Path(sys.executable), fresh)
+    (fresh / "bin" / "pip").write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+    (fresh / "bin" / "pip").chmod(0o755)
+    env = environment(
+        **OFFLINE, DEPUTIZE_HOME=str(tmp_path / "home"), DEPUTIZE_MODEL="scripted", PATH=f"{fresh}/bin:/usr/bin:/bin"
+    )
+    said = await executed(INSTALLING, project, env)
+    assert "Successfully installed deputize-" in said
+    assert (site / "deputize" / "py.typed").is_file()
+    assert not {path.name for path in site.iterdir()} & {*PACKAGES}
+    (metadata,) = site.glob("deputize-*.dist-info/METADATA")
+    assert "\n# deputize\n" in metadata.read_text()

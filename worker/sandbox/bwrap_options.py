@@ -1,0 +1,59 @@
+"""The options of bubblewrap that are the same for every command, and how options are passed to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from deputize.shared.settings import SandboxSettings
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.process import GUARD_SHELL
+
+_NAMESPACES = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
+)
+_SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
+_DEVICES = (
+    *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
+    *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
+)
+VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+
+
+def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
+    """Returns the options of the namespaces and of everything that the sandbox has of its own.
+
+    Adds the descriptors that the options name to ``fds``.
+    """
+    options = [*_NAMESPACES, *environment.system_directories()]
+    for path, content in environment.ETC.items():
+        options += ["--perms", "0444", "--ro-bind-data", str(memfd("etc", content, fds)), path]
+    # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
+    shell = str(memfd("guard", _guard_shell(), fds))
+    options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
+    return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", _SCRATCH]
+
+
+def refuse_nul(options: Iterable[str]) -> None:
+    """Raises ValueError if an option contains a NUL, which separates options."""
+    if invalid := next((option for option in options if "\0" in option), None):
+        before = invalid.partition("\0")[0][-60:]
+        raise ValueError(
+            f"a command, its variables and its paths must not contain a NUL character; there is one after {before!r}"
+        )
+
+
+def memfd(name: str, data: bytes, fds: list[int]) -> int:
+    """Returns a descriptor from which bubblewrap reads ``data`` and which it closes."""
+    fds.append(fd := os.memfd_create(name))
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+@cache
+def _guard_shell() -> bytes:
+    return Path("/bin/sh").read_bytes()

@@ -1,0 +1,78 @@
+"""The removal of a workspace's directory, not while it is copied, and what it takes on disk."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MEASURE_SECONDS = 30.0
+
+
+@contextmanager
+def in_use(folder: Path) -> Generator[None]:
+    """Keeps ``delete_unused`` from deleting the directory within the block, also in other processes.
+
+    Raises FileNotFoundError if it is deleted already.
+    """
+    fd = os.open(folder, _FOLDER)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_SH)  # one that is being deleted is gone soon
+        folder.lstat()
+        yield
+    finally:
+        os.close(fd)
+
+
+def delete_unused(folder: Path) -> bool:
+    """Deletes the directory unless it is in use. Returns whether it is gone."""
+    try:
+        fd = os.open(folder, _FOLDER)
+    except FileNotFoundError:
+        return True
+    except OSError:  # no directory
+        delete(folder)
+        return True
+    try:
+        if not _try_lock(fd):
+            return False
+        delete(folder)
+        return True
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    """Whether the directory is unused; true also where the file system has no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def delete(folder: Path) -> None:
+    """Deletes a tree of any depth, also if a command changed the modes of its directories."""
+    for _ in range(2):
+        if subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return
+        subprocess.run(["chmod", "-R", "u+rwX", "--", folder], check=False, stderr=subprocess.DEVNULL)
+    shutil.rmtree(folder)
+
+
+def disk_bytes(folder: Path) -> int | None:
+    """Returns what a directory takes on disk; None where that is not known."""
+    command = ["du", "-skx", "--", str(folder)]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, timeout=_MEASURE_SECONDS)
+        return int(done.stdout.split(b"\t")[0]) * 1024
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None

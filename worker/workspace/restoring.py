@@ -1,0 +1,87 @@
+"""A workspace as another one was at its start, or is at its end: for a retry that begins in the middle of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from deputize.shared.errors import Conflict
+from deputize.shared.openat2 import beneath
+from deputize.shared.runs.record import files_gone
+from deputize.worker.sandbox.environment import owner
+from deputize.worker.workspace.generation import Generation, is_complete, moved_start
+from deputize.worker.workspace.manifest import StatEntry, git_folder, is_refreshed, read_content, scan
+from deputize.worker.workspace.removal import in_use
+from deputize.worker.workspace.source import closing_fd, open_folder
+from deputize.worker.workspace.tree_copy import TreeCopy
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_GIT_FILE = 4096
+
+
+def restore(earlier: Path, folder: Path, *, at_start: bool) -> None:
+    """Fills the new workspace in ``folder``, whose directories are empty, from the one in ``earlier``.
+
+    Its changes are counted from the start of the earlier one, so that its patch has all of them. Raises ``Conflict``
+    where the files are gone, or git's state at the start is.
+    """
+    latest, new = Generation.latest(earlier), Generation(folder, 1)
+    if latest is None:
+        raise Conflict(files_gone(earlier.name))
+    for beside in earlier.iterdir():
+        if beside.is_file() and not beside.name.startswith(("start.json", "making.")):
+            shutil.copyfile(beside, folder / beside.name)
+    start = {path: StatEntry(*entry) for path, entry in json.loads(latest.start.read_text("ascii")).items()}
+    with (
+        in_use(earlier),
+        open_folder(earlier / "base") as base,
+        open_folder(latest.files) as files,
+        open_folder(folder / "base") as new_base,
+        open_folder(new.files) as new_files,
+    ):
+        TreeCopy(base, new_base).run()
+        before = scan(files)
+        if at_start:
+            TreeCopy(base, new_files, owner=owner()).run()
+            _copy_git(files, new_files, start, before, earlier.name)
+            return
+        TreeCopy(files, new_files, is_complete, owner=owner()).run()
+        new.start.write_text(json.dumps(moved_start(start, before, scan(new_files))), "ascii")
+
+
+def _copy_git(files: int, target: int, start: dict[str, StatEntry], now: dict[str, StatEntry], earlier: str) -> None:
+    """Copies each ``.git``, which the copy from the start lacks."""
+    for path in start.keys() | now.keys():
+        old, new = start.get(path), now.get(path)
+        if git_folder(path) and old != new and not is_refreshed(path, old, new):
+            raise Conflict(
+                f"the run of {earlier} changed the git repository in its files ({path[:200]}), and the state before "
+                f"is not kept; `deputize retry {earlier}` starts from the beginning"
+            )
+    for path in sorted({folder for each in start if (folder := git_folder(each))}):
+        above, _, name = path.rpartition("/")
+        with closing_fd(beneath(target, above or ".", _FOLDER, links=False)) as parent:
+            if path in start:  # a file that names a repository elsewhere
+                _write(parent, name, read_content(files, path, start[path], _MAX_GIT_FILE) or b"")
+            else:
+                _copy_folder(files, path, parent, name)
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    with closing_fd(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)) as fd:
+        if uid_gid := owner():
+            os.fchown(fd, *uid_gid)
+        os.write(fd, data)
+
+
+def _copy_folder(files: int, path: str, parent: int, name: str) -> None:
+    os.mkdir(name, 0o755, dir_fd=parent)
+    with (
+        closing_fd(beneath(files, path, _FOLDER, links=False)) as source,
+        closing_fd(beneath(parent, name, _FOLDER, links=False)) as target,
+    ):
+        if uid_gid := owner():
+            os.fchown(target, *uid_gid)
+        TreeCopy(source, target, owner=owner()).run()
