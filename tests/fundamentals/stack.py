@@ -34,9 +34,10 @@ async def until_event(orchestrator: Orchestrator, id: str, kind: type[Event]) ->
                 return
 
 
-async def until_file(settings: Settings, id: str, name: str) -> None:
-    """Waits until a run's command has made that file."""
-    await until((settings.workspaces / id / "files" / name).exists)
+async def until_file(settings: Settings, id: str, name: str, text: str = "") -> None:
+    """Waits until a run's command has made that file, with that text in it: a shell makes it before it writes."""
+    file = settings.workspaces / id / "files" / name
+    await until(lambda: file.exists() and text in file.read_text())
 
 
 def make_file(settings: Settings, id: str, name: str) -> None:

@@ -36,7 +36,7 @@ async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
 ) -> None:
     hold = call("bash", command="echo half > work.txt; exec sleep 1000")
     started = await orchestrator.start("Work.", model=script(tmp_path, [say("I begin."), hold], [say("never")]))
-    await until_file(settings, started.id, "work.txt")
+    await until_file(settings, started.id, "work.txt", "half\n")
     await orchestrator.cancel(started.id)
     result = await orchestrator.result(started.id)
     assert len(result.reaped) == 1  # the command, by its name
