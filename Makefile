@@ -40,7 +40,7 @@ lint: .venv/.dev-installed
 	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile
 
 # Quick tests that run in this process: tracing all tests would double their time. A floor is never lowered.
-COVERING := tests/shared tests/contracts/store tests/contracts/test_disk.py $(wildcard tests/worker/test_*.py) \
+COVERING := tests/shared tests/contracts/store tests/contracts/service/test_disk.py $(wildcard tests/worker/test_*.py) \
 	$(addprefix tests/worker/,adapters models policy search skills toolkit workspace) \
 	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) tests/worker/fleet/test_janitor.py \
 	$(addprefix tests/orchestrator/test_,client.py continuation.py problems.py python_client.py retry_from_turn.py) \

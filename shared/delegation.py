@@ -97,7 +97,7 @@ class ToolAgentResult(Wire):
     """Whether ``file_changes`` or the patch are incomplete; ``left_out`` lists what is missing."""
     left_out: list[str] = Field(default_factory=list)
     ignored_files: list[str] = Field(default_factory=list)
-    """New files that the project's .gitignore names, the first 1,000; they are no changes, and not in the patch."""
+    """New files that the project's .gitignore names, the first 1,000; not counted as changes, not in the patch."""
     ignored_count: int = 0
     """How many there are."""
     errors: list[str] = Field(default_factory=list)
@@ -119,7 +119,7 @@ class ToolAgentResult(Wire):
     @model_validator(mode="after")
     def _status_agrees(self) -> ToolAgentResult:
         if (self.status is Status.SUCCEEDED) != self.success:
-            raise ValueError("status says succeeded exactly when the run completed and nothing refuted it")
+            raise ValueError("status is succeeded exactly when the run completed and nothing refuted it")
         return self
 
     def raise_for_status(self) -> Self:

@@ -49,7 +49,7 @@ class RunResumed(Event):
 
 
 class RunRetried(Event):
-    """The run failed and is done again from the start, as its request says; its files are made anew.
+    """The run failed and is done again from the start, as its request asks; its files are made anew.
 
     ``retry`` is the number of the new try, of at most ``of``; ids of steps are not used again.
     """

@@ -17,7 +17,7 @@ Your workspace is {mount}, your own copy: paths are relative to it, and nothing 
 Commands run in a sandbox {network}.
 
 Work in small steps and look at results before you go on. Independent calls can be made in one turn. When a call \
-fails, its error says what was wrong: mend that, do not repeat the same call. Read a file before you edit it.
+fails, its error names what was wrong: mend that, do not repeat the same call. Read a file before you edit it.
 
 When the work is done, or cannot be done, stop calling tools and answer with a short report: what you did, what you \
 found, what is left. Claim only what you have seen in a tool's result."""

@@ -65,7 +65,7 @@ def _project(directory: Path, found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("✓", "venv", f"{found['venv']}, active and read-only")
     elif _is_python(directory):
         remedy = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
-        yield Finding("!", "venv", "none: .venv and venv are no virtual environments of this directory's own", remedy)
+        yield Finding("!", "venv", "none: neither .venv nor venv is a virtual environment of this directory", remedy)
     if (directory / "package.json").is_file():
         if "node_modules" in found["dependencies"]:
             yield Finding("✓", "packages", f"{directory / 'node_modules'}, read-only")

@@ -72,7 +72,7 @@ class Prune(Request):
     """What to remove: what ended so many seconds ago; without a number the service's setting counts.
 
     ``keep_bytes``: only as many of them, those that ended first, as it takes until the files of finished delegations
-    take no more than that on disk; of any age, if none is given. ``dry_run``: says what would be removed.
+    take no more than that on disk; of any age, if none is given. ``dry_run``: reports what would be removed.
     """
 
     older_than_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -103,7 +103,7 @@ async def create_delegation(
 
 
 def located(accepted: AcceptedDelegation, response: Response) -> Delegation:
-    """Returns the delegation, and says in the response where it is and whether it was accepted before."""
+    """Returns the delegation; the headers of the response show where it is and whether it was accepted before."""
     response.headers["Location"] = f"/v1/delegations/{accepted.delegation.id}"
     if accepted.replayed:
         response.status_code = 200

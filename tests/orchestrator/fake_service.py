@@ -1,6 +1,6 @@
 """The service's verbs over a dictionary: what tests of the front need to say what happens, and when.
 
-``tests/contracts/test_service.py`` holds it to what the service does. It checks no request: what is refused is the
+``tests/contracts/service`` holds it to what the service does. It checks no request: what is refused is the
 service's own business.
 """
 

@@ -51,7 +51,7 @@ def held(home: Path) -> Iterator[int]:
         process.communicate()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows which process holds a lock")
 async def test_a_start_that_stands_still_is_given_up_and_names_who_holds_the_lock(tmp_path: Path) -> None:
     with held(tmp_path) as pid:
         assert holder(tmp_path) == pid

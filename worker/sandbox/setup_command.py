@@ -41,8 +41,8 @@ _SHOWN_CHARACTERS = 2000
 class SetupCache:
     """The results of one worker's set-up command, by digest.
 
-    ``reach`` returns what decides which hosts the command reaches, and tells each refusal to its argument; None for no
-    network.
+    ``reach`` returns what decides which hosts the command reaches, and reports each refusal to its argument; None
+    for no network.
     """
 
     def __init__(self, settings: Settings, reach: Callable[[Report], Egress | None] = lambda report: None) -> None:

@@ -42,7 +42,7 @@ class Bash(Recoverable[BashParams]):
     Every command starts anew in the workspace: a cd or an exported variable does not last. There is no network, and
     no input: a program that asks a question or waits for input is stopped when its time is over. When the command
     ends, everything it started ends. Dangerous commands (such as rm -rf) may wait for a person's approval or be
-    refused. Over-long output is cut in the middle; the whole of it is saved, and the answer says where.
+    refused. Over-long output is cut in the middle; the whole of it is saved, and the answer names its file.
     Run what takes minutes with run_in_background and go on with other work: bash_output reads it, bash_kill ends it.
     Commands share the workspace and nothing else: a server is reached only from the command line that started it.
     For reading, writing, editing and searching files the tools made for it are better.

@@ -40,7 +40,7 @@ class EditFileParams(Params):
 class EditFile(Recoverable[EditFileParams]):
     """Replaces a text in a file by another one.
 
-    old_string must stand in the file exactly once, otherwise nothing is changed and the error says where it stands;
+    old_string must stand in the file exactly once, otherwise nothing is changed and the error names the places;
     add the lines around it until it is unique, or set replace_all to replace every place.
     Read the file first and copy old_string from it exactly, blanks and indentation included, but without the line
     numbers (`     1|`) that read_file puts in front. It never creates a file: use write_file for that.

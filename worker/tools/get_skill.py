@@ -32,7 +32,7 @@ class GetSkill(Tool[GetSkillParams]):
     """Gets the complete content and guidance of a specified skill, used for executing specific types of tasks.
 
     When the task fits a skill's description, get that skill before you begin, and follow it. Files that belong to
-    the skill are put into the workspace; the answer says where.
+    the skill are put into the workspace; the answer names them.
     """
 
     name = "get_skill"

@@ -18,7 +18,7 @@ class ReadArtifactParams(ArtifactParams):
 class ReadArtifact(ArtifactTool[ReadArtifactParams]):
     """Reads an artifact that this work has created: the latest version, or an older one by its number.
 
-    The first line of the answer says which version it is; the content stands below it, without line numbers.
+    The first line of the answer names the version; the content stands below it, without line numbers.
     """
 
     name = "read_artifact"

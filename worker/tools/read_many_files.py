@@ -32,7 +32,7 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
 
     Each stands below a line `==> path <==`, with line numbers as read_file prints them. Patterns leave out what
     .gitignore names, and take the most recently changed files first. At most 50 files are read, and a large one is
-    cut so that the others have room: the answer says what is missing, and read_file reads the rest.
+    cut so that the others have room: the answer names what is missing, and read_file reads the rest.
     A file that cannot be read does not stop the others.
     """
 

@@ -33,7 +33,7 @@ def report(outcome: Outcome, saved: str | None) -> str:
         parts.append(f"It changed in its own workspace, and not in yours: {', '.join(changed[:MAX_LISTED])}{more}.")
         where = f" All of it is in {saved}; `git apply {saved}` makes the changes yours." if saved else ""
         if result.ignored_count:
-            parts.append(f"{result.ignored_count} new files that .gitignore names are no part of it.")
+            parts.append(f"{result.ignored_count} new files that .gitignore names are not part of it.")
         parts.append(f"This is the patch.{where}\n{clip(outcome.patch, MAX_PATCH_CHARS)}")
     return "\n\n".join(parts)
 

@@ -29,7 +29,7 @@ class UpdateArtifact(ArtifactWriter[UpdateArtifactParams]):
     """Writes a new version of an artifact in which a text of the latest version is replaced by another one.
 
     old_string must stand there exactly once, or set replace_all to replace every place. Small differences in blanks,
-    indentation and wording are tolerated where the place is certain, and the answer says so. The older versions stay
+    indentation and wording are tolerated where the place is certain, and the answer reports it. The older versions stay
     readable.
     """
 

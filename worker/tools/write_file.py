@@ -35,7 +35,7 @@ class WriteFile(Tool[WriteFileParams]):
 
     For new files and complete rewrites. For local changes use edit_file: it is shorter and safer.
     Read a file before you replace it. Line ends, encoding and byte order mark stay those of the file that was there.
-    The answer says how many characters and lines were written.
+    The answer has the number of characters and lines that were written.
     """
 
     name = "write_file"

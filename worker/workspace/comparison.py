@@ -127,7 +127,7 @@ def _binary_literal(data: bytes) -> list[str]:
 class Facts:
     """The changes and the patch; ``left_out`` and ``not_copied`` are sentences about what these do not include.
 
-    New files that git ignores are no changes: ``ignored`` has the paths of the first ones.
+    New files that git ignores do not count as changes: ``ignored`` has the paths of the first ones.
     """
 
     changes: Sequence[FileChange] = ()

@@ -18,25 +18,11 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.record import LISTED_CHARACTERS
 from deputize.shared.wire import now
-from tests.contracts.services import EVERYTHING, Desk, FakeDesk, accepted, all_of, listed, progress, real_desk
+from tests.contracts.service.desks import EVERYTHING, Desk, FakeDesk, accepted, all_of, listed, progress, real_desk
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.waiting import until
 
 BEAT = Heartbeat(turn=1, tool_calls=0, elapsed_ms=5)
-
-
-@pytest.fixture(params=["fake", "real"])
-async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
-    if request.param == "fake":
-        yield FakeDesk(FakeService())
-        return
-    async with real_desk(request.getfixturevalue("redis_url"), tmp_path) as desk:
-        yield desk
-
-
-@pytest.fixture
-def service(desk: Desk) -> Delegations:
-    return desk.service
 
 
 async def test_what_is_accepted_is_queued_with_its_first_event(service: Delegations) -> None:

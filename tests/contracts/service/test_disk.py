@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from deputize.orchestrator.delegations import Delegations
-from tests.contracts.services import Desk, FakeDesk, accepted, listed, real_desk
-from tests.orchestrator.fake_service import FakeService
+from tests.contracts.service.desks import Desk, accepted, listed
 
 MB = 10**6
-
-
-@pytest.fixture(params=["fake", "real"])
-async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
-    if request.param == "fake":
-        yield FakeDesk(FakeService())
-        return
-    async with real_desk(request.getfixturevalue("redis_url"), tmp_path) as desk:
-        yield desk
 
 
 @pytest.fixture
@@ -30,11 +17,6 @@ async def ids(desk: Desk) -> list[str]:
     for number, id in enumerate(ids[:3], 1):
         await desk.finish(id, disk=number * MB)
     return ids
-
-
-@pytest.fixture
-def service(desk: Desk) -> Delegations:
-    return desk.service
 
 
 async def test_the_sum_is_that_of_all_finished_ones(service: Delegations, ids: list[str]) -> None:
