@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -97,22 +97,23 @@ def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None
     """
     if not asked or not known:
         return
-    names = [name for card in known for name in (card.name, *card.aliases)]
+    names, aliases = [card.name for card in known], {alias: card.name for card in known for alias in card.aliases}
     errors: list[dict[str, str]] = []
     for index, pattern in enumerate(asked):
-        if not (pattern.startswith(MCP) or any(fnmatchcase(name, pattern) for name in names)):
-            errors.append({"pointer": f"/tools/{index}", "detail": _unknown_tool(pattern, names, len(errors))})
+        if not (pattern.startswith(MCP) or any(fnmatchcase(name, pattern) for name in (*names, *aliases))):
+            detail = _unknown_tool(pattern, names, aliases, len(errors))
+            errors.append({"pointer": f"/tools/{index}", "detail": detail})
             if len(errors) == MAX_MISTAKES:
                 break
     if errors:
         raise Invalid("; ".join(error["detail"] for error in errors), errors)
 
 
-def _unknown_tool(pattern: str, names: Sequence[str], before: int) -> str:
+def _unknown_tool(pattern: str, names: Sequence[str], aliases: Mapping[str, str], before: int) -> str:
     """Returns the error text; with the closest names only for the first mistakes, because comparing takes time."""
     near = ""
     if before < MAX_SUGGESTIONS and len(pattern) <= LONGEST_COMPARED:
-        near = did_you_mean(pattern, names)
+        near = did_you_mean(pattern, names, aliases=aliases)
     some = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
     hint = near or (f"known: {some}" if not before else "see /v1/tools")
     return f"unknown tool {json.dumps(pattern)}; {hint}"

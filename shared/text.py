@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """A lone surrogate: from a name or a file in an old encoding, or from JSON; it cannot be encoded as UTF-8."""
@@ -119,11 +120,20 @@ def plain_number(value: float) -> str:
 
 
 def did_you_mean(
-    name: str, known: Iterable[str], most: int = 3, *, cutoff: float = 0.5, show: Callable[[str], str] = str
+    name: str,
+    known: Iterable[str],
+    most: int = 3,
+    *,
+    cutoff: float = 0.5,
+    show: Callable[[str], str] = str,
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Returns a "did you mean" question with the closest names, or "" if none is close.
 
-    Comparing is quadratic in the length: callers truncate what is too long for a misspelt name.
+    ``aliases`` are other names, each with the name to show; they count where no name is close. Comparing is quadratic
+    in the length: callers truncate what is too long for a misspelt name.
     """
     near = difflib.get_close_matches(name, list(known), n=most, cutoff=cutoff)
+    if not near:
+        near = dict.fromkeys(aliases[each] for each in difflib.get_close_matches(name, aliases, n=most, cutoff=cutoff))
     return f"did you mean {' or '.join(map(show, near))}?" if near else ""

@@ -213,5 +213,5 @@ async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> 
     if workers and all(worker.sandbox is not None for worker in workers):
         note(
             f"warning: commands and changes of files will be refused, because the sandbox does not work: "
-            f"{workers[0].sandbox}; `deputize doctor` shows the remedy"
+            f"{workers[0].sandbox.removesuffix('.')}; `deputize doctor` shows the remedy"
         )

@@ -51,7 +51,7 @@ async def test_an_unknown_tool_is_refused_with_the_closest_name(orchestrator: Or
     assert refused.value.errors == [
         {
             "pointer": "/tools/0",
-            "detail": 'unknown tool "read_fil"; did you mean read_file or read_url or create_file?',
+            "detail": 'unknown tool "read_fil"; did you mean read_file or edit_file or read_many_files?',
         },
     ]
 

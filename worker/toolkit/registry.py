@@ -152,6 +152,6 @@ def _matches(tool: AnyTool, pattern: str) -> bool:
 
 
 def _unknown_pattern(pattern: str, tools: Sequence[AnyTool]) -> str:
-    names = [name for tool in tools for name in (tool.name, *tool.aliases)]
-    hint = did_you_mean(pattern, names) or f"there are {', '.join(tool.name for tool in tools)}"
+    names, aliases = [tool.name for tool in tools], {alias: tool.name for tool in tools for alias in tool.aliases}
+    hint = did_you_mean(pattern, names, aliases=aliases) or f"there are {', '.join(names)}"
     return f"no tool is called {pattern!r}; {hint}"
