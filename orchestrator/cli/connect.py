@@ -209,9 +209,9 @@ async def _offer_paused(service: Service, note: Callable[[str], None]) -> None:
 
 
 async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> None:
-    workers = await service.client.workers()
-    if workers and all(worker.sandbox is not None for worker in workers):
+    problems = [worker.sandbox for worker in await service.client.workers()]
+    if problems and problems[0] is not None and None not in problems:
         note(
             f"warning: commands and changes of files will be refused, because the sandbox does not work: "
-            f"{workers[0].sandbox.removesuffix('.')}; `deputize doctor` shows the remedy"
+            f"{problems[0].removesuffix('.')}; `deputize doctor` shows the remedy"
         )

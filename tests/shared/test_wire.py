@@ -70,7 +70,7 @@ def test_a_reader_of_results_ignores_keys_of_a_newer_writer() -> None:
 
 
 def test_a_result_cannot_claim_success_that_it_did_not_have() -> None:
-    with pytest.raises(ValidationError, match="status says succeeded"):
+    with pytest.raises(ValidationError, match="status is succeeded"):
         ToolAgentResult.model_validate({"delegationId": "d", "status": "succeeded", "terminationReason": "timeout"})
 
 
