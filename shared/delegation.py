@@ -54,27 +54,43 @@ class TerminationReason(StrEnum):
 
 
 class Usage(Wire):
-    """Tokens and money of one call or of a whole run. ``cost_usd`` is null where the price is not known."""
+    """Tokens and money of one call or of a whole run. Both amounts of money are null where the price is not known."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    """The part of ``cacheWriteTokens`` that the cache keeps for an hour; it keeps the rest for 5 minutes."""
     cost_usd: float | None = 0.0
+    cache_saved_usd: float | None = 0.0
+    """How much more the same tokens would have cost without caching; negative where caching cost more than it saved."""
+
+    @computed_field
+    @property
+    def cached_share(self) -> float | None:
+        """The part of the prompt tokens that was read from the cache, from 0 to 1; null without prompt tokens."""
+        prompt = self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+        return round(self.cache_read_tokens / prompt, 4) if prompt else None
 
     @property
     def total(self) -> int:
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        known = self.cost_usd is not None and other.cost_usd is not None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+            cache_write_1h_tokens=self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            cost_usd=_sum_if_known(self.cost_usd, other.cost_usd),
+            cache_saved_usd=_sum_if_known(self.cache_saved_usd, other.cache_saved_usd),
         )
+
+
+def _sum_if_known(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 class Artifact(Wire):

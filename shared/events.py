@@ -105,6 +105,8 @@ class Replied(Event):
     stop_reason: str
     usage: Usage
     tool_calls: list[AskedCall] = Field(default_factory=list)
+    cache_miss: str | None = None
+    """Why the prompt cache was not read as far as the previous prompt goes, if known: ``tools_changed``, …"""
 
 
 class ModelRetried(Event):

@@ -13,7 +13,6 @@ from textwrap import dedent
 from typing import Annotated, Any, TypeGuard, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerializer, ValidationError
-from pydantic.alias_generators import to_camel
 
 from deputize.shared.text import did_you_mean
 
@@ -26,10 +25,16 @@ LONGEST_SHOWN = 200
 """Characters of a wrong name that are shown."""
 
 
+def _camel(name: str) -> str:
+    """Returns ``inputTokens`` for ``input_tokens``; a number's unit stays small: ``cacheWrite1hTokens``."""
+    first, *others = name.split("_")
+    return first + "".join(other[:1].upper() + other[1:] for other in others)
+
+
 class Wire(BaseModel):
     """A value on the wire. Readers ignore unknown keys, for forward compatibility."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(alias_generator=_camel, populate_by_name=True, frozen=True, extra="ignore")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:

@@ -68,6 +68,8 @@ class Conversation:
         """Messages covered by the tokens billed in this attempt. Those of earlier ones may have had other tools."""
         self._translate = translate
         self.retries = retries
+        self.reply_id: str | None = None
+        """The endpoint's id of the last reply of this attempt; None before it."""
         self.last_words = ""
         """The text of the last reply that had any."""
         if task and not self.messages:
@@ -87,7 +89,7 @@ class Conversation:
     def restart(self, text: str) -> None:
         """Begins a new conversation with this user message; the previous one stays stored, but is not sent."""
         self._store(RESTART)
-        self.messages, self.billed, self._sent = [], (0, 0), 0
+        self.messages, self.billed, self._sent, self.reply_id = [], (0, 0), 0, None
         self.ask(text)
 
     def ask(self, text: str) -> None:
@@ -102,6 +104,7 @@ class Conversation:
         self._store(message[:-1] + PROBLEMS + to_json(self._problems) + b"}" if self._problems else message)
         self.billed, self._sent = (reply.usage.total, self.size), len(self.messages)
         self.last_words = reply.text or self.last_words
+        self.reply_id = reply.id or None
 
     def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
         """Adds one result per call, in call order, as one message; ``note`` is appended as text."""

@@ -12,7 +12,7 @@ from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import DeputizeError, Refused
 from deputize.shared.request import Limits
 from deputize.shared.text import plain_number
-from deputize.worker.models.base import Call, Model, Price
+from deputize.worker.models.base import Call, Model, Price, priced
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
@@ -35,6 +35,8 @@ class Meter:
 
     limits: Limits
     price: Price | None = None
+    hour_writes: bool = False
+    """Whether its prompts may be cached for an hour, which costs more than 5 minutes do."""
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -117,18 +119,17 @@ class Meter:
     def spend(self, usage: Usage, *, wasted: bool = False) -> Usage:
         """Adds the usage of a model call; returns it with its cost, where the price is known."""
         self.begun_reply = None
-        priced = self._priced(usage)
-        self.usage += priced
-        self.own += priced
+        usage = self._priced(usage)
+        self.usage += usage
+        self.own += usage
         if wasted:
-            self.wasted += priced
-        return priced
+            self.wasted += usage
+        return usage
 
     def _priced(self, usage: Usage) -> Usage:
-        cost = self.price.cost(usage) if self.price else usage.cost_usd if usage.cost_usd else None
-        if cost is None and not usage.total:
-            cost = 0.0
-        return usage.model_copy(update={"cost_usd": cost})
+        if not usage.total:
+            return usage.model_copy(update={"cost_usd": usage.cost_usd or 0.0, "cache_saved_usd": 0.0})
+        return usage if usage.cost_usd and not self.price else priced(usage, self.price)
 
     @property
     def has_budget(self) -> bool:
@@ -200,7 +201,7 @@ class Meter:
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxTokens", self.limits.max_tokens)
         if (money := self.money_left) is not None and self.price is not None:
-            allowed = min(allowed, affordable(prompt_tokens, money, self.price))
+            allowed = min(allowed, affordable(prompt_tokens, money, self.price, hour_writes=self.hour_writes))
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
         return allowed
@@ -242,11 +243,11 @@ class Meter:
         return meter
 
 
-def affordable(prompt_tokens: int, money: float, price: Price) -> int:
-    """Returns the output tokens affordable after the prompt is paid for."""
-    rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
-    left = money - prompt_tokens * max(rate.input, rate.cache_write) / 1_000_000
-    return int(left * 1_000_000 / rate.output) if rate.output else 1 << 30
+def affordable(prompt_tokens: int, money: float, price: Price, *, hour_writes: bool = False) -> int:
+    """Returns the output tokens affordable after the prompt is paid for; ``hour_writes``: it may be cached so long."""
+    left = money - price.highest_prompt_cost(prompt_tokens, hour_writes=hour_writes)
+    output = price.rates(prompt_tokens).output
+    return int(left * 1_000_000 / output) if output else 1 << 30
 
 
 class Repetition:

@@ -59,7 +59,8 @@ class ModelCalls:
 
     def _prompt(self, *further: bytes, allow_tools: bool = True) -> Prompt:
         messages = [*self.conversation.messages, *further] if further else self.conversation.messages
-        return Prompt(self.system, self.tools, messages, MAX_OUTPUT_TOKENS, allow_tools)
+        previous = self.conversation.reply_id
+        return Prompt(self.system, self.tools, messages, MAX_OUTPUT_TOKENS, allow_tools, previous)
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.

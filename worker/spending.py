@@ -14,7 +14,7 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
 from deputize.worker.emit import Emitter
 from deputize.worker.limits import SMALLEST_REPLY, LimitReached, Meter, affordable
-from deputize.worker.models.base import Model, Price
+from deputize.worker.models.base import Model
 
 FULL_SECONDS = 1.0
 """Seconds between two tries while other runs have reserved the rest of a cap."""
@@ -46,12 +46,19 @@ class Spending:
         """
         if (price := self.meter.price) is None:
             return wanted
-        most, least = (_highest_cost(price, prompt_tokens, output) for output in (wanted, SMALLEST_REPLY))
+        hour = self.meter.hour_writes
+        prompt = price.highest_prompt_cost(prompt_tokens, hour_writes=hour)
+        # One token more: what is granted is converted back to whole tokens.
+        most, least = (
+            prompt + (output + 1) * price.rates(prompt_tokens).output / 1_000_000 for output in (wanted, SMALLEST_REPLY)
+        )
         while True:
             verdict, *rest = await self._ask(most, least)
             match verdict:
                 case "granted":
-                    return min(wanted, max(SMALLEST_REPLY, affordable(prompt_tokens, int(rest[0]) / BILLIONTHS, price)))
+                    money = int(rest[0]) / BILLIONTHS
+                    granted = affordable(prompt_tokens, money, price, hour_writes=hour)
+                    return min(wanted, max(SMALLEST_REPLY, granted))
                 case "over":
                     cap = self.caps[int(rest[0])]
                     raise LimitReached(TerminationReason.BUDGET, f"{cap.name} (US dollars a day)", f"{cap.usd:g}")
@@ -77,10 +84,3 @@ class Spending:
         if not self._noted:
             self._noted = True
             self.emit.emit(ProgressMade(message="waits: other runs have reserved what is left of the day's spend cap"))
-
-
-def _highest_cost(price: Price, prompt_tokens: int, output_tokens: int) -> float:
-    rate = price.above if price.above and price.band is not None and prompt_tokens > price.band else price
-    prompt = prompt_tokens * max(rate.input, rate.cache_write)
-    # One token more: what is granted is converted back to whole tokens.
-    return (prompt + (output_tokens + 1) * rate.output) / 1_000_000

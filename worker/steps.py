@@ -110,6 +110,7 @@ def replied(turn: int, reply: Reply) -> Replied:
         stop_reason=reply.stop_reason,
         usage=reply.usage,
         tool_calls=[AskedCall(id=call.key, name=call.name, arguments=call.arguments) for call in reply.calls],
+        cache_miss=reply.cache_miss,
     )
 
 

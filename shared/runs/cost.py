@@ -27,7 +27,7 @@ class Cost(Wire):
     """What a group of delegations cost. Each counts what it spent itself: a parent's does not include its children's.
 
     ``key`` is null for those without that label or session. ``usage.costUsd`` is the sum of the known costs, null where
-    none is known; ``unpriced`` is the number of delegations whose cost is not known.
+    none is known, and so is ``usage.cacheSavedUsd``; ``unpriced`` is the number of delegations whose cost is not known.
     """
 
     key: str | None
@@ -94,18 +94,19 @@ class CostTable:
 
 
 def _with(row: Cost, usage: Usage) -> Cost:
-    known = usage if usage.cost_usd is not None else usage.model_copy(update={"cost_usd": 0.0})
+    money = {"cost_usd": usage.cost_usd or 0.0, "cache_saved_usd": usage.cache_saved_usd or 0.0}
     return Cost(
         key=row.key,
         delegations=row.delegations + 1,
         unpriced=row.unpriced + (usage.cost_usd is None),
-        usage=row.usage + known,
+        usage=row.usage + usage.model_copy(update=money),
     )
 
 
 def _shown(row: Cost) -> Cost:
     if row.unpriced and not row.usage.cost_usd:
-        return row.model_copy(update={"usage": row.usage.model_copy(update={"cost_usd": None})})
+        unknown = {"cost_usd": None, "cache_saved_usd": None}
+        return row.model_copy(update={"usage": row.usage.model_copy(update=unknown)})
     return row
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -117,7 +118,10 @@ class SpendSettings(BaseModel):
 
 
 class ModelPrice(BaseModel):
-    """US dollars per million tokens. Cached tokens without a price of their own cost as much as others."""
+    """US dollars per million tokens. Cached tokens without a price of their own cost as much as others.
+
+    Those that are written for an hour (``cache_write_1h``) cost twice as much without one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -125,6 +129,9 @@ class ModelPrice(BaseModel):
     output: float = Field(ge=0, allow_inf_nan=False)
     cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write_1h: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, validation_alias=AliasChoices("cache_write_1h", "cacheWrite1h")
+    )
 
 
 def _some_limits(value: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +176,11 @@ class SettingsFields(BaseModel):
 
     Unset: as long as the run's own time allows (``timeoutSeconds``, which goes on meanwhile). A number: from the first
     failure of a turn on, and never longer than the run's own time; 0 asks once.
+    """
+    cache_diagnostics: bool | None = None
+    """Whether the model's endpoint is asked why its prompt cache was missed; ``show --usage`` has the answers.
+
+    Unset: only where its host is api.anthropic.com, because other endpoints may refuse the field.
     """
     scripts: AbsolutePath | None = None
     """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""

@@ -129,7 +129,10 @@ async def test_every_turn_is_paid_for_once(survived: Results) -> None:
         "outputTokens": 300,
         "cacheReadTokens": 0,
         "cacheWriteTokens": 0,
+        "cacheWrite1hTokens": 0,
         "costUsd": pytest.approx(0.009),
+        "cacheSavedUsd": 0.0,
+        "cachedShare": 0.0,
     }
 
 

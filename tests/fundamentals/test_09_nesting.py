@@ -93,7 +93,10 @@ async def test_what_subagents_cost_is_their_parents_cost(orchestrator: Orchestra
         "outputTokens": 300,
         "cacheReadTokens": 0,
         "cacheWriteTokens": 0,
+        "cacheWrite1hTokens": 0,
         "costUsd": pytest.approx(0.009),
+        "cacheSavedUsd": 0.0,
+        "cachedShare": 0.0,
     }
 
 

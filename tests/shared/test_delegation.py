@@ -16,6 +16,7 @@ from deputize.shared.delegation import (
     TerminationReason,
     ToolAgentResult,
     ToolAgentStep,
+    Usage,
 )
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
@@ -63,3 +64,44 @@ def test_a_result_that_is_no_success_is_raised_on_demand_and_survives_a_pickle()
         cut.raise_for_status()
     again = pickle.loads(pickle.dumps(failed.value))
     assert (again.result, again.delegation_id) == (cut, "dlg_1")
+
+
+USAGE = Usage(
+    input_tokens=100,
+    output_tokens=5,
+    cache_read_tokens=150,
+    cache_write_tokens=50,
+    cache_write_1h_tokens=20,
+    cost_usd=0.5,
+    cache_saved_usd=-0.25,
+)
+
+
+def test_a_usage_shows_the_share_of_its_prompts_that_was_read_from_the_cache() -> None:
+    assert USAGE.to_dict() == {
+        "inputTokens": 100,
+        "outputTokens": 5,
+        "cacheReadTokens": 150,
+        "cacheWriteTokens": 50,
+        "cacheWrite1hTokens": 20,
+        "costUsd": 0.5,
+        "cacheSavedUsd": -0.25,
+        "cachedShare": 0.5,
+    }
+    assert Usage(input_tokens=2, cache_read_tokens=1).cached_share == 0.3333
+    assert Usage(output_tokens=7).cached_share is None
+
+
+def test_a_stored_usage_is_read_back_also_one_of_an_earlier_version() -> None:
+    assert Usage.model_validate_json(USAGE.to_json()) == USAGE
+    earlier = Usage.model_validate({"inputTokens": 7, "cacheWriteTokens": 3, "costUsd": None})
+    assert (earlier.total, earlier.cache_write_1h_tokens, earlier.cost_usd) == (10, 0, None)
+
+
+def test_usages_are_added_and_an_amount_that_is_not_known_stays_unknown() -> None:
+    double = USAGE + USAGE
+    assert (double.total, double.cache_write_1h_tokens, double.cost_usd, double.cache_saved_usd) == (610, 40, 1, -0.5)
+    for name, other in (("cost_usd", "cache_saved_usd"), ("cache_saved_usd", "cost_usd")):
+        unknown = USAGE.model_copy(update={name: None})
+        for summed in (USAGE + unknown, unknown + USAGE):
+            assert (getattr(summed, name), getattr(summed, other)) == (None, getattr(double, other))

@@ -85,7 +85,9 @@ RESULT = ToolAgentResult.model_validate(
             "outputTokens": 340,
             "cacheReadTokens": 800,
             "cacheWriteTokens": 60,
+            "cacheWrite1hTokens": 20,
             "costUsd": 0.0125,
+            "cacheSavedUsd": 0.0014,
         },
         "output": {"fixed": True},
         "verification": {
@@ -148,6 +150,7 @@ _EVENTS: list[dict[str, Any]] = [
         "stopReason": "tool_use",
         "usage": _USAGE,
         "toolCalls": [{"id": "call_1", "name": "edit_file", "arguments": {"path": "pricing.py"}}],
+        "cacheMiss": "messages_changed",
     },
     {"type": "model_retried", "turn": 3, "error": "overloaded", "delaySeconds": 1.5},
     {"type": "step_started", "step": _STEP | {"status": "running", "result": None, "summary": None}},

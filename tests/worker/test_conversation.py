@@ -116,6 +116,20 @@ def test_what_was_not_billed_yet_is_estimated_after_a_restart_and_in_a_later_att
     assert (conversation.is_full, conversation.billed) == (False, (0, 0))
 
 
+def test_the_id_of_the_last_reply_is_forgotten_with_its_conversation_and_with_its_attempt() -> None:
+    kept: list[bytes] = []
+    conversation = Conversation(store=kept.append, task="some words")
+    seen = [conversation.reply_id]
+    for id in ("msg_1", "msg_2", ""):
+        conversation.add(replace(WORDS, id=id))
+        seen.append(conversation.reply_id)
+    assert seen == [None, "msg_1", "msg_2", None]
+    conversation.add(replace(WORDS, id="msg_3"))
+    assert Conversation(kept).reply_id is None
+    conversation.restart("some words")
+    assert conversation.reply_id is None
+
+
 async def test_the_bound_of_a_prompt_is_what_was_billed_and_a_bound_of_what_is_new() -> None:
     conversation = Conversation(task="some words")
     assert 0 < await conversation.tokens_at_most(prompt_of(conversation)) < 60

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
+from pydantic_core import to_json
 
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.request import Limits
-from deputize.worker.limits import LimitReached, Meter, Repetition
+from deputize.worker.limits import LimitReached, Meter, Repetition, affordable
 from deputize.worker.models.base import Call, Price
 
 PRICE = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
@@ -144,7 +146,23 @@ def test_a_summary_that_was_lost_under_way_gives_no_turn_back() -> None:
 def test_an_unknown_price_makes_the_cost_unknown_and_never_zero() -> None:
     counter = meter()
     counter.spend(Usage(input_tokens=5))
-    assert counter.usage.cost_usd is None
+    assert (counter.usage.cost_usd, counter.usage.cache_saved_usd) == (None, None)
+
+
+def test_a_reply_that_used_nothing_costs_nothing_and_one_that_brings_its_cost_keeps_it() -> None:
+    counter = meter()
+    assert counter.spend(Usage(cost_usd=None, cache_saved_usd=None)) == Usage()
+    own = Usage(cache_read_tokens=5, cost_usd=0.5, cache_saved_usd=0.25)
+    assert counter.spend(own) == own
+    assert (counter.usage.cost_usd, counter.usage.cache_saved_usd) == (0.5, 0.25)
+
+
+def test_what_caching_saved_is_counted_with_the_cost_and_survives_the_attempt() -> None:
+    counter = meter(PRICE)
+    counter.spend(Usage(cache_read_tokens=1_000_000, cache_write_tokens=1_000_000, cache_write_1h_tokens=1_000_000))
+    again = Meter.restored(counter.limits, json.loads(to_json(counter.checkpoint())))
+    for usage in (counter.usage, counter.own, again.usage):
+        assert (usage.cost_usd, usage.cache_saved_usd) == (pytest.approx(4.1), pytest.approx(1.9 - 2))
 
 
 def test_a_known_price_makes_the_cost_exact() -> None:
@@ -197,6 +215,22 @@ def test_money_is_reserved_before_it_is_spent() -> None:
     assert counter.output_allowance(prompt_tokens=1000, wanted=16_000) == 750
     with pytest.raises(LimitReached, match=r"maxCostUsd 0\.01"):
         counter.output_allowance(prompt_tokens=4000, wanted=16_000)
+
+
+def test_an_hour_in_the_cache_is_reserved_only_where_it_may_be_asked_for() -> None:
+    counter = meter(PRICE, max_cost_usd=0.01)
+    counter.hour_writes = True
+    # 1,000 prompt tokens, kept for an hour, cost 0.004; the rest pays for 600 output tokens.
+    assert counter.output_allowance(prompt_tokens=1000, wanted=16_000) == 600
+    dear = Price(1, 10, 1, 3, cache_write_1h=2)
+    assert affordable(1000, 0.01, dear) == affordable(1000, 0.01, dear, hour_writes=True) == 700
+
+
+def test_what_is_reserved_for_an_hour_is_enough_for_a_prompt_that_is_all_written() -> None:
+    for price in (PRICE, Price(0.1, 0.5, 0.01, 0.1, band=100, above=Price(0.5, 2.5, 0.05, 0.5))):
+        output = affordable(1000, 0.01, price, hour_writes=True)
+        usage = Usage(output_tokens=output, cache_write_tokens=1000, cache_write_1h_tokens=1000)
+        assert 0.0099 < price.cost(usage) <= 0.01
 
 
 @pytest.mark.requirement("P-20")

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from deputize.shared.request import Limits
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
+from deputize.shared.runs.spend import Cap
 from deputize.shared.wire import now
+from deputize.worker.limits import Meter
+from deputize.worker.models.base import Price
+from deputize.worker.spending import Spending
 from deputize.worker.task import carry_out
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
@@ -99,6 +106,35 @@ async def test_a_model_without_a_price_is_refused_where_spending_is_capped(cappe
 
 async def test_a_script_without_a_price_costs_nothing(capped: Bench, tmp_path: Path) -> None:
     assert (await capped.run(model=script(tmp_path, [say("done")]))).success
+
+
+@dataclass
+class GrantingPipe:
+    """Grants what is asked for, or this much, in billionths, and keeps what that was."""
+
+    granted: int | None = None
+    asked: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    def script(self, _: object, keys: object, arguments: dict[str, Any]) -> asyncio.Future[list[str]]:
+        self.asked.append((arguments["wanted"], arguments["least"]))
+        granted: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        granted.set_result(["granted", str(self.granted or arguments["wanted"])])
+        return granted
+
+    def flush(self) -> None: ...
+
+
+@pytest.mark.parametrize(("hour", "prompt"), [(False, 2.5), (True, 4)])
+async def test_the_dearest_rate_that_a_prompt_may_have_is_reserved(hour: bool, prompt: float) -> None:
+    pipe: Any = GrantingPipe()
+    claim: Any = SimpleNamespace(id="dlg_1", fence="1:a")
+    meter = Meter(Limits(), Price(input=2, output=10, cache_read=0.2, cache_write=2.5), hour_writes=hour)
+    nothing: Any = None
+    spending = Spending(claim, pipe, meter, nothing, [Cap("spend.daily_usd", "*", 1)])
+    assert await spending.allowance(1000, 500) == 500
+    assert pipe.asked == [(1000 * prompt * 1000 + 501 * 10_000, 1000 * prompt * 1000 + 65 * 10_000)]
+    pipe.granted = round(1000 * prompt * 1000 + 200.5 * 10_000)
+    assert await spending.allowance(1000, 500) == 200
 
 
 def request(**fields: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
@@ -55,9 +56,11 @@ class AnthropicModel:
         variables: Mapping[str, SecretStr],
         retry_policy: RetryPolicy | None = None,
         prices: Mapping[str, ModelPrice] | None = None,
+        cache_diagnostics: bool | None = None,
     ) -> None:
         self._name = name
         self._prices = prices or {}
+        self._cache_diagnostics = cache_diagnostics
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = Credentials.from_variables(variables, self._retry_policy)
         self._endpoint_id = self._credentials.digest(name)
@@ -67,7 +70,8 @@ class AnthropicModel:
     def open(cls, name: str, settings: Settings) -> Self:
         """Returns the model of that name at the configured endpoint. The first call blocks; run it in a thread."""
         trust_store()
-        return cls(name, settings.model_endpoint, RetryPolicy(seconds=settings.model_retry_seconds), settings.prices)
+        retry_policy = RetryPolicy(seconds=settings.model_retry_seconds)
+        return cls(name, settings.model_endpoint, retry_policy, settings.prices, settings.cache_diagnostics)
 
     @property
     def name(self) -> str:
@@ -92,7 +96,8 @@ class AnthropicModel:
         iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
         endpoint = self._endpoint()
-        body = self._body(prompt)
+        diagnosed = endpoint.is_anthropic if self._cache_diagnostics is None else self._cache_diagnostics
+        body = self._body(prompt, diagnosed=diagnosed)
         retries = RetryState(self._retry_policy)
         while True:
             retries.begin_try()
@@ -157,9 +162,12 @@ class AnthropicModel:
             f"{_setting_advice(self._retry_policy.seconds)}"
         )
 
-    def _body(self, prompt: Prompt) -> bytes:
+    def _body(self, prompt: Prompt, *, diagnosed: bool) -> bytes:
         """Returns the request body, joined from bytes that were each encoded once."""
         options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
+        if diagnosed:
+            previous = json.dumps(prompt.previous_reply).encode()
+            options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
         return b"".join((self._prefix(prompt), head, b",".join(prompt.messages), b"]}"))
 
@@ -217,7 +225,8 @@ def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
     if price is None:
         return None
     cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
-    return Price(price.input, price.output, cache_read, cache_write)
+    hour = math.nan if price.cache_write_1h is None else price.cache_write_1h
+    return Price(price.input, price.output, cache_read, cache_write, cache_write_1h=hour)
 
 
 def price_of(model: str, day: date | None = None) -> Price | None:
@@ -247,6 +256,7 @@ def _parse_price(row: dict[str, Any]) -> Price:
         output=row["output"],
         cache_read=row["cacheRead"],
         cache_write=row["cacheWrite"],
+        cache_write_1h=row.get("cacheWrite1h", math.nan),
         band=row.get("band"),
         above=_parse_price(row["above"]) if "above" in row else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ class Prompt:
     messages: Sequence[bytes]
     max_output_tokens: int
     allow_tools: bool = True
+    previous_reply: str | None = None
+    """The endpoint's id of the reply before, with whose prompt the endpoint compares this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ class Reply:
     text: str = ""
     thinking: str = ""
     calls: list[Call] = field(default_factory=list[Call])
+    id: str = ""
+    """The endpoint's id of the message, or "" where it has none."""
+    cache_miss: str | None = None
+    """Why the prompt cache was not read as far as the previous prompt goes, as the endpoint names it."""
 
     @property
     def termination_reason(self) -> TerminationReason:
@@ -167,16 +174,51 @@ class Price:
     output: float
     cache_read: float
     cache_write: float
+    """What the cache keeps for 5 minutes."""
     band: int | None = None
     above: Price | None = None
+    cache_write_1h: float = math.nan
+    """What it keeps for an hour; twice the input where it is not given."""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.cache_write_1h):
+            object.__setattr__(self, "cache_write_1h", 2 * self.input)
+
+    def rates(self, prompt_tokens: int) -> Price:
+        """Returns the price of a request with so many prompt tokens, without bands."""
+        return self.above if self.above and self.band is not None and prompt_tokens > self.band else self
+
+    def highest_prompt_cost(self, prompt_tokens: int, *, hour_writes: bool = False) -> float:
+        """Returns what a prompt costs at most, in US dollars; ``hour_writes``: it may be cached for an hour."""
+        rates = self.rates(prompt_tokens)
+        dearest = max(rates.input, rates.cache_write, rates.cache_write_1h if hour_writes else 0)
+        return prompt_tokens * dearest / 1_000_000
 
     def cost(self, usage: Usage) -> float:
         """Returns the cost of one request, in US dollars."""
-        prompt = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-        rate = self.above if self.above and self.band is not None and prompt > self.band else self
+        rates = self._rates_of(usage)
         return (
-            usage.input_tokens * rate.input
-            + usage.output_tokens * rate.output
-            + usage.cache_read_tokens * rate.cache_read
-            + usage.cache_write_tokens * rate.cache_write
+            usage.input_tokens * rates.input
+            + usage.output_tokens * rates.output
+            + usage.cache_read_tokens * rates.cache_read
+            + (usage.cache_write_tokens - usage.cache_write_1h_tokens) * rates.cache_write
+            + usage.cache_write_1h_tokens * rates.cache_write_1h
         ) / 1_000_000
+
+    def cache_saved(self, usage: Usage) -> float:
+        """Returns how much more the request would have cost without caching, in US dollars."""
+        rates = self._rates_of(usage)
+        return (
+            usage.cache_read_tokens * (rates.input - rates.cache_read)
+            - (usage.cache_write_tokens - usage.cache_write_1h_tokens) * (rates.cache_write - rates.input)
+            - usage.cache_write_1h_tokens * (rates.cache_write_1h - rates.input)
+        ) / 1_000_000
+
+    def _rates_of(self, usage: Usage) -> Price:
+        return self.rates(usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens)
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """Returns the usage of one request with its cost and what caching saved, both None where there is no price."""
+    cost, saved = (price.cost(usage), price.cache_saved(usage)) if price else (None, None)
+    return usage.model_copy(update={"cost_usd": cost, "cache_saved_usd": saved})

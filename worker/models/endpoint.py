@@ -31,6 +31,7 @@ MAX_CONNECTIONS = 100_000
 """Not a limit: the number of runs bounds the connections."""
 IDLE_SECONDS = 30.0
 """How long an idle connection is kept open: longer than most tools run between two turns."""
+ANTHROPIC_HOST = "api.anthropic.com"
 INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -120,6 +121,7 @@ class Endpoint:
         )
         self._timeouts = {"timeout": timeout.as_dict()}
         self.url = str(self._url.copy_with(userinfo=b""))
+        self.is_anthropic = self._url.host == ANTHROPIC_HOST
         self.has_credentials = bool(
             client.custom_auth
             or self._headers.get("authorization")

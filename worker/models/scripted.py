@@ -11,7 +11,18 @@ from typing import Any, Self
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import ContextFull, ModelUnavailable
 from deputize.shared.settings import Settings
-from deputize.worker.models.base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
+from deputize.worker.models.base import (
+    Call,
+    Part,
+    Price,
+    Prompt,
+    Reply,
+    ReplyStarted,
+    Retrying,
+    TextPart,
+    ThinkingPart,
+    priced,
+)
 from deputize.worker.models.script import (
     Block,
     Rule,
@@ -128,7 +139,7 @@ class ScriptedModel:
             cache_read_tokens=tokens.cache_read,
             cache_write_tokens=tokens.cache_write,
         )
-        return usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None})
+        return priced(usage, self._price)
 
 
 def _call(id_: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

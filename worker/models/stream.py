@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from deputize.shared.delegation import Usage
-from deputize.worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart
+from deputize.worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart, priced
 from deputize.worker.models.retry import Failure, classify_stream_error
 from deputize.worker.strict_json import check_depth, loads, replace_lone_surrogates
 
@@ -19,6 +19,8 @@ APPENDED_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_js
 """Delta types whose text is appended to the block's, with its key."""
 TRUNCATED = {"max_tokens", "model_context_window_exceeded"}
 """Stop reasons after which the end of the reply, and so a call, may be incomplete."""
+MAX_REASON = 64
+"""Characters of a reason for a cache miss that are kept."""
 
 
 class BrokenStream(Failure):
@@ -115,6 +117,8 @@ class ReplyAssembler:
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int] = {}
         self.started = False
+        self._id = ""
+        self._cache_miss: str | None = None
         self._stop_reason = ""
         self.done = False
         self.failure: Failure | None = None
@@ -145,15 +149,15 @@ class ReplyAssembler:
     @property
     def usage(self) -> Usage:
         """The tokens and cost of this try as far as they are known."""
+        written = self._counts.get("cache_creation_input_tokens", 0)
         usage = Usage(
             input_tokens=self._counts.get("input_tokens", 0),
             output_tokens=self._counts.get("output_tokens", 0),
             cache_read_tokens=self._counts.get("cache_read_input_tokens", 0),
-            cache_write_tokens=self._counts.get("cache_creation_input_tokens", 0),
+            cache_write_tokens=written,
+            cache_write_1h_tokens=min(written, self._counts.get("ephemeral_1h_input_tokens", 0)),
         )
-        if not self._counts:
-            return usage
-        return usage.model_copy(update={"cost_usd": self._price.cost(usage) if self._price else None})
+        return priced(usage, self._price) if self._counts else usage
 
     def finish(self) -> Reply:
         """Returns the complete reply. Call it once ``done`` is true."""
@@ -175,6 +179,8 @@ class ReplyAssembler:
             text="".join(block["text"] for block in content if block.get("type") == "text"),
             thinking="".join(block.get("thinking", "") for block in content if block.get("type") == "thinking"),
             calls=calls,
+            id=self._id,
+            cache_miss=self._cache_miss,
         )
 
     def _apply(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
@@ -186,7 +192,7 @@ class ReplyAssembler:
                 self._blocks[event.get("index", len(self._blocks))] = _Block(start)
                 return _to_delta(start)
             case "message_start":
-                self._count(event.get("message") or {})
+                self._start(event.get("message") or {})
             case "message_delta":
                 self._count(event)
                 self._stop_reason = (event.get("delta") or {}).get("stop_reason") or self._stop_reason
@@ -216,11 +222,25 @@ class ReplyAssembler:
                 block.start[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
         return None, ""
 
+    def _start(self, message: dict[str, Any]) -> None:
+        self._count(message)
+        self._id = _text_at(message, "id") or ""
+        self._cache_miss = (_text_at(message, "diagnostics", "cache_miss_reason", "type") or "")[:MAX_REASON] or None
+
     def _count(self, holder: dict[str, Any]) -> None:
         """Stores the last value of each count: counts are cumulative. Null values are ignored."""
-        for key, value in (holder.get("usage") or {}).items():
+        usage: dict[str, Any] = holder.get("usage") or {}
+        by_lifetime = usage.get("cache_creation")
+        for key, value in (usage | (by_lifetime if isinstance(by_lifetime, dict) else {})).items():
             if isinstance(value, int):
                 self._counts[key] = value
+
+
+def _text_at(value: Any, *path: str) -> str | None:
+    """Returns the text at a path of keys, or None: endpoints leave such fields out, or send null."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _to_delta(piece: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:

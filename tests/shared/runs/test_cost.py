@@ -8,7 +8,7 @@ from fakeredis import FakeAsyncRedis
 from deputize.shared.delegation import Usage
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.cost import Bill, check_group, cost_report, group_keys
+from deputize.shared.runs.cost import Bill, CostTable, check_group, cost_report, group_keys
 from deputize.shared.runs.keys import INDEX
 from deputize.shared.runs.store import RunStore
 
@@ -33,6 +33,20 @@ def test_a_delegation_is_in_the_groups_that_are_asked_for(by: str, groups: list[
 def test_what_it_cannot_be_grouped_by_is_named() -> None:
     with pytest.raises(ValueError, match="'weekday' is not one of day, model"):
         check_group("weekday")
+
+
+def test_what_caching_saved_is_the_sum_of_what_is_known() -> None:
+    def total(*usages: Usage) -> tuple[float | None, float | None, int]:
+        table = CostTable("day")
+        for usage in usages:
+            table.add(Bill("2026-11-23", None, None, {}, usage))
+        whole = table.report().total
+        return whole.usage.cost_usd, whole.usage.cache_saved_usd, whole.unpriced
+
+    priced = Usage(cache_read_tokens=10, cost_usd=1.0, cache_saved_usd=0.5)
+    unpriced = Usage(cache_read_tokens=10, cost_usd=None, cache_saved_usd=None)
+    assert total(priced, priced, unpriced) == (2.0, 1.0, 1)
+    assert total(unpriced) == (None, None, 1)
 
 
 async def test_a_record_that_is_gone_costs_nothing_more() -> None:

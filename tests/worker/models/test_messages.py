@@ -233,10 +233,11 @@ async def test_usage_counts_the_cache_and_costs_by_the_table(fake: FakeModel) ->
     used = {"input_tokens": 10, "cache_creation_input_tokens": 1000, "cache_read_input_tokens": 50_000}
     fake.script("", [Turn([text("x")], usage={**used, "output_tokens": 200})])
     reply = await reply_of(model_of(fake), "hello")
-    assert reply.usage.model_copy(update={"cost_usd": 0}) == Usage(
-        input_tokens=10, output_tokens=200, cache_read_tokens=50_000, cache_write_tokens=1000
+    assert reply.usage.model_copy(update={"cost_usd": 0, "cache_saved_usd": 0}) == Usage(
+        input_tokens=10, output_tokens=200, cache_read_tokens=50_000, cache_write_tokens=1000, cost_usd=0
     )
     assert reply.usage.cost_usd == pytest.approx((10 * 2 + 200 * 10 + 50_000 * 0.1 + 1000 * 2.5) / 1e6)
+    assert reply.usage.cache_saved_usd == pytest.approx((50_000 * 1.9 - 1000 * 0.5) / 1e6)
 
 
 async def test_the_cost_of_an_unknown_model_is_unknown(fake: FakeModel) -> None:

@@ -156,12 +156,17 @@ async def test_tokens_are_given_or_estimated_and_cost_by_the_scripts_price() -> 
     model = playing({"blocks": [{"text": "x"}], "usage": spent}, price={"input": 1, "output": 5})
     assert model.price() == Price(1, 5, 0, 0)
     assert (await reply_of(model, "do it")).usage == Usage(
-        input_tokens=1000, output_tokens=100, cache_read_tokens=10, cache_write_tokens=1, cost_usd=0.0015
+        input_tokens=1000,
+        output_tokens=100,
+        cache_read_tokens=10,
+        cache_write_tokens=1,
+        cost_usd=0.0015,
+        cache_saved_usd=0.000011,
     )
     estimated = (await reply_of(playing([{"text": "x"}]), "do it")).usage
     assert estimated.input_tokens > 0
     assert estimated.output_tokens > 0
-    assert estimated.cost_usd is None
+    assert (estimated.cost_usd, estimated.cache_saved_usd) == (None, None)
 
 
 # What it plays to fail

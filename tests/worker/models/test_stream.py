@@ -115,7 +115,7 @@ def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() 
     said = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hello"}}\n\n'
     assembler = ReplyAssembler(None)
     parts = assembler.feed(EventDecoder().feed(started + said + b"data: {not JSON\n\n" + said))
-    assert parts == [ReplyStarted(Usage(input_tokens=7, cost_usd=None)), TextPart("Hello")]
+    assert parts == [ReplyStarted(Usage(input_tokens=7, cost_usd=None, cache_saved_usd=None)), TextPart("Hello")]
     assert isinstance(assembler.failure, BrokenStream)
 
 
