@@ -68,6 +68,7 @@ def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> 
     """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
 
     A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
+    Cached is the part of the prompts that was read from the cache, saved how much more they would have cost.
     """
     report = asyncio.run(_cost(load_settings(ctx), by, since))
     if as_json:
@@ -88,18 +89,20 @@ async def _cost(settings: Settings, by: str, since: datetime | None) -> CostRepo
 
 def _table(report: CostReport) -> list[str]:
     rows = [
-        (report.by, "delegations", "tokens", "cost"),
+        (report.by, "delegations", "tokens", "cached", "cost", "saved"),
         *(_cells(item.key or NO_KEY, item) for item in report.items),
         _cells("total", report.total),
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    return formatting.columns(rows)
 
 
-def _cells(name: str, row: Cost) -> tuple[str, str, str, str]:
-    return (formatting.cut(name, 60), str(row.delegations), f"{row.usage.total:,}", formatting.cost(row.usage.cost_usd))
+def _cells(name: str, row: Cost) -> tuple[str, ...]:
+    usage = row.usage
+    return (
+        formatting.cut(name, 60),
+        str(row.delegations),
+        f"{usage.total:,}",
+        formatting.share(usage.cached_share),
+        formatting.cost(usage.cost_usd),
+        formatting.cost(usage.cache_saved_usd),
+    )

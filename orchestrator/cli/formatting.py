@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,11 +54,34 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def cost(usd: float | None) -> str:
     """Formats a cost; a dash if the price is not known, which is not the same as zero."""
-    return "–" if usd is None else f"${usd:.4f}"
+    if usd is None:
+        return "–"
+    return f"{'-' if round(usd, 4) < 0 else ''}${abs(usd):.4f}"
+
+
+def share(part: float | None) -> str:
+    """`97.3%`; a dash if there is nothing to have a share of."""
+    return "–" if part is None else f"{part:.1%}"
 
 
 def tokens(usage: Usage) -> str:
-    return f"{usage.total:,} tokens, {cost(usage.cost_usd)}"
+    """`1,204 tokens (97.3% cached), $0.0031 ($0.0142 saved)`; what is in brackets only where the cache was read."""
+    if not usage.cache_read_tokens:
+        return f"{usage.total:,} tokens, {cost(usage.cost_usd)}"
+    saved = "" if usage.cache_saved_usd is None else f" ({cost(usage.cache_saved_usd)} saved)"
+    return f"{usage.total:,} tokens ({share(usage.cached_share)} cached), {cost(usage.cost_usd)}{saved}"
+
+
+def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Returns the rows of a table as lines; ``left`` are the columns that are aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number in left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def size(octets: int) -> str:

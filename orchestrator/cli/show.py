@@ -13,6 +13,7 @@ from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.transcript import transcript
+from deputize.orchestrator.cli.usage import usage_rows, usage_table
 from deputize.orchestrator.cli.values import Label
 from deputize.shared.text import count
 
@@ -34,6 +35,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 @click.option("--transcript", is_flag=True, help="The whole conversation: replies, calls and their results.")
 @click.option("--events", is_flag=True, help="Every event that was kept.")
 @click.option("--steps", is_flag=True, help="The tool calls and what came of them.")
+@click.option("--usage", is_flag=True, help="What each model call used, cost and saved by the prompt cache.")
 @click.option("--patch", is_flag=True, help="What changed in the workspace, as a diff.")
 @click.option("--artifact", metavar="NAME", help="What it made to hand over under this name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -71,6 +73,8 @@ async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: 
                 await _show_events(client, id, as_json)
             case "steps":
                 await _show_steps(client, id, as_json)
+            case "usage":
+                await _show_usage(client, id, as_json)
             case _:
                 delegation = await client.get(id)
                 _print(delegation, [] if as_json else await _children(client, delegation), as_json)
@@ -95,6 +99,17 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
         output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
         if outcome := step.error or step.summary or step.result:
             output.line(f"       {formatting.cut(outcome, 160)}")
+
+
+async def _show_usage(client: Client, id: str, as_json: bool) -> None:
+    delegation = await client.get(id)
+    rows = usage_rows(delegation, await client.events(id), await _children(client, delegation))
+    if as_json:
+        for row in rows:
+            output.json_line(row.to_json())
+    else:
+        for line in usage_table(rows):
+            output.line(line)
 
 
 async def _children(client: Client, parent: Delegation) -> list[Delegation]:

@@ -20,9 +20,11 @@ async def deputize(url: str, *arguments: str) -> Result:
     return await asyncio.to_thread(runner.invoke, cli, list(arguments), catch_exceptions=False)
 
 
-async def spent(service: FakeService, cost: float | None, days_ago: int = 0, **fields: Any) -> None:
+async def spent(
+    service: FakeService, cost: float | None, days_ago: int = 0, cached: dict[str, Any] | None = None, **fields: Any
+) -> None:
     id = (await service.accept(DelegationRequest(task="do it", **fields))).delegation.id
-    service.finish(id, usage=Usage(input_tokens=1000, cost_usd=cost))
+    service.finish(id, usage=Usage(**{"input_tokens": 1000, "cost_usd": cost, **(cached or {})}))
     made = service.runs[id].created_at - timedelta(days=days_ago)
     service.runs[id] = service.runs[id].model_copy(update={"created_at": made})
 
@@ -33,11 +35,11 @@ async def test_the_cost_of_each_day_and_of_all(url: str, service: FakeService) -
     await spent(service, 1.0, days_ago=3)
     done = await deputize(url, "cost")
     heads, *rows = [line.split() for line in done.stdout.splitlines()]
-    assert heads == ["day", "delegations", "tokens", "cost"]
+    assert heads == ["day", "delegations", "tokens", "cached", "cost", "saved"]
     assert [row[1:] for row in rows] == [
-        ["1", "1,000", "$1.0000"],
-        ["2", "2,000", "$0.7500"],
-        ["3", "3,000", "$1.7500"],
+        ["1", "1,000", "0.0%", "$1.0000", "$0.0000"],
+        ["2", "2,000", "0.0%", "$0.7500", "$0.0000"],
+        ["3", "3,000", "0.0%", "$1.7500", "$0.0000"],
     ]
     assert rows[0][0] < rows[1][0]
     assert (rows[2][0], done.exit_code, done.stderr) == ("total", 0, "")
@@ -66,12 +68,25 @@ async def test_what_was_accepted_before_does_not_count(url: str, service: FakeSe
 
 
 async def test_an_unknown_price_is_not_zero_and_is_said(url: str, service: FakeService) -> None:
-    await spent(service, None, model="house-model")
+    await spent(service, None, cached={"cache_saved_usd": None}, model="house-model")
     done = await deputize(url, "cost", "--by", "model")
-    assert done.stdout.splitlines()[1].split() == ["house-model", "1", "1,000", "–"]
+    assert done.stdout.splitlines()[1].split() == ["house-model", "1", "1,000", "0.0%", "–", "–"]
     assert "the cost of 1 delegation is not known" in done.stderr
     await spent(service, 0.5, model="claude")
-    assert (await deputize(url, "cost")).stdout.splitlines()[-1].split() == ["total", "2", "2,000", "$0.5000"]
+    total = (await deputize(url, "cost")).stdout.splitlines()[-1].split()
+    assert total == ["total", "2", "2,000", "0.0%", "$0.5000", "$0.0000"]
+
+
+async def test_what_the_cache_had_and_saved_is_shown_of_each_group(url: str, service: FakeService) -> None:
+    read = {"cache_read_tokens": 3000, "cache_saved_usd": 0.75}
+    await spent(service, 0.5, cached=read, model="a")
+    await spent(service, 0.25, cached={"cache_write_tokens": 1000, "cache_saved_usd": -0.125}, model="b")
+    rows = [line.split() for line in (await deputize(url, "cost", "--by", "model")).stdout.splitlines()[1:]]
+    assert rows == [
+        ["a", "1", "4,000", "75.0%", "$0.5000", "$0.7500"],
+        ["b", "1", "2,000", "0.0%", "$0.2500", "-$0.1250"],
+        ["total", "2", "6,000", "50.0%", "$0.7500", "$0.6250"],
+    ]
 
 
 async def test_a_group_or_a_time_that_is_none_is_a_mistake(url: str) -> None:

@@ -43,8 +43,9 @@ from tests.waiting import until
 
 ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
-    "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--transcript"], ["--json"])]
-    + [["show", ID, "--events", "--json"], ["show", ID, "--steps", "--json"], ["show", "dlg_" + ACTING]],
+    "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--usage"], ["--transcript"])]
+    + [["show", ID, *more, "--json"] for more in ([], ["--events"], ["--steps"], ["--usage"])]
+    + [["show", "dlg_" + ACTING]],
     "list": [["list"], ["list", "--json"], ["list", "--session", ACTING], ["list", "--status", HOSTILE]],
     "apply": [["apply", ID], ["apply", ID, "--check", "--reverse", "--json"], ["apply", ID, "--into", HOSTILE]],
     "pull": [["pull", ID], ["pull", ID, HOSTILE], ["pull", ID, "--overwrite", "--json"]],
@@ -95,7 +96,7 @@ def happen(service: FakeService, id: str) -> None:
         RunResumed(worker=HOSTILE, from_turn=1, reason=HOSTILE),
         RunRetried(reason=TerminationReason.ERROR, error=HOSTILE, retry=1, of=1, delay_seconds=1),
         TextDelta(turn=1, text=f"{ACTING}\n{HOSTILE}"),
-        Replied(turn=1, text=f"{ACTING}\n{HOSTILE}!", thinking=HOSTILE, stop_reason=HOSTILE, usage=Usage()),
+        Replied(turn=1, text=f"{ACTING}\n{HOSTILE}!", stop_reason=HOSTILE, usage=Usage(), cache_miss=HOSTILE),
         StepStarted(step=step(StepStatus.RUNNING)),
         StepUpdated(step_id="s", metadata={"output": f"{HOSTILE}\n{ACTING}"}),
         PermissionRequested(permission_id=HOSTILE, step=failed, details={}, expires_at=now()),

@@ -1,0 +1,75 @@
+"""The parts of `deputize show --usage`: what each model call used, and why the prompt cache was missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deputize.orchestrator.cli import formatting
+
+if TYPE_CHECKING:
+    from deputize.shared.delegation import Delegation, Usage
+    from deputize.shared.events import Envelope
+
+HEAD = ("turn", "input", "read", "written", "output", "cached", "cost", "saved", "why missed")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """``kind`` is ``call`` (of a turn), ``other`` (failed tries and summaries), ``children`` or ``total``."""
+
+    kind: str
+    usage: Usage
+    turn: int | None = None
+    cache_miss: str | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        usage = self.usage
+        counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
+        return (
+            self.kind if self.turn is None else str(self.turn),
+            *(f"{tokens:,}" for tokens in counts),
+            formatting.share(usage.cached_share),
+            formatting.cost(usage.cost_usd),
+            formatting.cost(usage.cache_saved_usd),
+            self.cache_miss or "",
+        )
+
+    def to_json(self) -> str:
+        fields: dict[str, Any] = {"kind": self.kind, "usage": self.usage.to_dict()}
+        if self.turn is not None:
+            fields |= {"turn": self.turn, "cacheMiss": self.cache_miss}
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def usage_rows(
+    delegation: Delegation, events: Iterable[Envelope], children: Sequence[Delegation]
+) -> tuple[UsageRow, ...]:
+    """Returns a row for each reply, and the total last. Until the end it has only what is known from its parts."""
+    from deputize.shared.delegation import Usage
+
+    replies = [envelope.event for envelope in events if envelope.event.type == "replied"]
+    rows = [UsageRow("call", event.usage, event.turn, event.cache_miss) for event in replies]
+    if children:
+        used = [child.result.usage for child in children if child.result]
+        rows.append(UsageRow("children", sum(used, Usage())))
+    known = sum((row.usage for row in rows), Usage())
+    whole = delegation.result.usage if delegation.result else known
+    if whole.total > known.total:
+        rows.insert(len(replies), UsageRow("other", _difference(whole, known)))
+    return (*rows, UsageRow("total", whole))
+
+
+def usage_table(rows: Sequence[UsageRow]) -> list[str]:
+    return formatting.columns([HEAD, *(row.cells for row in rows)], left={0, len(HEAD) - 1})
+
+
+def _difference(whole: Usage, part: Usage) -> Usage:
+    """Returns what the whole has besides the part; null amounts stay null."""
+    pairs = {name: (getattr(whole, name), getattr(part, name)) for name in type(whole).model_fields}
+    return type(whole).model_validate(
+        {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
+    )
