@@ -6,11 +6,15 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
+from tests.fake_model.prefix import Block, blocks, breakpoints, last_cacheable, time_to_live
+
+MAX_BREAKPOINTS = 4
 KNOWN = {
     "model", "max_tokens", "messages", "system", "tools", "tool_choice", "stream", "cache_control", "thinking",
-    "metadata", "stop_sequences", "output_config", "service_tier",
+    "metadata", "stop_sequences", "output_config", "service_tier", "diagnostics",
 }  # fmt: skip
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -22,8 +26,9 @@ def mistake(body: Any) -> str | None:
 
 def sign(body: Mapping[str, Any], upto: int, words: str) -> str:
     """The signature of a thinking block in message ``upto``: bound to the words and to all that came before."""
-    before = [body.get("system"), body.get("tools"), body["messages"][:upto], words]
-    return hashlib.sha256(json.dumps(before, sort_keys=True).encode()).hexdigest()
+    # Without the breakpoints: they move as a conversation grows.
+    before = [[block.part, block.role, block.bare] for block in blocks({**body, "messages": body["messages"][:upto]})]
+    return hashlib.sha256(json.dumps([before, words], sort_keys=True).encode()).hexdigest()
 
 
 def _mistakes(body: Any) -> Iterator[str]:
@@ -43,6 +48,8 @@ def _mistakes(body: Any) -> Iterator[str]:
     yield from _messages(body["messages"])
     yield from _pairs(body["messages"])
     yield from _signatures(body)
+    yield from _diagnostics(body.get("diagnostics"))
+    yield from _controls(body)
 
 
 def _tools(body: dict[str, Any]) -> Iterator[str]:
@@ -103,6 +110,51 @@ def _signatures(body: dict[str, Any]) -> Iterator[str]:
         for block in _blocks(message):
             if block.get("type") == "thinking" and block.get("signature") != sign(body, number, block["thinking"]):
                 yield f"messages.{number}: thinking block is bound to a different conversation"
+
+
+def _diagnostics(asked: Any) -> Iterator[str]:
+    if asked is None:
+        return
+    if not isinstance(asked, dict) or asked.keys() - {"previous_message_id"}:
+        yield "diagnostics: Input should be an object with previous_message_id"
+    elif not isinstance(asked.get("previous_message_id"), str | None):
+        yield "diagnostics.previous_message_id: Input should be a valid string"
+
+
+def _controls(body: dict[str, Any]) -> Iterator[str]:
+    listed = blocks(body)
+    for block in listed:
+        yield from _control(f"{block.path}.cache_control", block.control)
+        if block.control and block.is_thought:
+            yield f"{block.path}.cache_control: thinking blocks cannot have cache_control"
+        if block.control and block.is_empty:
+            yield f"{block.path}: cache_control cannot be set for empty text blocks"
+    yield from _control("cache_control", body.get("cache_control"))
+    yield from _automatic(body.get("cache_control"), listed)
+    ttls = list(breakpoints(body, listed).values())
+    if len(ttls) > MAX_BREAKPOINTS:
+        yield f"A maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {len(ttls)}."
+    if ("5m", "1h") in pairwise(ttls):
+        yield "cache_control: a ttl='1h' block must not come after a ttl='5m' block (order: tools, system, messages)"
+
+
+def _control(path: str, control: Any) -> Iterator[str]:
+    if control is None:
+        return
+    if not isinstance(control, dict) or control.get("type") != "ephemeral":
+        yield f"{path}.type: Input should be 'ephemeral'"
+        return
+    if control.get("ttl") not in (None, "5m", "1h"):
+        yield f"{path}.ttl: Input should be '5m' or '1h'"
+    for key in control.keys() - {"type", "ttl"}:
+        yield f"{path}.{key}: Extra inputs are not permitted"
+
+
+def _automatic(control: Any, listed: list[Block]) -> Iterator[str]:
+    last = last_cacheable(listed)
+    own = None if last is None else listed[last].control
+    if control and own and time_to_live(own) != time_to_live(control):
+        yield "cache_control: the last cacheable block has a cache_control with a different ttl"
 
 
 def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:

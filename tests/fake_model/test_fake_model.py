@@ -108,6 +108,9 @@ async def test_who_does_not_say_the_key_is_refused(fake: FakeModel) -> None:
         ({"tools": [{"name": "a"}]}, "input_schema"),
         ({"tools": [TOOL], "tool_choice": {"type": "any"}}, "not supported"),
         ({"tool_choice": {"type": "none"}}, "while providing tools"),
+        ({"diagnostics": "m1"}, "previous_message_id"),
+        ({"diagnostics": {"previous_message_id": 1}}, "valid string"),
+        ({"diagnostics": {"other": "m1"}}, "previous_message_id"),
     ],
 )
 def test_what_the_api_refuses_is_refused(change: dict[str, Any], words: str) -> None:
@@ -117,6 +120,44 @@ def test_what_the_api_refuses_is_refused(change: dict[str, Any], words: str) -> 
 def test_what_the_api_takes_is_taken() -> None:
     assert mistake(ASKED | {"tools": [TOOL], "tool_choice": {"type": "none"}, "system": "s", "stream": True}) is None
     assert mistake(ASKED | {"messages": talk("a", [USE], [RESULT, text("go on")], "b", "c")}) is None
+
+
+SHORT, LONG = ({"cache_control": {"type": "ephemeral", "ttl": ttl}} for ttl in ("5m", "1h"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cache_control": {"type": "persistent"}}, "cache_control.type: Input should be 'ephemeral'"),
+        ({"cache_control": {"type": "ephemeral", "ttl": "2h"}}, "cache_control.ttl: Input should be '5m' or '1h'"),
+        ({"cache_control": {"type": "ephemeral", "scope": "x"}}, "cache_control.scope: Extra inputs"),
+        ({"tools": [{**TOOL, "cache_control": True}]}, "tools.0.cache_control.type"),
+        ({"system": [text("s") | {"cache_control": {"ttl": "5m"}}]}, "system.0.cache_control.type"),
+        ({"system": [text("") | SHORT]}, "system.0: cache_control cannot be set for empty text blocks"),
+        ({"messages": talk([text("a") | {"cache_control": {"type": "x"}}])}, "messages.0.content.0.cache_control"),
+        (
+            {"messages": talk([text("a") | SHORT] * 5)},
+            "A maximum of 4 blocks with cache_control may be provided. Found 5.",
+        ),
+        ({"messages": talk([text("a") | SHORT] * 4 + [text("b")]), **SHORT}, "Found 5."),
+        ({"messages": talk([text("a") | SHORT] * 4), **SHORT}, "accepted"),
+        ({"messages": talk([text("a") | LONG]), **SHORT}, "different ttl"),
+        ({"messages": talk([text("a") | SHORT]), "cache_control": {"type": "ephemeral"}}, "accepted"),
+        ({"messages": talk([text("a") | SHORT, text("b") | LONG])}, "must not come after"),
+        ({"system": [text("s") | SHORT], "tools": [TOOL | LONG]}, "accepted"),
+        ({"system": [text("s") | SHORT], **LONG}, "must not come after"),
+        ({"system": [text("s") | LONG], "messages": talk([text("a") | {"cache_control": None}]), **SHORT}, "accepted"),
+    ],
+)
+def test_breakpoints_are_accepted_where_the_api_accepts_them(change: dict[str, Any], words: str) -> None:
+    assert words in (mistake(ASKED | change) or "accepted")
+
+
+def test_a_thought_carries_no_breakpoint_and_is_not_bound_to_those_before_it() -> None:
+    body = ASKED | {"system": "s", "messages": talk([text("a") | SHORT], [], "b")}
+    thought = {**thinking("t"), "signature": sign(body, 1, "t")}
+    assert "thinking blocks cannot" in (mistake(body | {"messages": talk("a", [thought | SHORT], "b")}) or "")
+    assert mistake(body | {"messages": talk("a", [thought], [text("b") | SHORT]), "system": [text("s") | LONG]}) is None
 
 
 @pytest.mark.parametrize("changed", ["system", "tools", "messages"])
