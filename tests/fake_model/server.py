@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import socket
 import ssl
@@ -15,6 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.fake_model import wire
+from tests.fake_model.cache import Bill, PromptCache
 from tests.fake_model.strict import mistake
 from tests.fake_model.turns import Fault, Script, Turn, script_in, text
 
@@ -25,13 +27,20 @@ class ClientGone(Exception):
 
 @dataclass
 class Asked:
-    """One request: its headers (lower-case names), its body, and how it was answered."""
+    """One request: its headers (lower-case names), its body, how it was answered, and what it was billed for."""
 
     headers: dict[str, str]
     body: Any
     raw: bytes
+    number: int = 0
     status: int = 0
     outcome: str = "open"
+    usage: dict[str, Any] = field(default_factory=wire.NO_USAGE.copy)
+
+    @property
+    def key(self) -> str:
+        bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
+        return bearer or self.headers.get("x-api-key", "")
 
 
 @dataclass
@@ -39,7 +48,8 @@ class FakeModel:
     """``async with FakeModel([Turn([text("hello")])]) as fake: … fake.url …``
 
     ``turns`` are for every conversation without a script of its own (``script`` and the prompt's ``FAKE:``); the
-    last turn is repeated.
+    last turn is repeated. With a ``cache``, replies are billed by its rules. ``delay`` is the seconds before every
+    reply.
     """
 
     turns: Sequence[Turn] = (Turn([text("Hello from the fake model.")]),)
@@ -47,6 +57,8 @@ class FakeModel:
     port: int = 0
     tls: ssl.SSLContext | None = None
     max_body: int = 32 * 1024 * 1024
+    cache: PromptCache | None = None
+    delay: float = 0.0
     journal: list[Asked] = field(default_factory=list[Asked])
     connections: int = 0
     open: int = 0
@@ -55,6 +67,7 @@ class FakeModel:
     def __post_init__(self) -> None:
         self._scripts: list[Script] = [Script("", self.turns)]
         self._serving: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
         self.url = ""
 
     def script(self, contains: str, turns: Sequence[Turn]) -> None:
@@ -95,7 +108,7 @@ class FakeModel:
         if path.startswith("/fake/"):
             writer.write(_plain(200, self._report()))
             return True
-        asked = Asked(headers, _json(raw), raw)
+        asked = Asked(headers, _json(raw), raw, next(self._numbers))
         self.journal.append(asked)
         self.open += 1
         try:
@@ -115,14 +128,18 @@ class FakeModel:
         replies = sum(message["role"] == "assistant" for message in asked.body["messages"])
         script = self._script_of(conversation)
         turn, fault = script.next(hashlib.sha256(conversation.encode()).hexdigest(), replies)
-        await stream.pause(turn.delay)
-        if fault and fault.kind == "refuse":
+        refused = fault is not None and fault.kind == "refuse"
+        bill = self.cache.look_up(asked.key, asked.body) if self.cache and not refused else None
+        await stream.pause(self.delay + turn.delay)
+        if fault and refused:
             said = wire.error(fault.status, f"fault {fault.status}", fault.error)
             return self._plain(asked, stream, fault.status, said, fault.headers)
         if asked.body.get("tool_choice", {}).get("type") == "none":
             turn = turn.without_calls()
-        whole = wire.message(turn, asked.body, len(self.journal), len(asked.raw))
+        usage = bill.usage if bill else {**wire.NO_USAGE, "input_tokens": len(asked.raw) // 4}
+        whole = wire.message(turn, asked.body, asked.number, usage, bill.answer if bill else {})
         if not asked.body.get("stream"):
+            self._begin(asked, whole, bill)
             return self._plain(asked, stream, 200, whole)
         asked.status = 200
         stream.begin()
@@ -132,10 +149,18 @@ class FakeModel:
                 asked.outcome = fault.kind
                 return await stream.fail(fault)
             await stream.send(event)
+            if not sent:
+                self._begin(asked, whole, bill)
             await stream.pause(turn.pace)
         asked.outcome = "answered"
         stream.end()
         return True
+
+    def _begin(self, asked: Asked, whole: Mapping[str, Any], bill: Bill | None) -> None:
+        """The first event is sent: the request is billed, and what it wrote can be read."""
+        asked.usage = dict(whole["usage"])
+        if self.cache and bill:
+            self.cache.begin(bill, whole["id"])
 
     def _plain(
         self, asked: Asked, stream: _Stream, status: int, body: Any, headers: Mapping[str, str] | None = None
@@ -147,9 +172,9 @@ class FakeModel:
     def _refusal(self, path: str, asked: Asked) -> tuple[int, Any] | None:
         if not path.startswith("/v1/messages"):
             return 404, wire.error(404, f"no such path: {path}")
-        given = asked.headers.get("authorization", "").removeprefix("Bearer ") or asked.headers.get("x-api-key", "")
-        if given != self.key:
-            return 401, wire.error(401, f"invalid bearer token {given!r}" if given else "authentication is required")
+        if asked.key != self.key:
+            reason = f"invalid bearer token {asked.key!r}" if asked.key else "authentication is required"
+            return 401, wire.error(401, reason)
         if len(asked.raw) > self.max_body:
             return 413, wire.error(413, "Request exceeds the maximum size")
         if "anthropic-version" not in asked.headers:
@@ -167,7 +192,13 @@ class FakeModel:
 
     def _report(self) -> dict[str, Any]:
         outcomes = [asked.outcome for asked in self.journal]
-        return {"requests": len(self.journal), "open": self.open, "aborted": self.aborted, "outcomes": outcomes}
+        return {
+            "requests": len(self.journal),
+            "open": self.open,
+            "aborted": self.aborted,
+            "outcomes": outcomes,
+            "usage": {kind: sum(asked.usage[kind] for asked in self.journal) for kind in wire.NO_USAGE},
+        }
 
 
 @dataclass

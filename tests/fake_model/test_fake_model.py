@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -171,20 +172,29 @@ def test_a_thought_holds_only_after_the_very_prefix_it_was_thought_after(changed
 
 def test_it_runs_on_its_own() -> None:
     command = [sys.executable, "-m", "tests.fake_model", "--port", "0", "--key", "other-key"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen([*command, "--cache", "--delay", "0.2"], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             url = server.stdout.readline().strip()
             headers = {"authorization": "Bearer other-key", "anthropic-version": "2026-10-21"}
             script = {"turns": [{"blocks": [text("told")]}]}
-            asked = ASKED | {"messages": talk(f"FAKE: {json.dumps(script)}")}
-            answer = httpx2.post(f"{url}/v1/messages", json=asked, headers=headers)
-            assert answer.json()["content"] == [text("told")]
+            asked = ASKED | {"messages": talk(f"FAKE: {json.dumps(script)}"), "system": "s" * 5000, **LONG}
+            begun = time.monotonic()
+            answers = [httpx2.post(f"{url}/v1/messages", json=asked, headers=headers).json() for _ in range(2)]
+            assert time.monotonic() - begun >= 0.4
+            assert [answer["content"] for answer in answers] == [[text("told")]] * 2
+            tokens = answers[0]["usage"]["cache_creation"]["ephemeral_1h_input_tokens"]
+            assert tokens > 1250
             assert httpx2.get(f"{url}/fake/report").json() == {
-                "requests": 1,
+                "requests": 2,
                 "open": 0,
                 "aborted": 0,
-                "outcomes": ["answered"],
+                "outcomes": ["answered"] * 2,
+                "usage": {
+                    "input_tokens": 0,
+                    "cache_creation_input_tokens": tokens,
+                    "cache_read_input_tokens": tokens,
+                },
             }
         finally:
             server.terminate()

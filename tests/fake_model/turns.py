@@ -84,7 +84,7 @@ class Turn:
 
     blocks: Sequence[dict[str, Any]] = ()
     stop: str | None = None
-    usage: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
     delay: float = 0.0
     pace: float = 0.0
     pieces: int = 4

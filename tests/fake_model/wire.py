@@ -21,6 +21,9 @@ ERRORS = {
     529: "overloaded_error",
 }
 
+NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+"""What a request is billed for that has no reply."""
+
 
 def event(data: Mapping[str, Any]) -> bytes:
     return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
@@ -31,8 +34,10 @@ def error(status: int, message: str, more: Mapping[str, Any] | None = None) -> d
     return {"type": "error", "error": {"type": kind, "message": message, **(more or {})}}
 
 
-def message(turn: Turn, request: Mapping[str, Any], number: int, size: int) -> dict[str, Any]:
-    """The whole reply, its thinking signed."""
+def message(
+    turn: Turn, request: Mapping[str, Any], number: int, usage: Mapping[str, Any], more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole reply, its thinking signed. ``usage`` counts the request's tokens, ``more`` are further fields."""
     content = [
         {**block, "signature": sign(request, len(request["messages"]), block["thinking"])}
         if block["type"] == "thinking" and "signature" not in block
@@ -49,12 +54,11 @@ def message(turn: Turn, request: Mapping[str, Any], number: int, size: int) -> d
         "stop_reason": turn.stop_reason,
         "stop_sequence": None,
         "usage": {
-            "input_tokens": size // 4,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
+            **usage,
             "output_tokens": 1 + said // 4,
             **turn.usage,
         },
+        **more,
     }
 
 
