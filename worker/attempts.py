@@ -75,9 +75,9 @@ def go_on(conversation: Conversation, claim: Claim, store: Callable[[bytes], Non
     task = first_message(claim.request)
     if calls := conversation.unanswered(0):
         results = [not_executed("the delegation ended before") for _ in calls]
-        conversation.answer(zip(calls, results, strict=True), task)
+        conversation.answer(zip(calls, results, strict=True), "\n\n".join(task))
     else:
-        conversation.ask(task)
+        conversation.ask(*task)
 
 
 def resumed_because(claim: Claim) -> str:

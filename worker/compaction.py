@@ -33,7 +33,7 @@ async def compact(calls: ModelCalls, steps: StepLog, why: str) -> None:
     if messages < 2:
         raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
     summary = await _summary(calls, steps)
-    conversation.restart(continued_task(conversation.task, summary, read_files(steps.ended)))
+    conversation.restart(*continued_task(conversation.task, summary, read_files(steps.ended)))
     calls.emit.emit(ProgressMade(message=f"{why}: {messages} messages became a summary of {len(summary)} characters"))
     calls.checkpoint()
 

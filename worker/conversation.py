@@ -37,7 +37,8 @@ class Conversation:
     Args:
         kept: The entries that earlier attempts stored.
         store: Called with every new entry, to store it.
-        task: The first user message, added where there is none yet, and repeated after a compaction.
+        task: The text blocks of the first user message, added where there is none yet, and repeated after a compaction.
+            What precedes the last block may be shared with other delegations.
         window: The model's context window, in tokens.
         billed: The checkpoint's value of ``billed``.
         translate: Converts a prompt to its wire form, message by message, where that differs.
@@ -49,7 +50,7 @@ class Conversation:
         kept: Sequence[bytes] = (),
         store: Callable[[bytes], None] = lambda entry: None,
         *,
-        task: str = "",
+        task: tuple[str, ...] = (),
         window: int = 200_000,
         billed: Sequence[int] = (0, 0),
         translate: Callable[[Prompt], Prompt] | None = None,
@@ -72,8 +73,9 @@ class Conversation:
         """The endpoint's id of the last reply of this attempt; None before it."""
         self.last_words = ""
         """The text of the last reply that had any."""
+        self._shared = user_message(*task[:-1])[:-3] if len(task) > 1 else b""
         if task and not self.messages:
-            self.ask(task)
+            self.ask(*task)
 
     @property
     def size(self) -> int:
@@ -86,15 +88,25 @@ class Conversation:
         billed_tokens, billed_bytes = self.billed
         return billed_tokens + (self.size - billed_bytes) / BYTES_PER_TOKEN >= self._window * FULL
 
-    def restart(self, text: str) -> None:
+    @property
+    def shared_end(self) -> int:
+        """The offset in the first message where the block ends that other delegations may share; 0: there is none."""
+        return len(self._shared) if self.messages and self.messages[0].startswith(self._shared) else 0
+
+    @property
+    def sent(self) -> int:
+        """How many of the messages the last request of this attempt had."""
+        return max(self._sent - 1, 0)
+
+    def restart(self, *texts: str) -> None:
         """Begins a new conversation with this user message; the previous one stays stored, but is not sent."""
         self._store(RESTART)
         self.messages, self.billed, self._sent, self.reply_id = [], (0, 0), 0, None
-        self.ask(text)
+        self.ask(*texts)
 
-    def ask(self, text: str) -> None:
-        """Adds a user message."""
-        self._append(user_message(text))
+    def ask(self, *texts: str) -> None:
+        """Adds a user message of these text blocks."""
+        self._append(user_message(*texts))
 
     def add(self, reply: Reply) -> None:
         """Adds the model's reply verbatim: text, thinking with its signature, and calls; records what was billed."""
@@ -165,9 +177,9 @@ def tokens_at_most(text: str) -> int:
     return int(tokens.count(text) * TOKEN_FACTOR)
 
 
-def user_message(text: str) -> bytes:
-    """Returns a user message, encoded."""
-    return to_json({"role": "user", "content": [{"type": "text", "text": text}]})
+def user_message(*texts: str) -> bytes:
+    """Returns a user message of these text blocks, encoded."""
+    return to_json({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
 
 
 def _decoded(entry: bytes) -> tuple[bytes, dict[str, str]]:

@@ -15,6 +15,7 @@ from deputize.worker.emit import Emitter
 from deputize.worker.fleet.endpoint_wait import EndpointWait
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
+from deputize.worker.models.caching import Retention
 from deputize.worker.prompt import ask_for_report, ask_for_summary
 from deputize.worker.spending import Spending
 
@@ -36,6 +37,7 @@ class ModelCalls:
     meter: Meter
     emit: Emitter
     wait: EndpointWait
+    retention: Retention
     checkpoint: Callable[[], None]
     """Stores the meter's counts, so that the usage owed survives this worker."""
     spending: Spending | None = None
@@ -59,8 +61,17 @@ class ModelCalls:
 
     def _prompt(self, *further: bytes, allow_tools: bool = True) -> Prompt:
         messages = [*self.conversation.messages, *further] if further else self.conversation.messages
-        previous = self.conversation.reply_id
-        return Prompt(self.system, self.tools, messages, MAX_OUTPUT_TOKENS, allow_tools, previous)
+        return Prompt(
+            self.system,
+            self.tools,
+            messages,
+            MAX_OUTPUT_TOKENS,
+            allow_tools,
+            self.conversation.reply_id,
+            shared_end=self.conversation.shared_end,
+            sent=self.conversation.sent,
+            cached_for_an_hour=self.retention.hour(),
+        )
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.
@@ -108,6 +119,7 @@ class ModelCalls:
                             return None
                         begun = False
                     case Reply():
+                        self.retention.note_reply()
                         return part
                     case _:
                         pass

@@ -22,6 +22,7 @@ from deputize.worker.limits import Meter, Repetition
 from deputize.worker.loop import Loop
 from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models.base import Model
+from deputize.worker.models.caching import Retention
 from deputize.worker.models.xml_calls.model import XmlCalls
 from deputize.worker.policy import PolicyContext
 from deputize.worker.prompt import first_message, system_prompt
@@ -171,7 +172,16 @@ class LoopBuilder:
         return Loop(
             conversation=conversation,
             model_calls=ModelCalls(
-                model, system, tools.specs, conversation, state.meter, state.emit, wait, checkpoint, self.spending
+                model,
+                system,
+                tools.specs,
+                conversation,
+                state.meter,
+                state.emit,
+                wait,
+                Retention(),
+                checkpoint,
+                self.spending,
             ),
             tool_calls=ToolCalls(
                 run_tools=tools,

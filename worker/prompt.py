@@ -40,14 +40,17 @@ def system_prompt(mount: str, *, skills: bool = False, own: str | None = None, h
     return f"{text}\n\n{_SKILLS}" if skills else text
 
 
-def first_message(request: DelegationRequest) -> str:
-    """Returns task, context and expected outcome under their headings."""
-    parts = [f"# Task\n\n{request.task.strip()}"]
-    if request.context.strip():
-        parts.append(f"# Context\n\n{request.context.strip()}")
+def first_message(request: DelegationRequest) -> tuple[str, ...]:
+    """Returns context, task and expected outcome under their headings, the context as a text block of its own.
+
+    It comes first and is a block because delegations of one caller often share it: what precedes the end of a block
+    can be read from the prompt cache.
+    """
+    own = [f"# Task\n\n{request.task.strip()}"]
     if request.expected_outcome.strip():
-        parts.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
-    return "\n\n".join(parts)
+        own.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
+    context = [f"# Context\n\n{request.context.strip()}"] if request.context.strip() else []
+    return (*context, "\n\n".join(own))
 
 
 def last_turn(limit: LimitReached) -> str:
@@ -85,12 +88,12 @@ def ask_for_summary() -> str:
     )
 
 
-def continued_task(task: str, summary: str, files: Sequence[str]) -> str:
-    """Returns the first message of the conversation that replaces one that was too long."""
-    parts = [task, f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{summary}"]
+def continued_task(task: tuple[str, ...], summary: str, files: Sequence[str]) -> tuple[str, ...]:
+    """Returns the first message of the conversation that replaces one that was too long; it begins as that one did."""
+    parts = [task[-1], f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{summary}"]
     if files:
         listed = "\n".join(f"- {path}" for path in files)
         parts.append(
             f"# Files you have read\n\nTheir content is not here any more; read again what you need.\n\n{listed}"
         )
-    return "\n\n".join([*parts, "Go on from here."])
+    return (*task[:-1], "\n\n".join([*parts, "Go on from here."]))

@@ -58,7 +58,7 @@ async def test_the_model_reads_the_task_its_context_and_the_expected_outcome(
         "Greet them.", context="They speak Polish.", expected_outcome="One sentence.", model=model
     )
     assert result.summary == (
-        "# Task\n\nGreet them.\n\n# Context\n\nThey speak Polish.\n\n# Expected outcome\n\nOne sentence."
+        "# Context\n\nThey speak Polish.\n\n# Task\n\nGreet them.\n\n# Expected outcome\n\nOne sentence."
     )
 
 

@@ -106,7 +106,7 @@ def test_a_conversation_is_full_at_four_fifths_of_the_window() -> None:
 @pytest.mark.requirement("P-21")
 def test_what_was_not_billed_yet_is_estimated_after_a_restart_and_in_a_later_attempt() -> None:
     kept: list[bytes] = []
-    conversation = Conversation(store=kept.append, task="x" * 1000, window=1000)
+    conversation = Conversation(store=kept.append, task=("x" * 1000,), window=1000)
     assert not conversation.is_full
     conversation.add(replace(WORDS, usage=Usage(input_tokens=800)))
     assert conversation.is_full
@@ -131,7 +131,7 @@ def test_the_id_of_the_last_reply_is_forgotten_with_its_conversation_and_with_it
 
 
 async def test_the_bound_of_a_prompt_is_what_was_billed_and_a_bound_of_what_is_new() -> None:
-    conversation = Conversation(task="some words")
+    conversation = Conversation(task=("some words",))
     assert 0 < await conversation.tokens_at_most(prompt_of(conversation)) < 60
     conversation.add(replace(WORDS, usage=Usage(input_tokens=500, output_tokens=20)))
     assert await conversation.tokens_at_most(prompt_of(conversation)) == 520
@@ -143,7 +143,7 @@ async def test_the_bound_of_a_prompt_is_what_was_billed_and_a_bound_of_what_is_n
 
 @pytest.mark.requirement("P-07")
 async def test_what_is_billed_already_is_not_counted_again_in_a_thread_either() -> None:
-    conversation = Conversation(task="some words")
+    conversation = Conversation(task=("some words",))
     conversation.add(replace(WORDS, usage=Usage(input_tokens=500, output_tokens=20)))
     conversation.ask("word " * 10_000)
     assert 10_000 < await conversation.tokens_at_most(prompt_of(conversation)) < 30_000
@@ -152,7 +152,7 @@ async def test_what_is_billed_already_is_not_counted_again_in_a_thread_either() 
 async def test_a_later_attempt_counts_the_whole_prompt_again() -> None:
     """What was billed had the tools of another worker."""
     kept: list[bytes] = []
-    conversation = Conversation(store=kept.append, task="some words")
+    conversation = Conversation(store=kept.append, task=("some words",))
     conversation.add(replace(WORDS, usage=Usage(input_tokens=5)))
     again = Conversation(kept, billed=conversation.billed)
     assert await again.tokens_at_most(prompt_of(again)) > await conversation.tokens_at_most(prompt_of(conversation))

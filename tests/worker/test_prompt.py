@@ -23,8 +23,11 @@ def test_the_same_words_are_the_same_object() -> None:
 @pytest.mark.requirement("S002-051")
 def test_task_context_and_expected_outcome_are_marked_as_what_they_are() -> None:
     request = DelegationRequest(task="Do it. ", context=" For Ann.", expected_outcome="It is done.")
-    assert first_message(request) == ("# Task\n\nDo it.\n\n# Context\n\nFor Ann.\n\n# Expected outcome\n\nIt is done.")
-    assert first_message(DelegationRequest(task="Do it.")) == "# Task\n\nDo it."
+    assert first_message(request) == (
+        "# Context\n\nFor Ann.",
+        "# Task\n\nDo it.\n\n# Expected outcome\n\nIt is done.",
+    )
+    assert first_message(DelegationRequest(task="Do it.")) == ("# Task\n\nDo it.",)
 
 
 @pytest.mark.requirement("S002-051")
@@ -39,5 +42,5 @@ async def test_the_system_prompt_speaks_of_skills_where_the_run_has_them(
         async with open_bench(redis_url, home, skills_dir=tmp_path / "skills", model_endpoint=endpoint) as bench:
             await bench.run("use a skill", tools=tools, model="claude-sonnet-5-5")
         (asked,) = fake.journal
-    assert ("skills" in asked.body["system"]) == (tools is None)
+    assert ("skills" in str(asked.body["system"])) == (tools is None)
     assert ("get_skill" in [tool["name"] for tool in asked.body["tools"]]) == (tools is None)

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from deputize.shared.errors import ContextFull, ModelUnavailable
 from deputize.shared.settings import ModelPrice, Settings
 from deputize.worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
+from deputize.worker.models.caching import encode_prefix, with_breakpoints
 from deputize.worker.models.endpoint import Credentials, Endpoint, endpoint_of
 from deputize.worker.models.retry import (
     Failure,
@@ -64,7 +65,7 @@ class AnthropicModel:
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = Credentials.from_variables(variables, self._retry_policy)
         self._endpoint_id = self._credentials.digest(name)
-        self._prefixes: OrderedDict[tuple[int, int], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
+        self._prefixes: OrderedDict[tuple[int, int, bool], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
@@ -169,11 +170,12 @@ class AnthropicModel:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
-        return b"".join((self._prefix(prompt), head, b",".join(prompt.messages), b"]}"))
+        prefix = self._prefix(prompt)
+        return b"".join((prefix, head, b",".join(with_breakpoints(self._name, prompt, prefix)), b"]}"))
 
     def _prefix(self, prompt: Prompt) -> bytes:
         """Returns the encoded model, system and tools, cached by identity: a run's prompts share the two objects."""
-        key = (id(prompt.system), id(prompt.tools))
+        key = (id(prompt.system), id(prompt.tools), prompt.cached_for_an_hour)
         entry = self._prefixes.get(key)
         if entry is None:
             # The entry references both objects, so that their ids are not reused while it exists.
@@ -186,16 +188,10 @@ class AnthropicModel:
 
 
 def _encode_prefix(model: str, prompt: Prompt) -> bytes:
-    fields: dict[str, Any] = {"model": model, "stream": True, "cache_control": {"type": "ephemeral"}}
+    fields: dict[str, Any] = {"model": model, "stream": True}
     if ADAPTIVE_THINKING.match(model):
         fields["thinking"] = {"type": "adaptive", "display": "summarized"}
-    if prompt.system:
-        fields["system"] = prompt.system
-    if prompt.tools:
-        fields["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in prompt.tools
-        ]
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()[:-1] + b","
+    return encode_prefix(model, fields, prompt)
 
 
 def _setting_advice(seconds: float | None) -> str:

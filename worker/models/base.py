@@ -36,6 +36,12 @@ class Prompt:
     allow_tools: bool = True
     previous_reply: str | None = None
     """The endpoint's id of the reply before, with whose prompt the endpoint compares this one."""
+    shared_end: int = 0
+    """Where the block of the first message ends that other delegations may send as well: the offset of its brace."""
+    sent: int = 0
+    """How many of the messages the request before had; its end is in the prompt cache."""
+    cached_for_an_hour: bool = False
+    """Whether cache entries are kept for an hour instead of five minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def _parse_conversation(prompt: Prompt) -> tuple[str, int, tuple[str, ...]]:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(block["text"] for block in content if block.get("type") == "text")
+    return "\n\n".join(block["text"] for block in content if block.get("type") == "text")
 
 
 def _select_turn(rule: Rule, number: int) -> tuple[Turn, int]:

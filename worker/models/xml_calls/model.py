@@ -61,7 +61,9 @@ class XmlCalls:
         messages = list(self._messages(prompt.messages))
         if prompt.tools and not prompt.allow_tools and messages:
             messages[-1] = _append_text(messages[-1], _NO_TOOLS)
-        return replace(prompt, system=self._system(prompt), tools=(), messages=messages)
+        # A first message that had to change is sent in another form, without the shared block.
+        shared_end = prompt.shared_end if messages and messages[0] == prompt.messages[0] else 0
+        return replace(prompt, system=self._system(prompt), tools=(), messages=messages, shared_end=shared_end)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
         """Yields deltas without the XML of calls, then the reply with its calls. Raises ModelUnavailable."""
