@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,8 @@ class Meter:
     earlier_seconds: float = 0.0
     """Seconds used by earlier attempts."""
     begun: float = field(default_factory=time.monotonic)
+    paused_at: float | None = None
+    """When the run's time was stopped, if it is."""
     begun_reply: Usage | None = None
     """Minimum usage of the reply being streamed: billed even when the worker is lost before its end."""
     begun_turn: bool = False
@@ -71,7 +74,17 @@ class Meter:
     @property
     def elapsed(self) -> float:
         """Returns the seconds of the run's time used, over all attempts."""
-        return self.earlier_seconds + time.monotonic() - self.begun
+        return self.earlier_seconds + (self.paused_at or time.monotonic()) - self.begun
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Stops the run's time while the block runs."""
+        self.paused_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self.begun += time.monotonic() - self.paused_at
+            self.paused_at = None
 
     @property
     def time_left(self) -> float:

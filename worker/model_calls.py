@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,9 +13,10 @@ from deputize.shared.events import TextDelta, ThinkingDelta
 from deputize.worker.conversation import Conversation, user_message
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.endpoint_wait import EndpointWait
+from deputize.worker.fleet.shared_prefix import PrefixWait
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
-from deputize.worker.models.caching import Retention
+from deputize.worker.models.caching import Retention, shared_prefixes
 from deputize.worker.prompt import ask_for_report, ask_for_summary
 from deputize.worker.spending import Spending
 
@@ -37,6 +38,7 @@ class ModelCalls:
     meter: Meter
     emit: Emitter
     wait: EndpointWait
+    shared: PrefixWait
     retention: Retention
     checkpoint: Callable[[], None]
     """Stores the meter's counts, so that the usage owed survives this worker."""
@@ -73,6 +75,12 @@ class ModelCalls:
             cached_for_an_hour=self.retention.hour(),
         )
 
+    def _admitted(self, prompt: Prompt) -> AbstractAsyncContextManager[None]:
+        """Waits, where that is worth it, until the prefix that other delegations share is in the prompt cache."""
+        endpoint = self.model.endpoint_id
+        shared = shared_prefixes(endpoint, self.model.name, prompt) if endpoint else ()
+        return self.shared.request(endpoint, shared, self.model.price(), hour=prompt.cached_for_an_hour)
+
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.
 
@@ -80,7 +88,10 @@ class ModelCalls:
         """
         bounded = self.meter.has_budget or self.spending
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
-        async with self.wait.call(self.model.endpoint_id, partial(self._begin, Usage(), counted)):
+        async with (
+            self._admitted(prompt),
+            self.wait.call(self.model.endpoint_id, partial(self._begin, Usage(), counted)),
+        ):
             while True:
                 allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
                 if self.spending:
@@ -100,12 +111,14 @@ class ModelCalls:
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
         begun = False
+        self.shared.sends()
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
                     case ReplyStarted(usage):
                         begun = True
                         self.wait.works()
+                        self.shared.works(usage)
                         self._begin(usage, counted)
                     case TextPart(text) if stream:
                         self.emit.delta(TextDelta, turn, text)
@@ -113,6 +126,7 @@ class ModelCalls:
                         self.emit.delta(ThinkingDelta, turn, text)
                     case Retrying():
                         self.meter.spend(part.wasted, wasted=True)
+                        self.shared.failed()
                         fits = self.meter.output_allowance(tokens, prompt.max_output_tokens) >= prompt.max_output_tokens
                         await self.wait.retry(turn, part, begun=begun)
                         if not fits:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from deputize.worker.attempts import go_on, ledger_of
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.endpoint_wait import EndpointWait
+from deputize.worker.fleet.shared_prefix import PrefixWait
 from deputize.worker.limits import Meter, Repetition
 from deputize.worker.loop import Loop
 from deputize.worker.model_calls import ModelCalls
@@ -155,6 +156,12 @@ class LoopBuilder:
         )
         return replace(tools, context=replace(tools.context, subagents=runner))
 
+    @contextmanager
+    def _idle(self) -> Generator[None]:
+        """Frees the run's slot and stops its clock while the block runs."""
+        with SlotRelease(self.services.waiting, self.state.emit).waiting(), self.state.meter.paused():
+            yield
+
     async def _after_effects(self, shells: Iterable[object]) -> None:
         most = self.services.settings.workspace_max_bytes
         await self.state.note_files(self.workspace, lasting=any(shells))
@@ -179,6 +186,7 @@ class LoopBuilder:
                 state.meter,
                 state.emit,
                 wait,
+                PrefixWait(self.services.prefixes, state.emit.emit, self._idle),
                 Retention(),
                 checkpoint,
                 self.spending,

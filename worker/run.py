@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,6 +45,8 @@ from deputize.worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
 MAX_DETAILS_CHARS = 32_000
+CLOCK_SECONDS = 0.02
+"""Seconds after which a clock that is stopped near its end is looked at again."""
 
 T = TypeVar("T")
 
@@ -138,7 +140,7 @@ class Run:
     async def _carry_out(self, model: Model, workspace: Workspace) -> RunOutcome:
         preparing = self.services.project_tools(self.claim, workspace, self._report_progress)
         try:
-            project = await self._until_stopped(preparing, self.state.meter.time_left)
+            project = await self._until_stopped(preparing, lambda: self.state.meter.time_left)
         except TimeoutError:
             limit = self.state.meter.out_of_time()
             return RunOutcome(limit.reason, f"Stopped: {limit} while the project was set up.")
@@ -175,7 +177,7 @@ class Run:
     async def _supervise(self, loop: Loop) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""
         try:
-            reason = await self._until_stopped(loop.run(), self.state.meter.time_left)
+            reason = await self._until_stopped(loop.run(), lambda: self.state.meter.time_left)
             return RunOutcome(reason, loop.conversation.last_words)
         except LimitReached as limit:
             return await self._summarize(loop, limit)
@@ -191,7 +193,7 @@ class Run:
         earlier, summary = loop.conversation.last_words, ""
         await self._end_children()
         try:
-            summary = await self._until_stopped(loop.summarize(limit), self.state.meter.time_for_summary)
+            summary = await self._until_stopped(loop.summarize(limit), lambda: self.state.meter.time_for_summary)
         except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
             log.info("no summary turn: %s", error)
         number = len(self.state.steps.ended)
@@ -199,15 +201,19 @@ class Run:
         log_of_steps = f"Stopped: {limit}. {made} {earlier}".strip()
         return RunOutcome(limit.reason, summary or log_of_steps)
 
-    async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+    async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds_left: Callable[[], float]) -> T:
         """Awaits the work; cancels it at its time limit or on a stop signal, and waits until it has ended.
 
-        Raises ``TimeoutError``, ``_CancelledError`` or ``Fenced``, and whatever the work raises.
+        ``seconds_left`` is called again when the time is over, because the run's clock may have been stopped. Raises
+        ``TimeoutError``, ``_CancelledError`` or ``Fenced``, and whatever the work raises.
         """
         doing = asyncio.create_task(work, name=f"loop {self.claim.id}")
         signal = asyncio.create_task(self.stop.wait())
         try:
-            await asyncio.wait({doing, signal}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+            while (seconds := seconds_left()) > 0:
+                seconds = max(seconds, CLOCK_SECONDS)
+                if (await asyncio.wait({doing, signal}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    break
         except asyncio.CancelledError:
             self.state.emit.hand_over()
             raise

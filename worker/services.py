@@ -27,6 +27,7 @@ from deputize.worker.fleet.janitor import Janitor
 from deputize.worker.fleet.lease import Leases, open_leases
 from deputize.worker.fleet.outage import Outages
 from deputize.worker.fleet.presence import Presence
+from deputize.worker.fleet.shared_prefix import SharedPrefixes
 from deputize.worker.fleet.status import WorkerStatus
 from deputize.worker.mcp.source import McpServers
 from deputize.worker.models import close_models, open_model
@@ -80,11 +81,13 @@ class Services:
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
     outages: Outages = field(init=False)
+    prefixes: SharedPrefixes = field(init=False)
     setup: SetupCache = field(init=False)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
     def __post_init__(self) -> None:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
+        self.prefixes = SharedPrefixes(self.pipe)
         self.setup = SetupCache(self.settings, partial(reach_of, self.settings, "setup_hosts"))
 
     async def claim(self, id: str) -> Claim | None:

@@ -34,6 +34,11 @@ def outage_key(endpoint: str) -> str:
     return f"deputize:outage:{endpoint}"
 
 
+def prefix_key(prefix: str) -> str:
+    """Returns the key of the state of a prompt prefix in the prompt cache of a model's endpoint."""
+    return f"deputize:prefix:{prefix}"
+
+
 def worker_key(name: str) -> str:
     """Returns the key of one worker's announcement."""
     return f"deputize:worker:{name}"

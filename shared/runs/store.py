@@ -41,8 +41,8 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 LOOKED_THROUGH = 50
 """Complete records that are read at a time."""
 
-ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED, OUTAGE = map(
-    Script, ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled", "outage")
+ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
+    Script, ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled", "outage", "prefix")
 )
 
 REUSED = {
@@ -52,7 +52,7 @@ REUSED = {
 """The accept script's codes for an idempotency key that cannot be used again, as text."""
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
 """A record's key before and after its id, for scripts that look up ids themselves."""
-WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE)
+WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
 

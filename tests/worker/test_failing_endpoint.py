@@ -61,6 +61,11 @@ async def test_a_run_fails_when_the_endpoint_failed_for_as_long_as_the_setting_s
     assert result.termination_reason == "model_unavailable"
 
 
+def alone(task: str) -> DelegationRequest:
+    """A request whose prompt is too short for the prompt cache, so that it waits for no other one."""
+    return DelegationRequest(task=task, model="claude-haiku-4-5", tools=["glob"])
+
+
 @asynccontextmanager
 async def worker_at(model: FakeModel, redis_url: str, home: Path, **more: Any) -> AsyncGenerator[Bench]:
     variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
@@ -81,14 +86,14 @@ UP = [Turn([text("done")])]
 async def test_an_outage_is_waited_out_and_one_run_probes_for_all(redis_url: str, tmp_path: Path) -> None:
     async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", DOWN)
-        ids = [await bench.accept(DelegationRequest(task=f"number {number}")) for number in range(5)]
+        ids = [await bench.accept(alone(f"number {number}")) for number in range(5)]
         running = [asyncio.create_task(carry_out(bench.services, id)) for id in ids]
 
         async def all_wait() -> bool:
             return {(await bench.store.get(id)).status for id in ids} == {"waiting"}
 
         await until(all_wait)
-        late = await bench.accept(DelegationRequest(task="the late one"))
+        late = await bench.accept(alone("the late one"))
         running.append(asyncio.create_task(carry_out(bench.services, late)))
         await until(partial(_has, bench, late, "waiting"))
         failed = len(model.journal)
@@ -108,8 +113,8 @@ async def test_an_outage_is_waited_out_and_one_run_probes_for_all(redis_url: str
 async def test_while_an_outage_lasts_requests_are_as_many_as_probes(redis_url: str, tmp_path: Path) -> None:
     async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", [Turn([text("never")], faults=[refuse(529, retry_after="200")] * 1000)])
-        first = await bench.accept(DelegationRequest(task="the first one"))
-        late = [await bench.accept(DelegationRequest(task=f"number {number}")) for number in range(5)]
+        first = await bench.accept(alone("the first one"))
+        late = [await bench.accept(alone(f"number {number}")) for number in range(5)]
         running = [asyncio.create_task(carry_out(bench.services, first))]
         await until(lambda: _has(bench, first, "waiting"))
         running += [asyncio.create_task(carry_out(bench.services, id)) for id in late]
