@@ -31,6 +31,7 @@ class RequestFields(TypedDict, total=False):
     """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
 
     context: str
+    shared_context_length: int
     expected_outcome: str
     session_id: str | None
     message_id: str | None

@@ -137,6 +137,10 @@ class DelegationRequest(Request):
     """What is to be done, in words that are complete without the conversation that they come from."""
     context: str = ""
     """Background that the work needs."""
+    shared_context_length: int = Field(default=0, ge=0)
+    """How many characters at the beginning of `context` other delegations have, too: they are read from the prompt
+    cache. 0: all of it may be shared. A batch sets it.
+    """
     expected_outcome: str = ""
     """What must be true at the end."""
     session_id: str | None = Field(default=None, max_length=MAX_NAME)
@@ -211,7 +215,13 @@ class Batch(Request):
         """Returns the requests, each with the shared context in its own."""
         if not self.shared_context:
             return self.requests
+        length = len(self.shared_context.lstrip())
         return [
-            request.model_copy(update={"context": f"{self.shared_context}\n\n{request.context}".strip()})
+            request.model_copy(
+                update={
+                    "context": f"{self.shared_context}\n\n{request.context}".strip(),
+                    "shared_context_length": length if request.context else 0,
+                }
+            )
             for request in self.requests
         ]

@@ -41,16 +41,16 @@ def system_prompt(mount: str, *, skills: bool = False, own: str | None = None, h
 
 
 def first_message(request: DelegationRequest) -> tuple[str, ...]:
-    """Returns context, task and expected outcome under their headings, the context as a text block of its own.
+    """Returns context, task and expected outcome under their headings; the shared context as a text block of its own.
 
-    It comes first and is a block because delegations of one caller often share it: what precedes the end of a block
-    can be read from the prompt cache.
+    It comes first and is a block because what precedes the end of a block can be read from the prompt cache.
     """
-    own = [f"# Task\n\n{request.task.strip()}"]
+    length = request.shared_context_length or len(request.context)
+    shared, rest = request.context[:length].strip(), request.context[length:].strip()
+    parts = [rest, f"# Task\n\n{request.task.strip()}"]
     if request.expected_outcome.strip():
-        own.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
-    context = [f"# Context\n\n{request.context.strip()}"] if request.context.strip() else []
-    return (*context, "\n\n".join(own))
+        parts.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
+    return (*([f"# Context\n\n{shared}"] if shared else []), "\n\n".join(filter(None, parts)))
 
 
 def last_turn(limit: LimitReached) -> str:

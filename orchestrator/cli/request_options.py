@@ -33,6 +33,12 @@ CALL_STYLES = ("native", "xml")
 
 _OPTIONS = (
     click.option("--context", type=Text(), metavar="TEXT|@FILE|-", help="Background the worker needs."),
+    click.option(
+        "--shared-context-length",
+        type=click.IntRange(0),
+        metavar="CHARACTERS",
+        help="How much of the context's beginning other delegations have, too; all of it if unsaid.",
+    ),
     click.option("--expect", type=Text(), metavar="TEXT|@FILE|-", help="What must be true at the end."),
     click.option(
         "-w",
@@ -139,6 +145,7 @@ def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOpt
         "continues": given["continues"],
         "retryOf": given["retry_of"],
         "fromTurn": given["from_turn"],
+        "sharedContextLength": given["shared_context_length"],
     }
     return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
 

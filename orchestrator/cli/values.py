@@ -16,6 +16,7 @@ from deputize.orchestrator.cli.errors import refusal
 OPTIONS = {
     "task": "TASK",
     "context": "--context",
+    "sharedContextLength": "--shared-context-length",
     "expectedOutcome": "--expect",
     "workspace/exclude": "--exclude",
     "workspace": "--workspace",

@@ -40,6 +40,7 @@ EVERY = {
     "--continues": "dlg_c",
     "--retry-of": "dlg_r",
     "--from-turn": "3",
+    "--shared-context-length": "1",
 }
 
 
@@ -65,6 +66,7 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
     assert run.request.model_dump(by_alias=True, exclude_defaults=True) == {
         "task": "t",
         "context": "c",
+        "sharedContextLength": 1,
         "expectedOutcome": "e",
         "tools": ["read_file", "grep*"],
         "approvalMode": "readOnly",

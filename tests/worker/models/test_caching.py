@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import Usage
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import Batch, DelegationRequest
 from deputize.worker.conversation import Conversation
 from deputize.worker.models.base import Call, Prompt, Reply, ToolSpec
 from deputize.worker.models.caching import LOOK_BACK, Retention, shared_prefixes
@@ -140,6 +140,17 @@ async def test_calls_in_xml_keep_the_breakpoint_of_the_context(fake: FakeModel) 
     body = fake.journal[-1].body
     assert body["messages"][0]["content"][0]["text"].startswith("# Context")
     assert marks(body) == [("system",), ("automatic",)]
+
+
+def test_a_batch_shares_its_context_beside_contexts_of_their_own() -> None:
+    requests = [DelegationRequest(task=context or "none", context=context) for context in ("", "for one", "for two")]
+    conversations = [
+        Conversation(task=first_message(each)) for each in Batch(requests=requests, shared_context=f" {LONG}\n").each()
+    ]
+    ends = {(each.shared_end, each.messages[0][: each.shared_end]) for each in conversations}
+    assert len(ends) == 1
+    assert LONG.strip().encode() in ends.pop()[1]
+    assert json.loads(conversations[1].messages[0])["content"][1]["text"] == "for one\n\n# Task\n\nfor one"
 
 
 def test_a_compacted_conversation_begins_with_the_same_context() -> None:
