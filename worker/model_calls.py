@@ -86,6 +86,7 @@ class ModelCalls:
 
         ``counted``: the reply counts as a turn. ``stream``: text deltas are published.
         """
+        self.meter.hour_writes = prompt.cached_for_an_hour
         bounded = self.meter.has_budget or self.spending
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         async with (

@@ -118,7 +118,7 @@ def test_what_was_not_billed_yet_is_estimated_after_a_restart_and_in_a_later_att
 
 def test_the_id_of_the_last_reply_is_forgotten_with_its_conversation_and_with_its_attempt() -> None:
     kept: list[bytes] = []
-    conversation = Conversation(store=kept.append, task="some words")
+    conversation = Conversation(store=kept.append, task=("some words",))
     seen = [conversation.reply_id]
     for id in ("msg_1", "msg_2", ""):
         conversation.add(replace(WORDS, id=id))
