@@ -43,7 +43,8 @@ def asked_with(fake: FakeModel) -> list[Any]:
 async def test_each_prompt_names_the_reply_before_and_the_reason_comes_back(
     fake: FakeModel, wrapped: Callable[[Model], Model]
 ) -> None:
-    model, history = wrapped(model_at(fake, fake.url, True)), Conversation(task="read it")
+    model, history = wrapped(model_at(fake, fake.url, True)), Conversation()
+    history.ask("read it")
     fake.script("", [Turn([call("read_file", path="a")]), Turn([text("Done.")])])
 
     def prompt(previous: str | None, **more: Any) -> Prompt:
