@@ -30,7 +30,7 @@ class Fleet:
 
     async def start(self, name: str = "1", *arguments: str, program: str = WORKER, wait: bool = True) -> Forked:
         """A worker process that has announced itself. ``program`` is a module with a ``main``."""
-        environment = self.settings.child_environment()
+        environment = self.settings.child_environment() | self.settings.endpoint_variables()
         with (self.settings.home / f"worker-{name}.log").open("ab") as log:
             options = {"stdout": log.fileno(), "stderr": log.fileno(), "start_new_session": True}
             worker = Forked(program, ["--name", name, *arguments], environment, **options)

@@ -75,10 +75,10 @@ def effects(folder: Path, counting: Counting, name: str) -> str:
     )
 
 
-async def hand_to(fleet: Fleet, queue: str, **fields: Any) -> str:
+async def hand_to(fleet: Fleet, queue: str, task: str = "do it", **fields: Any) -> str:
     """Accepts a delegation and sends its ticket to one queue only: its first worker is the one that serves it."""
     store: RunStore = fleet.service.store
-    request = DelegationRequest(task="do it", **fields)
+    request = DelegationRequest(task=task, **fields)
     id = new_id()
     await store.accept([(id, request, request.limits)], 30)
     app = create_app(fleet.settings, str(fleet.settings.redis_url))

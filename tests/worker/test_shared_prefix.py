@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ async def test_waiting_takes_no_slot_and_none_of_the_runs_time(redis_url: str, t
         await until(lambda: len(model.journal) == 1)
         running += [asyncio.create_task(carry_out(bench.services, id)) for id in (other, hurried)]
         await until(lambda: free == 2)
-        assert {(await bench.store.get(id)).status for id in (other, hurried)} == {"waiting"}
+        await asyncio.gather(*(until(partial(_waits, bench, id)) for id in (other, hurried)))
         await asyncio.gather(*running)
         assert free == 0
         result = await bench.result(hurried)
@@ -111,7 +112,7 @@ async def test_a_run_that_waits_can_be_cancelled_and_its_clock_goes_on_afterward
         await until(lambda: len(model.journal) == 1)
         running.append(asyncio.create_task(carry_out(bench.services, other)))
         if ending == "cancelled":
-            await until(lambda: _waits(bench, other))
+            await until(partial(_waits, bench, other))
             await bench.store.cancel(other)
         await asyncio.gather(*running)
         assert (await bench.result(other)).termination_reason == ending
