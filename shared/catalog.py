@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from deputize.shared.delegation import Usage
 from deputize.shared.runs.keys import TOOLS, WORKERS, worker_key
 from deputize.shared.wire import Timestamp, Wire
 
@@ -34,7 +35,10 @@ class ToolCard(Wire):
 
 
 class WorkerCard(Wire):
-    """One worker process. ``sandbox`` is null where commands can run, else the reason why they cannot."""
+    """One worker process. ``sandbox`` is null where commands can run, else the reason why they cannot.
+
+    ``usage`` is that of the model calls it has completed since it started.
+    """
 
     name: str
     pid: int
@@ -44,6 +48,7 @@ class WorkerCard(Wire):
     model: str
     sandbox: str | None
     tools: list[str]
+    usage: Usage = Usage()
 
 
 class Catalog:

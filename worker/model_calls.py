@@ -42,6 +42,8 @@ class ModelCalls:
     retention: Retention
     checkpoint: Callable[[], None]
     """Stores the meter's counts, so that the usage owed survives this worker."""
+    count: Callable[[Usage], None]
+    """Called with the usage of every reply."""
     spending: Spending | None = None
     """None where the day's spending is not capped."""
 
@@ -100,6 +102,7 @@ class ModelCalls:
                 allowed = replace(prompt, max_output_tokens=allowance)
                 if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
                     usage = self.meter.spend(reply.usage)
+                    self.count(usage)
                     if self.spending:
                         await self.spending.settle()
                     return replace(reply, usage=usage)

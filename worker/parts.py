@@ -189,6 +189,7 @@ class LoopBuilder:
                 PrefixWait(self.services.prefixes, state.emit.emit, self._idle),
                 Retention(),
                 checkpoint,
+                self.services.count,
                 self.spending,
             ),
             tool_calls=ToolCalls(

@@ -13,6 +13,7 @@ from pathlib import Path
 from deputize.shared.bus import Bus
 from deputize.shared.catalog import Catalog
 from deputize.shared.connection import Pipe, connect
+from deputize.shared.delegation import Usage
 from deputize.shared.errors import Misconfigured, WorkspaceLost
 from deputize.shared.log import log
 from deputize.shared.queue import Ticket
@@ -80,6 +81,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
+    usage: Usage = field(default_factory=Usage)
+    """That of the model calls of all runs so far."""
     outages: Outages = field(init=False)
     prefixes: SharedPrefixes = field(init=False)
     setup: SetupCache = field(init=False)
@@ -89,6 +92,10 @@ class Services:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
         self.prefixes = SharedPrefixes(self.pipe)
         self.setup = SetupCache(self.settings, partial(reach_of, self.settings, "setup_hosts"))
+
+    def count(self, usage: Usage) -> None:
+        """Adds the usage of a model call to that of this process."""
+        self.usage += usage
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds

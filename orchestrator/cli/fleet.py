@@ -48,7 +48,8 @@ def workers(ctx: click.Context, as_json: bool) -> Exit:
     width = max((len(worker.name) for worker in found), default=0)
     for worker in found:
         sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
-        line = f"{worker.name:{width}}  {worker.running}/{worker.concurrency} running  {worker.model}  {sandbox}"
+        load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {formatting.tokens(worker.usage)}"
+        line = f"{worker.name:{width}}  {load}  {sandbox}"
         if as_json:
             output.json_line(worker.to_json())
         else:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from deputize.shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
 from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.delegation import Usage
 from deputize.shared.errors import DeputizeError
 from deputize.shared.log import log
 from deputize.shared.masking import SecretMask
@@ -42,6 +43,7 @@ class WorkerProcess(Protocol):
     sandbox_problem: str | None
     tools: Sequence[AnyTool]
     sources: Sequence[Source]
+    usage: Usage
 
 
 class WorkerStatus:
@@ -66,6 +68,7 @@ class WorkerStatus:
             model=worker.settings.model,
             sandbox=worker.sandbox_problem,
             tools=[*(tool.name for tool in worker.tools), *(card.name for card in self._source_tools)],
+            usage=worker.usage,
         )
 
     async def announce_forever(self) -> None:

@@ -199,8 +199,8 @@ async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> N
     assert (await deputize(url, "tools")).stdout == "read_file  read      Reads a file.\n"
     assert (await deputize(url, "tools", "--json")).stdout == READ_FILE.to_json() + "\n"
     assert (await deputize(url, "workers")).stdout.splitlines() == [
-        "worker@one  0/200 running  scripted  sandbox works",
-        "worker@two  3/200 running  scripted  no sandbox: no user namespaces",
+        "worker@one  0/200 running  scripted  0 tokens, $0.0000  sandbox works",
+        "worker@two  3/200 running  scripted  0 tokens, $0.0000  no sandbox: no user namespaces",
     ]
     assert len((await deputize(url, "workers", "--json")).stdout.splitlines()) == 2
 

@@ -53,7 +53,6 @@ class Runner:
         self.idle -= 1
 
     async def run(self, *shared: Prefix, usage: Usage = CACHED, price: Price | None = None) -> None:
-        self.ready.clear()
         async with self.wait.request("endpoint", shared, price, hour=False):
             self.wait.sends()
             self.ready.set()
@@ -61,6 +60,7 @@ class Runner:
             self.wait.works(usage)
 
     def start(self, *shared: Prefix, price: Price | None = None) -> asyncio.Task[None]:
+        self.ready.clear()
         return asyncio.create_task(self.run(*shared, price=price))
 
     @property
