@@ -80,8 +80,8 @@ class ModelCalls:
     def _admitted(self, prompt: Prompt) -> AbstractAsyncContextManager[None]:
         """Waits, where that is worth it, until the prefix that other delegations share is in the prompt cache."""
         endpoint = self.model.endpoint_id
-        shared = shared_prefixes(endpoint, self.model.name, prompt) if endpoint else ()
-        return self.shared.request(endpoint, shared, self.model.price(), hour=prompt.cached_for_an_hour)
+        find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)
+        return self.shared.request(endpoint, find, self.model.price(), hour=prompt.cached_for_an_hour)
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.

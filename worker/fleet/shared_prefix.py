@@ -94,21 +94,24 @@ class PrefixWait:
         self._prefixes = prefixes
         self._emit = emit
         self._idle = idle
-        self._is_first = True
+        self._shared: Sequence[Prefix] | None = None
+        """The prefixes of all requests of the run; None before the first one."""
         self._request: _Request | None = None
 
     @asynccontextmanager
     async def request(
-        self, endpoint: str | None, shared: Sequence[Prefix], price: Price | None, *, hour: bool
+        self, endpoint: str | None, find: Callable[[], Sequence[Prefix]], price: Price | None, *, hour: bool
     ) -> AsyncGenerator[None]:
-        """Enters the block when the request may be sent. ``shared`` are its prefixes, the shortest first."""
+        """Enters the block when the request may be sent. ``find`` returns its prefixes, the shortest first."""
         if endpoint is None:
             yield
             return
-        request = self._request = _Request(self._prefixes, endpoint, shared, HOUR if hour else FIVE_MINUTES)
+        is_first = self._shared is None
+        if self._shared is None:
+            self._shared = find()
+        request = self._request = _Request(self._prefixes, endpoint, self._shared, HOUR if hour else FIVE_MINUTES)
         try:
-            if self._is_first:
-                self._is_first = False
+            if is_first:
                 await self._admit(request, price or DEFAULT_PRICE)
             yield
         finally:

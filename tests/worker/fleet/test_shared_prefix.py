@@ -53,7 +53,7 @@ class Runner:
         self.idle -= 1
 
     async def run(self, *shared: Prefix, usage: Usage = CACHED, price: Price | None = None) -> None:
-        async with self.wait.request("endpoint", shared, price, hour=False):
+        async with self.wait.request("endpoint", lambda: shared, price, hour=False):
             self.wait.sends()
             self.ready.set()
             await self.reply.wait()
@@ -70,9 +70,10 @@ class Runner:
 
 @dataclass
 class Fleet:
-    server: FakeServer
     processes: list[SharedPrefixes]
     redis: FakeAsyncRedis
+    seconds: float = 0.0
+    """The clock of the second process."""
 
     def runner(self, process: int = 0) -> Runner:
         return Runner(self.processes[process])
@@ -87,7 +88,8 @@ async def fleet() -> AsyncIterator[Fleet]:
         for client in clients:
             opened.push_async_callback(client.aclose)
         pipes = [await opened.enter_async_context(Pipe(client, WRITING)) for client in clients[:2]]
-        yield Fleet(server, [SharedPrefixes(pipe) for pipe in pipes], clients[2])
+        fleet = Fleet([SharedPrefixes(pipes[0]), SharedPrefixes(pipes[1], lambda: fleet.seconds)], clients[2])
+        yield fleet
 
 
 async def finished(*tasks: asyncio.Task[None]) -> None:
@@ -212,8 +214,10 @@ async def test_waiting_ends_after_twice_the_usual_time_and_a_lease(fleet: Fleet)
 async def test_only_the_first_request_of_a_run_waits(fleet: Fleet) -> None:
     first, second = fleet.runner(), fleet.runner(1)
     second.reply.set()
-    await second.run(OTHER)
+    await second.run(CONTEXT)
     second.reply.clear()
+    fleet.seconds = 61  # the process looks into Redis again
+    await fleet.redis.flushall()
     writing = first.start(CONTEXT)
     await first.ready.wait()
     later = second.start(CONTEXT)
