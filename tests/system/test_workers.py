@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.events import RunStarted
-from tests.fleet import Fleet
+from deputize.shared.request import AutomaticRetry
+from deputize.shared.settings import Settings
+from tests.fake_model import FakeModel, Turn, refuse, text
+from tests.fake_model import call as fake_call
+from tests.fleet import Fleet, open_fleet
 from tests.running import call, say, script
 from tests.waiting import until
 
@@ -103,3 +107,23 @@ async def test_a_worker_that_is_ready_keeps_no_run_waiting_for_its_models_client
         loaded = imports.read_text()
         worker.kill()
     assert "anthropic._base_client" in loaded  # of the SDK, which takes long to import
+
+
+async def test_a_worker_killed_between_two_tries_costs_no_try(redis_url: str, tmp_path: Path) -> None:
+    turns = [
+        Turn([fake_call("write_file", path="a.txt", content="one")]),
+        Turn([text("done")], faults=[refuse(529)]),
+    ]
+    async with FakeModel(turns) as model:
+        endpoint = Settings.load(environ={"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key})
+        more = {"model_endpoint": endpoint.model_endpoint, "model_retry_seconds": 0.0, "lease_seconds": 2}
+        async with open_fleet(redis_url, tmp_path / "home", **more) as fleet:
+            await fleet.start("1")
+            id = await fleet.hand_over(retry=AutomaticRetry(attempts=1))
+            await fleet.until_event(id, "run_retried")
+            await fleet.kill("1")
+            await fleet.start("2")
+            result = await fleet.result(id)
+            kept = [envelope.event.type for envelope in await fleet.service.events(id)]
+    assert (result.termination_reason, result.summary, result.files_modified) == ("completed", "done", ["a.txt"])
+    assert [kept.count(each) for each in ("run_started", "run_retried", "run_resumed")] in ([2, 1, 0], [2, 1, 1])
