@@ -222,7 +222,7 @@ def test_an_hour_in_the_cache_is_reserved_only_where_it_may_be_asked_for() -> No
     counter.hour_writes = True
     # 1,000 prompt tokens, kept for an hour, cost 0.004; the rest pays for 600 output tokens.
     assert counter.output_allowance(prompt_tokens=1000, wanted=16_000) == 600
-    dear = Price(1, 10, 1, 3, cache_write_1h=2)
+    dear = Price(1, 10, 1, 3, write_1h=2)
     assert affordable(1000, 0.01, dear) == affordable(1000, 0.01, dear, hour_writes=True) == 700
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
@@ -221,8 +220,7 @@ def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
     if price is None:
         return None
     cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
-    hour = math.nan if price.cache_write_1h is None else price.cache_write_1h
-    return Price(price.input, price.output, cache_read, cache_write, cache_write_1h=hour)
+    return Price(price.input, price.output, cache_read, cache_write, write_1h=price.cache_write_1h)
 
 
 def price_of(model: str, day: date | None = None) -> Price | None:
@@ -252,7 +250,7 @@ def _parse_price(row: dict[str, Any]) -> Price:
         output=row["output"],
         cache_read=row["cacheRead"],
         cache_write=row["cacheWrite"],
-        cache_write_1h=row.get("cacheWrite1h", math.nan),
+        write_1h=row.get("cacheWrite1h"),
         band=row.get("band"),
         above=_parse_price(row["above"]) if "above" in row else None,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -183,12 +182,12 @@ class Price:
     """What the cache keeps for 5 minutes."""
     band: int | None = None
     above: Price | None = None
-    cache_write_1h: float = math.nan
-    """What it keeps for an hour; twice the input where it is not given."""
+    write_1h: float | None = None
+    """What it keeps for an hour; None: twice the input."""
 
-    def __post_init__(self) -> None:
-        if math.isnan(self.cache_write_1h):
-            object.__setattr__(self, "cache_write_1h", 2 * self.input)
+    @property
+    def cache_write_1h(self) -> float:
+        return 2 * self.input if self.write_1h is None else self.write_1h
 
     def rates(self, prompt_tokens: int) -> Price:
         """Returns the price of a request with so many prompt tokens, without bands."""
