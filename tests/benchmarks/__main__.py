@@ -27,6 +27,7 @@ NUMBERS = (
     "throughput",
     "carrying",
     "turn_cpu",
+    "sharing",
     "durability",
     "cancelling",
     "recovery",

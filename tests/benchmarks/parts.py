@@ -76,10 +76,10 @@ class Parts:
     settings: Settings
     service: Delegations = field(init=False)
 
-    async def worker(self, concurrency: int = 200) -> Worker:
+    async def worker(self, concurrency: int = 200, name: str = "1") -> Worker:
         """Starts a worker and returns when it takes work."""
         settings = self.settings.model_copy(update={"concurrency": concurrency})
-        process = self.start("deputize.worker", [], settings)
+        process = self.start("deputize.worker", ["--name", name], settings)
 
         async def here() -> bool:
             assert process.poll() is None, "the worker ended"
