@@ -83,10 +83,11 @@ class Client:
         labels: Mapping[str, str] | Sequence[str] = (),
         limit: int = 50,
         cursor: str | None = None,
+        parent: str | None = None,
     ) -> DelegationPage:
         """Returns a page, newest first; ``labels`` are a mapping, or texts ``key:value`` as the route reads them."""
         label = [f"{key}:{value}" for key, value in labels.items()] if isinstance(labels, Mapping) else [*labels]
-        filters = {"status": status, "session": session, "cursor": cursor}
+        filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
         params = {"limit": limit, "label": label, **{name: value for name, value in filters.items() if value}}
         answer = await self._http.send("GET", "/v1/delegations", params=params)
         return self._http.read(

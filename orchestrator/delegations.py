@@ -129,11 +129,12 @@ class Delegations:
         labels: dict[str, str] | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        parent: str | None = None,
     ) -> Page:
         """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
         async with _redis_guard(self._settings):
             return await self.store.list(
-                status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor
+                status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
             )
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from deputize.shared.runs.disk import DiskUsage
     from deputize.shared.settings import Settings
 
-CLOCK_DIFFERENCE = timedelta(seconds=5)
-"""How far the clocks of a service and its workers may be apart."""
-MAX_PAGES = 10
-"""Pages of 500 delegations in which children are looked for."""
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 
@@ -113,18 +108,14 @@ async def _show_usage(client: Client, id: str, as_json: bool) -> None:
 
 
 async def _children(client: Client, parent: Delegation) -> list[Delegation]:
-    """Returns the delegations that the parent's run submitted: all are from the time of that run."""
-    from deputize.shared.ids import first_id
-
-    cursor = None if parent.finished_at is None else first_id(parent.finished_at + CLOCK_DIFFERENCE)
+    """Returns the delegations that were submitted as the parent's children, oldest first."""
     found: list[Delegation] = []
-    for _ in range(MAX_PAGES):
-        page = await client.list(limit=500, cursor=cursor)
-        found += [item for item in page.items if item.request.parent_id == parent.id]
-        cursor = page.next_cursor
-        if cursor is None or cursor < parent.id:
-            break
-    return found[::-1]
+    cursor = None
+    while True:
+        page = await client.list(parent=parent.id, limit=500, cursor=cursor)
+        found += page.items
+        if (cursor := page.next_cursor) is None:
+            return found[::-1]
 
 
 def _print(delegation: Delegation, children: Sequence[Delegation], as_json: bool) -> None:
@@ -176,6 +167,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
 @click.command("list")
 @click.option("--status", type=click.Choice(STATUSES), help="Only these.")
 @click.option("--session", metavar="ID", help="Only those of this session of the parent.")
+@click.option("--parent", metavar="ID", help="Only those that belong to this delegation.")
 @click.option(
     "--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match."
 )
@@ -183,10 +175,10 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @click.pass_context
 def list_(
-    ctx: click.Context, status: str | None, session: str | None, labels: tuple[str, ...], limit: int, as_json: bool
+    ctx: click.Context, limit: int, parent: str | None, status: str | None, as_json: bool, **filters: Any
 ) -> Exit:
     """List delegations, newest first, and what the files of finished ones take on disk."""
-    found, disk = asyncio.run(_list(load_settings(ctx), status, session, labels, limit))
+    found, disk = asyncio.run(_list(load_settings(ctx), limit, parent, status, **filters))
     if as_json:
         for item in found:
             output.json_line(item.to_json())
@@ -204,21 +196,17 @@ def list_(
 
 
 async def _list(
-    settings: Settings, status: str | None, session: str | None, labels: tuple[str, ...], limit: int
+    settings: Settings, limit: int, parent: str | None, status: str | None, **filters: Any
 ) -> tuple[list[Delegation], DiskUsage]:
     from deputize.shared.delegation import Status
 
     found: list[Delegation] = []
     cursor = None
     async with connect(settings) as service:
+        filters |= {"status": Status(status) if status else None}
+        filters |= {"parent": await full_id(service.client, parent) if parent else None}
         while len(found) < limit:
-            page = await service.client.list(
-                status=Status(status) if status else None,
-                session=session,
-                labels=labels,
-                limit=min(limit - len(found), 500),
-                cursor=cursor,
-            )
+            page = await service.client.list(limit=min(limit - len(found), 500), cursor=cursor, **filters)
             found += page.items
             if (cursor := page.next_cursor) is None:
                 break

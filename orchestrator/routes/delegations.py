@@ -23,7 +23,7 @@ from deputize.shared.wire import Request, Wire
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
-CURSOR = re.compile(r"dlg_[0-9a-z]{26}")
+ID = re.compile(r"dlg_[0-9a-z]{26}")
 
 REPLAYED: dict[int | str, dict[str, Any]] = {
     200: {"description": "Accepted before, with the same key and body", "model": Delegation}
@@ -47,6 +47,8 @@ class Filter(Request):
 
     status: Status | None = None
     session: str | None = Field(default=None, max_length=MAX_NAME)
+    parent: str | None = Field(default=None, max_length=MAX_NAME)
+    """Only those that were submitted with this ``parentId``, as long as the record of that one is kept."""
     label: list[str] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """``key:value``; given more than once, all must match."""
     limit: int = Field(default=50, ge=1, le=500)
@@ -55,9 +57,16 @@ class Filter(Request):
     @field_validator("cursor")
     @classmethod
     def _of_a_page(cls, cursor: str | None) -> str | None:
-        if cursor is not None and not CURSOR.fullmatch(cursor):
+        if cursor is not None and not ID.fullmatch(cursor):
             raise ValueError("is not the nextCursor of a page")
         return cursor
+
+    @field_validator("parent")
+    @classmethod
+    def _id(cls, parent: str | None) -> str | None:
+        if parent is not None and not ID.fullmatch(parent):
+            raise ValueError("is not the id of a delegation")
+        return parent
 
     @field_validator("label")
     @classmethod
@@ -146,6 +155,7 @@ async def list_delegations(service: Service, wanted: Annotated[Filter, Query()])
     page = await service.list(
         status=wanted.status,
         session=wanted.session,
+        parent=wanted.parent,
         labels=dict(label.split(":", 1) for label in wanted.label),
         limit=wanted.limit,
         cursor=wanted.cursor,

@@ -159,24 +159,40 @@ class RunStore:
         return resource(id, fields)
 
     async def list(
-        self, *, status: Status | None, session: str | None, labels: Mapping[str, str], limit: int, cursor: str | None
+        self,
+        *,
+        status: Status | None,
+        session: str | None,
+        labels: Mapping[str, str],
+        limit: int,
+        cursor: str | None,
+        parent: str | None = None,
     ) -> Page:
-        """Returns a page, newest first, with long texts cut. The cursor is the last id of the previous page."""
+        """Returns a page, newest first, with long texts cut. The cursor is the last id of the previous page.
+
+        With ``parent`` only the delegations that were submitted as its children, as long as its own record is kept.
+        """
         items: list[Delegation] = []
-        top = f"({cursor}" if cursor else "+"
+        children = None if parent is None else sorted(await self.redis.smembers(children_key(parent)), reverse=True)
         some_match = status is not None or session is not None or bool(labels)
         while len(items) <= limit:
             # A record may be megabytes in size: no more of them are read at a time than needed.
             count = LOOKED_THROUGH if some_match else min(LOOKED_THROUGH, limit + 1 - len(items))
-            ids: list[str] = await self.redis.zrevrangebylex(INDEX, top, "-", 0, count)
+            ids = await self._before(cursor, count, children)
             if not ids:
                 break
-            top = f"({ids[-1]}"
+            cursor = ids[-1]
             items += [brief(found) for found in await self.many(ids) if matches(found, status, session, labels)]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
 
-    async def many(self, ids: list[str]) -> list[Delegation]:
+    async def _before(self, cursor: str | None, count: int, among: Sequence[str] | None) -> Sequence[str]:
+        """Returns the next ``count`` ids, newest first: of all delegations, or of those of ``among``."""
+        if among is not None:
+            return [id for id in among if cursor is None or id < cursor][:count]
+        return await self.redis.zrevrangebylex(INDEX, f"({cursor}" if cursor else "+", "-", 0, count)
+
+    async def many(self, ids: Sequence[str]) -> list[Delegation]:
         """Returns those of ``ids`` whose records exist, in their order."""
         async with self.redis.pipeline(transaction=False) as pipeline:
             for id in ids:

@@ -132,12 +132,11 @@ class FakeService:
                 self.waiting -= 1
         return self.runs[id]
 
-    async def list(
-        self, *, status: Status | None, session: str | None, labels: dict[str, str], limit: int, cursor: str | None
-    ) -> Page:
+    async def list(self, *, limit: int, cursor: str | None, parent: str | None = None, **filters: Any) -> Page:
         self._check()
         rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
-        runs = [brief(run) for run in rest if matches(run, status, session, labels)]
+        rest = [run for run in rest if parent is None or run.request.parent_id == parent]
+        runs = [brief(run) for run in rest if matches(run, **filters)]
         return Page(runs[:limit], runs[limit - 1].id if len(runs) > limit else None)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:

@@ -114,6 +114,18 @@ async def test_the_list_is_newest_first_filtered_and_paged(desk: Desk, service: 
     assert page.next_cursor == page.items[-1].id
 
 
+async def test_the_list_of_one_parents_children_is_filtered_and_paged_too(service: Delegations) -> None:
+    parent, other = [await accepted(service, task) for task in ("parent", "other")]
+    for task, of in (("one", parent), ("two", parent), ("not mine", other), ("three", parent)):
+        await accepted(service, task, parent_id=of, session_id="s" if task != "two" else None)
+    assert await listed(service, parent=parent) == ["three", "two", "one"]
+    assert await listed(service, parent=parent, session="s") == ["three", "one"]
+    page = await service.list(**EVERYTHING | {"parent": parent, "limit": 2})
+    rest = await service.list(**EVERYTHING | {"parent": parent, "limit": 2, "cursor": page.next_cursor})
+    assert ([item.request.task for item in rest.items], rest.next_cursor) == (["one"], None)
+    assert await listed(service, parent=page.items[0].id) == []
+
+
 async def test_a_page_goes_on_behind_a_delegation_that_was_removed(desk: Desk, service: Delegations) -> None:
     ids = [await accepted(service, task) for task in ("one", "two", "three")]
     await desk.finish(ids[1])

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from deputize.orchestrator.cli import cli
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import AskedCall, Heartbeat, ProgressMade, Replied, RunResumed, RunRetried, StepCompleted
+from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.command_line import started
@@ -167,6 +168,25 @@ async def test_a_parent_and_its_children_name_each_other(url: str, service: Fake
         f"↳ …{parent[-6:]}  child 0",
         "parent",
     ]
+
+
+async def test_children_are_found_however_many_others_began_meanwhile(url: str, service: FakeService) -> None:
+    parent = await accepted(service, task="parent")
+    child = await accepted(service, task="child", parent_id=parent)
+    other = service.runs[await accepted(service, task="another")]
+    service.runs |= {id: other.model_copy(update={"id": id}) for id in (new_id() for _ in range(6000))}
+    assert f"child      {child}  queued     child" in (await deputize(url, "show", parent)).stdout.splitlines()
+    assert [line.split()[0] for line in (await deputize(url, "list", "--parent", parent)).stdout.splitlines()] == [
+        child
+    ]
+
+
+async def test_the_children_of_all_pages_are_shown(url: str, service: FakeService) -> None:
+    parent = await accepted(service, task="parent")
+    child = service.runs[await accepted(service, task="child", parent_id=parent)]
+    service.runs |= {id: child.model_copy(update={"id": id}) for id in (new_id() for _ in range(500))}
+    shown = (await deputize(url, "show", parent)).stdout.splitlines()
+    assert [line.split()[1] for line in shown if line.startswith("child ")] == sorted(set(service.runs) - {parent})
 
 
 async def test_cancel_stops_one_several_or_all(url: str, service: FakeService) -> None:

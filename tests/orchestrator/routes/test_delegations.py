@@ -125,6 +125,19 @@ async def test_the_list_is_filtered_by_status_session_and_every_label(real: http
     assert (await real.get("/v1/delegations?status=running")).json()["items"] == []
 
 
+async def test_the_list_of_a_parent_has_its_children_and_a_parent_that_is_no_id_is_refused(
+    real: httpx2.AsyncClient,
+) -> None:
+    parent = await create(real)
+    child = await create(real, parentId=parent)
+    assert [item["id"] for item in (await real.get(f"/v1/delegations?parent={parent}")).json()["items"]] == [child]
+    refused = await real.get("/v1/delegations?parent=dlg_1")
+    assert (refused.status_code, refused.json()["errors"]) == (
+        422,
+        [{"pointer": "/query/parent", "detail": "is not the id of a delegation"}],
+    )
+
+
 async def test_waiting_ends_as_soon_as_the_delegation_is_finished(
     http: httpx2.AsyncClient, service: FakeService
 ) -> None:
