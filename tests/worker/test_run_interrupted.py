@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_fini
     assert (result.termination_reason, result.attempts, result.turn_count) == ("completed", 2, 3)
     assert answered_once(await history_of(bench, result))
     assert "outcome unknown" in json.dumps(await history_of(bench, result))
+    assert re.search(r"^2\. \[turn 2\] ✗ .* outcome unknown", result.details, re.MULTILINE)
 
 
 async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
