@@ -34,9 +34,9 @@ async def check_redis(url: str) -> None:
             except (RedisError, OSError, ValueError) as error:
                 _raise_if_final(error, where)
                 if time.monotonic() + TICK_SECONDS > deadline:
-                    reason = str(error) or "no answer in time"
+                    reason = str(error).rstrip(".") or "no answer in time"
                     raise Unavailable(
-                        f"Redis does not answer at {where}: {reason}; start it, or set DEPUTIZE_REDIS_URL right"
+                        f"Redis does not answer at {where}: {reason}; start it, or correct DEPUTIZE_REDIS_URL"
                     ) from None
             await asyncio.sleep(TICK_SECONDS)
 

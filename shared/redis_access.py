@@ -62,5 +62,6 @@ def reach(redis_url: str, seconds: float = REDIS_SECONDS) -> None:
                 if refusal := explained(error):
                     raise refusal from None
                 if time.monotonic() > deadline:
-                    raise Unavailable(f"Redis does not answer: {error}. Is DEPUTIZE_REDIS_URL right?") from None
+                    reason = str(error).rstrip(".")
+                    raise Unavailable(f"Redis does not answer: {reason}. Is DEPUTIZE_REDIS_URL correct?") from None
             threading.Event().wait(0.05)

@@ -157,7 +157,7 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
             with suppress(ResponseError):  # a provider's server may not allow CONFIG
                 info |= await redis.config_get("appendfsync")
     except (RedisError, OSError, ValueError) as error:
-        yield Finding("✗", "redis", f"does not answer: {error}", "start it, or set DEPUTIZE_REDIS_URL right")
+        yield Finding("✗", "redis", f"does not answer: {error}", "start it, or correct DEPUTIZE_REDIS_URL")
         return
     yield Finding("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
     yield await asyncio.to_thread(_permissions, url)

@@ -44,6 +44,7 @@ def _has_path(type_: Any) -> bool:
 
 
 _VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
+_BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in _VARIABLES.items()}
 _PATHS = {
     name
     for model in (SettingsFields, ToolSettings, SandboxSettings)
@@ -51,6 +52,13 @@ _PATHS = {
     if _has_path(field.annotation)
 }
 """Relative ones are relative to the file that contains them."""
+
+
+def _variable_of(place: str) -> str | None:
+    """Returns the variable of the setting at ``place`` (``tools/enable_bash``, ``prices/x/input``), if it has one."""
+    table, _, rest = place.partition("/")
+    setting = f"{table}/{rest.partition('/')[0]}"
+    return _BY_PLACE.get(setting) or _BY_PLACE.get(table)
 
 
 class Settings(SettingsFields):
@@ -102,8 +110,10 @@ class Settings(SettingsFields):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            mistakes = "; ".join(f"{m['pointer'].lstrip('/')}: {m['detail']}" for m in explain(error, cls))
-            raise Misconfigured(f"settings: {mistakes}. Correct deputize.toml or its {PREFIX}… variable") from None
+            mistakes = [(m["pointer"].lstrip("/"), m["detail"]) for m in explain(error, cls)]
+            sentences = "; ".join(f"{name}: {detail}" for name, detail in mistakes)
+            places = dict.fromkeys(["deputize.toml", *filter(None, (_variable_of(name) for name, _ in mistakes))])
+            raise Misconfigured(f"settings: {sentences}; correct {' or '.join(places)}") from None
 
     def child_environment(self) -> dict[str, str]:
         """Returns the environment for this project's own child processes: all settings but the model's endpoint.

@@ -47,10 +47,25 @@ def test_a_wrong_setting_is_named(environ: dict[str, str], named: str) -> None:
         Settings.load(environ=environ)
 
 
+@pytest.mark.parametrize(
+    ("environ", "places"),
+    [
+        ({"DEPUTIZE_CONCURRENCY": "many"}, "DEPUTIZE_CONCURRENCY"),
+        ({"DEPUTIZE_CAP_MAX_TURNS": "x"}, "DEPUTIZE_CAP_MAX_TURNS"),
+        ({"DEPUTIZE_SANDBOX": "perhaps"}, "DEPUTIZE_SANDBOX"),
+        ({"DEPUTIZE_PRICES": '{"x": {"input": "a lot"}}'}, "DEPUTIZE_PRICES"),
+        ({"DEPUTIZE_PORT": "x", "DEPUTIZE_TOOLS_ENABLE_WEB": "x"}, "DEPUTIZE_PORT or DEPUTIZE_TOOLS_ENABLE_WEB"),
+    ],
+)
+def test_where_a_wrong_setting_can_be_corrected_is_named(environ: dict[str, str], places: str) -> None:
+    with pytest.raises(Misconfigured, match=f"; correct deputize.toml or {places}$"):
+        Settings.load(environ=environ)
+
+
 def test_an_unknown_key_of_the_file_is_named_with_the_closest_one(tmp_path: Path) -> None:
     config = tmp_path / "deputize.toml"
     config.write_text("concurency = 5\n")
-    with pytest.raises(Misconfigured, match="did you mean 'concurrency'"):
+    with pytest.raises(Misconfigured, match=r"did you mean 'concurrency'\?; correct deputize\.toml$"):
         Settings.load(config, environ={})
 
 
