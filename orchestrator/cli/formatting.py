@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""
+SHOWN_LEFT_OUT = 5
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
 
 
@@ -127,6 +128,14 @@ def end_line(result: ToolAgentResult, title: str) -> str:
 def other_errors(result: ToolAgentResult) -> list[str]:
     """Returns the errors that the summary does not contain already: a failed run's reason is in both."""
     return [error for error in result.errors if error.strip() != result.summary.strip()]
+
+
+def left_out(result: ToolAgentResult) -> list[str]:
+    """Returns what the copy or the patch lacks, without the changed files whose own lines have that."""
+    own = tuple(f"{changed.path} " for changed in result.file_changes if not changed.in_patch)
+    others = [sentence for sentence in result.left_out if not sentence.startswith(own)]
+    more = len(others) - SHOWN_LEFT_OUT
+    return others if more <= 0 else [*others[:SHOWN_LEFT_OUT], f"and {more} more"]
 
 
 def is_failure_reason(event: AnyEvent) -> bool:

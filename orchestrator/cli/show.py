@@ -154,6 +154,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         return lines
     lines.append(f"outcome    {formatting.outcome(result)}")
     lines += [f"changed    {formatting.change(changed)}" for changed in result.file_changes]
+    lines += [f"left out   {sentence}" for sentence in formatting.left_out(result)]
     if result.ignored_count:
         lines.append(f"ignored    {formatting.ignored(result.ignored_count, result.ignored_files)}")
     if delegation.disk_bytes is not None:

@@ -184,6 +184,8 @@ def print_result(result: ToolAgentResult, *, json: bool) -> None:
         output.line(f"  {formatting.change(changed)}", err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.line(f"  and {more} more: deputize show {result.delegation_id}", err=True)
+    for sentence in formatting.left_out(result):
+        output.line(f"  left out: {sentence}", err=True)
     for error in result.errors:
         if error not in result.summary:  # not twice
             output.line(f"  error: {error}", err=True)

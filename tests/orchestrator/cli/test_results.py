@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.delegation import TerminationReason
 from tests.orchestrator.cli.following import run
-from tests.orchestrator.command_line import environment
+from tests.orchestrator.command_line import deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
 PATCH = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"
@@ -50,6 +50,22 @@ async def test_an_error_is_said_once_and_many_changes_are_counted(url: str, serv
     assert done.err.count("error: another") == 1
     assert done.err.count("  created ") == 50
     assert f"  and 10 more: deputize show {next(iter(service.runs))}" in done.err
+
+
+async def test_what_was_not_copied_is_said_and_counted_beyond_five(url: str, service: FakeService) -> None:
+    sentences = [f"{number}.sock is a socket and was not copied" for number in range(7)]
+
+    def finish(id: str) -> None:
+        large = {"path": "r.bin", "change": "created", "size": 60_000_000, "inPatch": False}
+        service.finish(id, file_changes=[large], left_out=["r.bin is not in the patch: it is too large", *sentences])
+
+    done = await run(url, service, "x", then=finish)
+    shown = (await deputize("show", next(iter(service.runs)), DEPUTIZE_URL=url)).out.splitlines()
+    for prefix, lines in (("  left out: ", done.err.splitlines()), ("left out   ", shown)):
+        assert [line for line in lines if line.startswith(prefix)] == [
+            *(f"{prefix}{sentence}" for sentence in sentences[:5]),
+            f"{prefix}and 2 more",
+        ]
 
 
 async def test_what_the_patch_lacks_is_said_with_its_size_and_how_to_get_it(
