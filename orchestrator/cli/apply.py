@@ -47,7 +47,7 @@ def apply(ctx: click.Context, id: str, into: Path | None, as_json: bool, **how: 
     """Take over what a run changed: into the directory that it worked on a copy of.
 
     Files that were changed here since are merged. Where that would lose other work, nothing at all is changed, and the
-    files are named. ID may be shortened to its beginning or its end; @last is the newest delegation.
+    files are named. ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     settings = load_settings(ctx)
     return asyncio.run(_apply(settings, id, into, How(**how), as_json))

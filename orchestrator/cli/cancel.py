@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool) -> Exit:
     """Stop delegations. What they did so far stays in their results; what is finished stays as it is.
 
-    An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")

@@ -34,6 +34,7 @@ NO_MODEL = (
     "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), "
     "or DEPUTIZE_MODEL=scripted to try everything but the thinking"
 )
+FIRST_SEARCHED = 20
 SEARCHED = 5000
 """Number of the newest delegations among which a short id is looked up."""
 SHOWN = 3
@@ -130,18 +131,21 @@ async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
 
 
 async def full_id(client: Client, given: str) -> str:
-    """Returns the only id that begins or ends with ``given``, or the newest for ``@last``. Raises NotFound, Invalid."""
+    """Returns the only id that begins or ends with ``given``; for ``@last`` the newest one without a parent.
+
+    Raises NotFound, Invalid.
+    """
     if given == NEWEST:
-        newest = (await client.list(limit=1)).items
-        if not newest:
-            raise NotFound("there is no delegation yet")
-        return newest[0].id
+        async for newest in _newest(client):
+            if newest.request.parent_id is None:
+                return newest.id
+        raise NotFound("there is no delegation yet")
     bare = given.removeprefix(ID_PREFIX)
     if not ID_PART.fullmatch(bare):
         raise Invalid(f"{given!r} is not the id of a delegation; `deputize list` shows them")
     if given.startswith(ID_PREFIX) and len(given) == ID_LENGTH:
         return given
-    found = [id async for id in _newest_ids(client) if _is_short_for(given, bare, id)]
+    found = [item.id async for item in _newest(client) if _is_short_for(given, bare, item.id)]
     if not found:
         raise NotFound(f"there is no delegation whose id begins or ends with {given}; `deputize list` shows them")
     if len(found) > 1:
@@ -154,12 +158,12 @@ def _is_short_for(given: str, bare: str, id: str) -> bool:
     return id.startswith(ID_PREFIX + bare) or (bare == given and id.endswith(bare))
 
 
-async def _newest_ids(client: Client) -> AsyncGenerator[str]:
+async def _newest(client: Client) -> AsyncGenerator[Delegation]:
     cursor, searched = None, 0
     while searched < SEARCHED:
-        page = await client.list(limit=500, cursor=cursor)
+        page = await client.list(limit=500 if searched else FIRST_SEARCHED, cursor=cursor)
         for item in page.items:
-            yield item.id
+            yield item
         searched += len(page.items)
         if (cursor := page.next_cursor) is None:
             break

@@ -49,7 +49,7 @@ def continue_(
     """Go on with a finished delegation: TEXT is what is to be done now, in its conversation and its files.
 
     It is a new delegation, with limits, a result and a patch of its own; limits that are not given are those of the
-    finished one. An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    finished one. An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
 
     async def submit(client: Client, earlier: Delegation) -> Delegation:
@@ -81,7 +81,7 @@ def retry(
     With --from-turn the conversation and the files from before that turn are kept. Only the files from its start and
     its end exist, so it is a turn before the first change of a file, or after the last one.
 
-    An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
 
     async def submit(client: Client, earlier: Delegation) -> Delegation:

@@ -45,7 +45,7 @@ def pull(
     PATH is a file, a directory or a pattern. Without one: the changed files that are not in the patch, or all changed
     files of a run that began in an empty directory. They go to the directory that was copied, else to this one; files
     that were changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest
-    delegation.
+    one without a parent.
     """
     return asyncio.run(_pull(load_settings(ctx), id, paths, into, overwrite, as_json))
 

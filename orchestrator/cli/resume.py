@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
     """Go on with delegations that an interrupted command left, and wait for their results.
 
-    An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")

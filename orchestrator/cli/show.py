@@ -38,7 +38,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **parts: bool) -> Exit:
     """Show one delegation: by default where it stands and its result.
 
-    ID may be shortened to its beginning or its end; @last is the newest delegation.
+    ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     asked = [name for name, wanted in (parts | {"artifact": artifact is not None}).items() if wanted]
     if len(asked) > 1:

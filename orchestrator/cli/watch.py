@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, stream: bool, as_json: bool) -> Exit:
     """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
 
-    An ID may be shortened to its beginning or its end; @last is the newest delegation.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if stream and as_json:
         raise click.UsageError("--stream has no meaning with --json, which shows every event")

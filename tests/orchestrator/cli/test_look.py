@@ -282,6 +282,13 @@ async def test_what_cannot_be_an_id_is_not_sent(url: str, service: FakeService, 
     assert "is not the id of a delegation" in done.stderr
 
 
+async def test_the_last_one_is_no_subagents_however_many_these_are(url: str, service: FakeService) -> None:
+    parent = await accepted(service, task="parent")
+    for number in range(30):
+        await accepted(service, task=f"child {number}", parent_id=parent)
+    assert f"id         {parent}" in (await deputize(url, "show", "@last")).stdout.splitlines()
+
+
 async def test_the_last_of_none_is_told(url: str) -> None:
     done = await deputize(url, "show", "@last")
     assert done.exit_code == 2
