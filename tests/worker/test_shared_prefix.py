@@ -17,7 +17,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import Settings
 from deputize.worker.fleet.status import WorkerStatus
 from deputize.worker.task import carry_out
-from tests.fake_model import FakeModel, PromptCache, Turn, call, text
+from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text
 from tests.running import Bench, open_bench
 from tests.waiting import until
 
@@ -107,6 +107,27 @@ async def test_waiting_takes_no_slot_and_none_of_the_runs_time(redis_url: str, t
         assert (result.termination_reason, result.execution_time_ms < 3500) == ("completed", True)
         seconds = [each.event.seconds for each in await bench.events(hurried) if isinstance(each.event, ResumedWaiting)]
         assert seconds[0] > 1
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [Turn([text("done")], pace=10), Turn([text("done")], delay=4, faults=[refuse(529)])],
+    ids=["it replies for a minute", "it is refused after 4 seconds, and replies after 4 more"],
+)
+async def test_the_others_wait_only_until_a_reply_begins_or_the_writer_fails(
+    redis_url: str, tmp_path: Path, slow: Turn
+) -> None:
+    async with FakeModel(DONE, cache=PromptCache(), delay=0.5) as model, worker_at(model, redis_url, tmp_path) as bench:
+        model.script("task 0", [slow])
+        writer, *others = await siblings(bench, 3)
+        running = asyncio.create_task(carry_out(bench.services, writer))
+        await until(lambda: len(model.journal) == 1)
+        events = await finished(bench, others)
+        waits = [each.event for each in [*events[0], *events[1]] if isinstance(each.event, ResumedWaiting)]
+        assert len(waits) == 2
+        assert max(wait.seconds for wait in waits) < 8
+        await bench.store.cancel(writer)
+        await running
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "timeout"])

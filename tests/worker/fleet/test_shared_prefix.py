@@ -161,6 +161,22 @@ async def test_when_the_writer_ends_without_a_reply_the_next_one_writes(fleet: F
     await asyncio.gather(writing, *tasks, return_exceptions=True)
 
 
+async def test_a_run_that_stops_waiting_frees_nothing(fleet: Fleet) -> None:
+    first, second, third = fleet.runner(), fleet.runner(1), fleet.runner(1)
+    tasks = [first.start(CONTEXT)]
+    await first.ready.wait()
+    waiting = second.start(CONTEXT)
+    await until(lambda: second.waits)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    tasks.append(third.start(CONTEXT))
+    await until(lambda: third.waits or third.ready.is_set())
+    assert third.waits
+    for runner in (first, third):
+        runner.reply.set()
+    await finished(*tasks)
+
+
 async def test_a_lost_writer_delays_the_others_by_one_lease(fleet: Fleet) -> None:
     first, second = fleet.runner(), fleet.runner(1)
     writing = first.start(CONTEXT)
