@@ -8,12 +8,39 @@ import re
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.cli import COMMANDS
 from deputize.orchestrator.delegations import Delegations
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.settings.fields import CAPS, SettingsFields
 from tests.architecture.sources import ROOT
+from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 
 _TABLE = (ROOT / "orchestrator" / "README.md").read_text("utf-8").split("|---|---|---|\n")[1].split("\n\n")[0]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _TABLE.splitlines()]
+
+
+def answer(question: str) -> str:
+    text = (ROOT / "orchestrator" / "README.md").read_text("utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| {question}")]
+    return row.split(" | ", 1)[1]
+
+
+def test_its_limits_are_those_of_the_code() -> None:
+    held, caps = answer("limits that hold").split("; no others.")
+    assert [(name, float(number)) for name, number in re.findall(r"`(\w+)` (\d+)", held)] == [
+        (field.alias, field.default) for field in Limits.model_fields.values() if field.default is not None
+    ]
+    assert [float(number) for number in re.findall(r"\d+", caps)] == [*CAPS.model_dump(exclude_none=True).values()]
+
+
+def test_its_line_of_a_batch_is_a_request() -> None:
+    assert DelegationRequest.model_validate_json(answer("a line of a").split("`")[1]).limits.max_turns == 10
+
+
+async def test_its_completion_and_its_home_are_those_of_the_command_line() -> None:
+    variable, shell = re.findall(r"(_\w+)=(\w+) deputize", answer("completion"))[0]
+    assert "complete" in (await deputize(**{variable: shell})).out
+    assert f"`{SettingsFields.model_fields['home'].default}`" in answer("where logs")
 
 
 def test_its_verbs_are_those_of_the_service() -> None:
