@@ -56,7 +56,9 @@ _OPTIONS = (
         metavar="TEXT|@FILE|-",
         help="Who the worker is and how it works, instead of ours.",
     ),
-    click.option("--tools", type=Names(), metavar="A,B", help="Only these tools; names or patterns."),
+    click.option(
+        "--tools", type=Names(), metavar="A,B", help="Only these tools; names or patterns; * is all but call_subagent."
+    ),
     click.option("--approval", type=click.Choice(APPROVAL_MODES), help="Who decides on risky steps."),
     click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Replies of the model, at most."),
     click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most."),
