@@ -42,7 +42,7 @@ class Wire(BaseModel):
         made = handler(schema)
         properties = handler.resolve_ref_schema(made).get("properties", {})
         names = {name: field.alias or name for name, field in cls.model_fields.items()}
-        for name, description in _field_docstrings(cls).items():
+        for name, description in field_docstrings(cls).items():
             if (name_there := names.get(name)) in properties:
                 properties[name_there].setdefault("description", description)
         return made
@@ -61,12 +61,12 @@ class Request(Wire):
 
 
 @cache
-def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
+def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Returns the docstrings below the fields of a model and its bases, by the fields' names."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         with suppress(OSError, TypeError):  # it was made without source
-            if issubclass(base, Wire) and base is not Wire:
+            if issubclass(base, BaseModel) and base not in (BaseModel, Wire):
                 found |= _attribute_docstrings(getsource(base))
     return found
 

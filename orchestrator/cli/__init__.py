@@ -39,6 +39,7 @@ COMMANDS = {
     "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
     "token": ("stack:token", "Print the token of this machine's stack."),
+    "settings": ("settings:settings", "List what can be set, its default and what is in force here."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),
 }
 """Command name: its module and function, and its line in the help. A new command is one line here."""

@@ -18,7 +18,7 @@ from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
 from deputize.shared.settings.variables import PREFIX
 from deputize.shared.wire import explain
 
-_TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
+TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "caps": ("CAP_", Limits),
     "tools": ("TOOLS_", ToolSettings),
     "spend": ("SPEND_", SpendSettings),
@@ -30,8 +30,8 @@ _TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
 def _variables() -> Iterator[tuple[str, str | None, str]]:
     """Yields each setting's variable, table and name."""
     for name in SettingsFields.model_fields:
-        if name in _TABLES:
-            prefix, model = _TABLES[name]
+        if name in TABLES:
+            prefix, model = TABLES[name]
             for inner in model.model_fields:
                 is_switch = (name, inner) == ("sandbox", "enabled")
                 yield f"{PREFIX}{name.upper() if is_switch else prefix + inner.upper()}", name, inner
@@ -43,8 +43,8 @@ def _has_path(type_: Any) -> bool:
     return type_ is Path or any(map(_has_path, get_args(type_)))
 
 
-_VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
-_BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in _VARIABLES.items()}
+VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
+_BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in VARIABLES.items()}
 _PATHS = {
     name
     for model in (SettingsFields, ToolSettings, SandboxSettings)
@@ -93,12 +93,12 @@ class Settings(SettingsFields):
         if environ is None:
             variables.unset_blank()
             environ = variables.environment()
-        variables.warn_of_unknown(environ, _VARIABLES)
+        variables.warn_of_unknown(environ, VARIABLES)
         found = files.read(config, environ, CAPS, _PATHS)
         values = found.values
         if "sandbox" in values:
             values["sandbox"] = sandbox_table(values["sandbox"])
-        for variable, (table, name) in _VARIABLES.items():
+        for variable, (table, name) in VARIABLES.items():
             if (text := variables.read(variable, environ)) is not None:
                 holder = values.setdefault(table, {}) if table else values
                 if isinstance(holder, dict):  # a value that is not a table is refused below
@@ -123,7 +123,7 @@ class Settings(SettingsFields):
         keys = {name for known in MODEL_VARIABLES for name in (known, f"{known}_FILE")}
         passed = {name: text for name, text in variables.environment().items() if name not in keys}
         passed[f"{PREFIX}CONFIG"] = os.devnull
-        for variable, (table, name) in _VARIABLES.items():
+        for variable, (table, name) in VARIABLES.items():
             text = variables.written(getattr(getattr(self, table) if table else self, name))
             passed |= {} if text is None else {variable: text}
         return passed

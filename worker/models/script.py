@@ -190,7 +190,7 @@ class Rule(_ScriptModel):
 
     match: Match = Match()
     turns: list[Annotated[Turn, BeforeValidator(_expand_turn)]] = Field(min_length=1)
-    summary: str = "The script has nothing more to say. {{calls}} tool calls were made."
+    summary: str = "The script has nothing more to say. Number of tool calls so far: {{calls}}."
 
 
 class Script(_ScriptModel):

@@ -66,7 +66,7 @@ FOLLOWING = {
     "retry": [["retry", ENDED], ["retry", ENDED, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker", "mcp", "token"}
+SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}
 LOOKING = {"trust"}
 """Commands that print what lies in a directory."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
