@@ -111,8 +111,10 @@ def _named_in_config(data: bytes, folder: Path) -> Iterator[Path]:
     tools = values.get("tools")
     for table in (values, tools if isinstance(tools, dict) else {}):
         for key in _NAMED_IN_CONFIG:
-            if isinstance(path := table.get(key), str) and "\0" not in path:
-                yield folder / Path(path).expanduser()
+            value = table.get(key)
+            for path in value if isinstance(value, list) else [value]:
+                if isinstance(path, str) and "\0" not in path:
+                    yield folder / Path(path).expanduser()
 
 
 def _named_in_servers(data: bytes, folder: Path) -> Iterator[Path]:

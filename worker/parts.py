@@ -194,9 +194,7 @@ class LoopBuilder:
             ),
             tool_calls=ToolCalls(
                 run_tools=tools,
-                policy=PolicyContext(
-                    self.claim.request.approval_mode, tools.context.sandbox.broken, settings.tools.allowed_hosts
-                ),
+                policy=self._policy(tools.context.sandbox.broken),
                 meter=state.meter,
                 steps=state.steps,
                 ledger=ledger_of(self.claim, state.emit, conversation),
@@ -206,4 +204,16 @@ class LoopBuilder:
             steps=state.steps,
             repetition=Repetition(tools.polled) if settings.loop_detection else None,
             checkpoint=checkpoint,
+        )
+
+    def _policy(self, broken: str | None) -> PolicyContext:
+        request = self.claim.request
+        return PolicyContext(
+            request.approval_mode,
+            broken,
+            self.services.settings.tools.allowed_hosts,
+            rules=self.services.rules,
+            depth=self.claim.depth,
+            labels=request.labels,
+            workspace=self.workspace.path,
         )

@@ -33,6 +33,8 @@ from deputize.worker.fleet.status import WorkerStatus
 from deputize.worker.mcp.source import McpServers
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Model
+from deputize.worker.policy import Rule
+from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.sandbox.base import NoSandbox, Sandbox
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
@@ -81,6 +83,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
+    rules: Sequence[Rule] = ()
+    """The rules of the policy's files."""
     usage: Usage = field(default_factory=Usage)
     """That of the model calls of all runs so far."""
     outages: Outages = field(init=False)
@@ -210,6 +214,7 @@ async def open_services(
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closes them and leaves the catalog with the block."""
+    rules = await run_in_thread(load_rules, settings.policy, settings.trusted_folder)
     async with (
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
@@ -224,7 +229,9 @@ async def open_services(
         parts = store, pipe, leases, Catalog(redis), progress, validators
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = available_tools(settings, tools), sources, default_kit(settings, tools)
-        services = Services(settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting)
+        services = Services(
+            settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting, rules=rules
+        )
         status = WorkerStatus(services)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _background(services, status, janitor):

@@ -14,7 +14,7 @@ from deputize.worker.conversation import tokens_at_most
 from deputize.worker.ledger import Ledger
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Call
-from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
+from deputize.worker.policy import PolicyCall, PolicyContext, denial, judge
 from deputize.worker.steps import StepLog, in_doubt, not_executed
 from deputize.worker.threads import EXIT_EXCEPTIONS
 from deputize.worker.toolkit.registry import find_tool
@@ -74,7 +74,7 @@ class ToolCalls:
             params = await tool.accept(self.run_tools.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        denied = denial(decide(PolicyCall(tool, tool.touches(params)), self.policy))
+        denied = denial(await judge(PolicyCall.of(tool, params, call.arguments), self.policy))
         return ToolResult.failed(denied) if denied else Prepared(tool, params)
 
     async def _process(self, call: Call, verdict: Prepared | ToolResult) -> None:

@@ -25,7 +25,7 @@ from pydantic import (
 
 from deputize.shared.request import ApprovalMode, Limits
 from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
-from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath, FilePath, upper_case
+from deputize.shared.settings.values import COMMA_SEPARATED, PATHS, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
@@ -205,7 +205,8 @@ class SettingsFields(BaseModel):
     """Shorter for ``tools.mcp_config_path``."""
     skills_dir: FilePath | None = None
     """Shorter for ``tools.skills_dir``."""
-    policy: Path | None = None
+    policy: Annotated[tuple[AbsolutePath, ...], PATHS] = ()
+    """Files of policy rules, read when a worker starts. The key of a file is a list, or one path."""
     trusted_folder: Path | None = None
     """The directory whose files count by a recorded trust; ``load`` finds out. It is looked at again at every use."""
     permission_timeout_seconds: float = Field(default=300, gt=0)
@@ -246,15 +247,6 @@ class SettingsFields(BaseModel):
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES, for the model client and for masking."""
-
-    @field_validator("policy")
-    @classmethod
-    def _no_policy(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            raise ValueError(
-                f"policy files are not supported by this version, so {path} would have no effect; unset it"
-            )
-        return path
 
     @field_validator("caps", mode="before")
     @classmethod

@@ -86,6 +86,8 @@ def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
     if nul := next((key for key, value in values.items() if "\0" in str(value)), None):
         raise Misconfigured(f"the configuration file {path} contains a NUL character in {nul}")
     folder = path.absolute().parent
+    if isinstance(rules := values.get("policy"), str):
+        values["policy"] = [rules]  # only a variable separates paths by colons
     tables = [table for table in (values, values.get("tools"), values.get("sandbox")) if isinstance(table, dict)]
     for table in tables:
         table |= {key: _from(folder, table[key]) for key in paths if table.get(key)}

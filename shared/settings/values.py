@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,10 @@ from pydantic import AfterValidator, BeforeValidator
 
 def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _split_paths(value: Any) -> Any:
+    return [part.strip() for part in value.split(os.pathsep) if part.strip()] if isinstance(value, str) else value
 
 
 def _existing(path: Path) -> Path:
@@ -23,6 +28,8 @@ def _existing(path: Path) -> Path:
 
 COMMA_SEPARATED = BeforeValidator(_split)
 """For a list: a variable contains its entries separated by commas."""
+PATHS = BeforeValidator(_split_paths)
+"""For a tuple of paths: a variable contains them separated as those of ``PATH`` are."""
 FilePath = Annotated[Path, AfterValidator(_existing)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 

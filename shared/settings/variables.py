@@ -60,11 +60,13 @@ def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
 
 
 def written(value: Any) -> str | None:
-    """Returns a setting's value as the text of a variable; None for None."""
+    """Returns a setting's value as the text of a variable; None for None and for no paths."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if value is None:
         return None
+    if isinstance(value, tuple):
+        return os.pathsep.join(map(str, value)) or None
     if isinstance(value, dict):
         return to_json(value).decode()
     return ",".join(map(str, value if isinstance(value, list) else [value]))

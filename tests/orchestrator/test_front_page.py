@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from deputize.orchestrator.cli.demo import parts
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
+from deputize.worker.policy.rule_file import load_rules
 from tests.architecture.sources import ROOT
 from tests.orchestrator.front_page import BLOCKS, TEXT
 from tests.picture import drawn, shown
@@ -42,10 +44,11 @@ async def test_what_it_says_is_accepted_is_accepted(real: httpx2.AsyncClient) ->
     assert (await real.post("/v1/delegations", json={"task": "x", **json.loads("{" + mode + "}")})).is_success
 
 
-def test_a_policy_file_keeps_a_process_from_starting() -> None:
-    assert re.search(r"^\| `DEPUTIZE_POLICY` .*does not start", TEXT, re.MULTILINE)
-    with pytest.raises(Misconfigured, match="policy files are not supported"):
-        Settings.load(environ={"DEPUTIZE_POLICY": "rules.toml"})
+def test_a_wrong_policy_file_keeps_a_worker_from_starting(tmp_path: Path) -> None:
+    assert re.search(r"^\| policy files \(`DEPUTIZE_POLICY`\).*does not start", TEXT, re.MULTILINE)
+    (tmp_path / "rules.toml").write_text("[[rule]]")
+    with pytest.raises(Misconfigured, match=r"rules\.toml:1"):
+        load_rules(Settings.load(environ={"DEPUTIZE_POLICY": str(tmp_path / "rules.toml")}).policy)
 
 
 def test_the_result_it_shows_has_the_fields_of_a_result() -> None:

@@ -94,6 +94,24 @@ def test_a_child_process_in_another_directory_finds_what_is_named_from_here(
     assert Settings.load(environ={name: "elsewhere"}).child_environment()[name] == "elsewhere"
 
 
+def test_policy_files_are_listed_as_in_path_and_reach_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings.load(environ={"DEPUTIZE_POLICY": "a.toml: /b,c.toml"})
+    assert settings.policy == (tmp_path / "a.toml", Path("/b,c.toml"))
+    passed = settings.child_environment()["DEPUTIZE_POLICY"]
+    assert Settings.load(environ={"DEPUTIZE_POLICY": passed}).policy == settings.policy
+    assert "DEPUTIZE_POLICY" not in Settings.load(environ={"DEPUTIZE_POLICY": " "}).child_environment()
+
+
+@pytest.mark.parametrize(
+    ("value", "names"), [('"a:b.toml"', ["a:b.toml"]), ('["a.toml", "/b.toml"]', ["a.toml", "/b.toml"])]
+)
+def test_policy_files_of_a_file_lie_beside_it(tmp_path: Path, value: str, names: list[str]) -> None:
+    config = tmp_path / "deputize.toml"
+    config.write_text(f"policy = {value}\n")
+    assert Settings.load(config, environ={}).policy == tuple(tmp_path / name for name in names)
+
+
 def test_home_is_made_absolute() -> None:
     assert Settings.load(environ={"DEPUTIZE_HOME": "~/x"}).home == Path.home() / "x"
 

@@ -255,9 +255,9 @@ def test_a_misspelt_variable_is_warned_of(
     assert message.endswith(hint)
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_policy_file_that_would_have_no_effect_is_refused(repo: Path, environ: dict[str, str], exists: bool) -> None:
-    (repo / "policy.toml").write_text("") if exists else None
-    with pytest.raises(Misconfigured, match="policy files are not supported by this version"):
-        Settings.load(environ=environ | {"DEPUTIZE_POLICY": "policy.toml"})
-    assert Settings.load(environ=environ | {"DEPUTIZE_POLICY": ""}).policy is None
+def test_policy_files_that_a_configuration_names_are_trusted_with_it(repo: Path, environ: dict[str, str]) -> None:
+    for names, value in ((["a.toml"], '"a.toml"'), (["a.toml", "b.toml"], '["a.toml", "b.toml", 5]')):
+        (repo / "deputize.toml").write_text(f"policy = {value}\n")
+        for name in names:
+            (repo / name).write_text("# rules")
+        assert {str(repo / name) for name in names} < covered(repo).keys()

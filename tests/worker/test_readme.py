@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.events import StepCompleted
-from deputize.shared.settings import ToolSettings
+from deputize.shared.settings import Settings, ToolSettings
 from deputize.worker.mcp.config import Config, Found
+from deputize.worker.policy.explanation import try_examples
+from deputize.worker.policy.matchers import MATCHERS
+from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.skills.skill import read_skill
 from deputize.worker.toolkit.discovery import Discovery
 from deputize.worker.toolkit.sources import ToolSourceContext
@@ -111,6 +114,19 @@ async def test_the_declaration_it_shows_is_discovered(desk: Toolbench) -> None:
         assert [tool.name for tool in tools] == ["lint"]
     assert warned == []
     assert json.loads(block("Discovered tools", "json"))[0]["name"] == "lint"
+
+
+def test_the_policy_it_shows_decides_as_its_examples_expect(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(block("Policy", "toml"))
+    tried = try_examples(Settings(), [file])
+    assert [each["decision"] for each in tried] == [each["expect"] for each in tried] == ["deny", "allow"]
+    assert len(load_rules([file])) == 3
+
+
+def test_every_matcher_of_a_rule_is_in_its_table_and_no_other() -> None:
+    rows = [line.split("|")[1] for line in section("Policy").splitlines() if line.startswith("| `")]
+    assert {word for row in rows for word in re.findall(r"`(\w+)`", row)} == set(MATCHERS)
 
 
 @pytest.mark.requirement("S002-007", "S003-001")

@@ -1,4 +1,7 @@
-"""The policy: what a tool call may do. One file per rule, one entry per rule in RULES, evaluated in this order."""
+"""The policy: what a tool call may do. One file per rule, one entry per rule in RULES, evaluated in this order.
+
+The rules of the operator's files come after those of SAFETY, which no file can widen, and before the others.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,34 @@ from deputize.worker.policy.allow_trusted import allow_trusted
 from deputize.worker.policy.ask_before_changes import ask_before_changes
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
 from deputize.worker.policy.require_sandbox import require_sandbox
+from deputize.worker.threads import run_in_thread
 
+SAFETY: tuple[Rule, ...] = (require_sandbox,)
 RULES: tuple[Rule, ...] = (
-    require_sandbox,
+    *SAFETY,
     allow_reads,
     allow_trusted,
     ask_before_changes,
 )
 
-__all__ = ["RULES", "PolicyCall", "PolicyContext", "Verdict", "decide", "denial"]
+__all__ = ["RULES", "SAFETY", "PolicyCall", "PolicyContext", "Rule", "Verdict", "decide", "denial", "judge", "matched"]
 
 
-def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] = RULES) -> Verdict:
+def matched(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] | None = None) -> Verdict:
+    """Returns the verdict of the first rule that matches, before the approval mode. Without a match: DENY."""
+    if rules is None:
+        rules = (*SAFETY, *policy_context.rules, *RULES[len(SAFETY) :])
+    verdict = next((found for rule in rules if (found := rule(call, policy_context))), None)
+    return verdict or Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "default")
+
+
+def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] | None = None) -> Verdict:
     """Returns the verdict of the first rule that matches, after the approval mode. Without a match: DENY."""
-    verdict = next((matched for rule in rules if (matched := rule(call, policy_context))), None)
-    if verdict is None:
-        return Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "default")
-    return apply_mode(verdict, call, policy_context)
+    return apply_mode(matched(call, policy_context, rules), call, policy_context)
+
+
+async def judge(call: PolicyCall, policy_context: PolicyContext) -> Verdict:
+    """Like ``decide``; rules of files resolve paths and search texts, so they run off the event loop."""
+    if policy_context.rules:
+        return await run_in_thread(decide, call, policy_context)
+    return decide(call, policy_context)

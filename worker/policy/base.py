@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import assert_never
+from pathlib import Path
+from typing import Any, Self, assert_never
+
+from pydantic import BaseModel
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.request import ApprovalMode
@@ -29,6 +32,8 @@ class Verdict:
     error_type: ErrorType = ErrorType.PERMISSION_DENIED
     remedy: str = "a delegation with approvalMode sandboxed or auto may do it"
     """For ASK: what would allow the call without approval."""
+    place: str = ""
+    """``file:line`` of a rule from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,15 @@ class PolicyCall:
 
     tool: AnyTool
     touches: Touches
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """As validated: with their documented names and with defaults."""
+
+    @classmethod
+    def of(cls, tool: AnyTool, params: Any, arguments: Mapping[str, Any]) -> Self:
+        """Returns the input for a call with these accepted ``params``, which were made from ``arguments``."""
+        if isinstance(params, BaseModel):
+            arguments = dict(params)
+        return cls(tool, tool.touches(params), arguments)
 
     @property
     def contained(self) -> bool:
@@ -54,6 +68,12 @@ class PolicyContext:
     broken: str | None = None
     allowed_hosts: Sequence[str] = ()
     """Hosts, or patterns of them, that need no approval."""
+    rules: Sequence[Rule] = ()
+    """The rules of the operator's files."""
+    depth: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    workspace: Path | None = None
+    """Where the run's files lie, outside of the sandbox; None if there are none."""
 
 
 Rule = Callable[[PolicyCall, PolicyContext], Verdict | None]

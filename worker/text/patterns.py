@@ -32,6 +32,11 @@ def search(pattern: regex.Pattern[str], text: str, limit: ComputeLimit) -> regex
     return _limited(lambda timeout: pattern.search(text, timeout=timeout, concurrent=True), limit)
 
 
+def matches_whole(pattern: regex.Pattern[str], text: str, limit: ComputeLimit) -> bool:
+    """Returns whether the pattern matches the whole text. Raises TimeoutError where the limit is used up."""
+    return _limited(lambda timeout: pattern.fullmatch(text, timeout=timeout, concurrent=True) is not None, limit)
+
+
 def matches(pattern: regex.Pattern[str], text: str, limit: ComputeLimit) -> list[regex.Match[str]]:
     """Returns all matches. Raises TimeoutError where the limit is used up."""
     return _limited(lambda timeout: [*pattern.finditer(text, timeout=timeout, concurrent=True)], limit)

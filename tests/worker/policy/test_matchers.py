@@ -1,0 +1,170 @@
+"""What each matcher of a rule compares; and that in doubt a rule allows less, and denies more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.worker.policy import PolicyCall
+from deputize.worker.policy.matchers import MATCHERS, argument_text, real_path
+from deputize.worker.policy.rule_fields import RuleFields
+from deputize.worker.tools.context import Touches
+from tests.worker.policy.rule_files import TOOLS, call_of, matches
+
+CALLS = {
+    "BASH": call_of("bash", command="git status"),
+    "WRITE": call_of("write_file", path="src/a.py", content="x"),
+    "READ": call_of("read_file", path="src/a.py"),
+    "LOG": call_of("mcp__git__git_log", limit=5, names=["a", "é"]),
+    "FETCH": call_of("web_fetch", url="https://Docs.example.org/guide"),
+}
+
+
+def test_every_matcher_is_a_key_of_a_rule() -> None:
+    assert set(RuleFields.model_fields) - {"name", "decision", "reason", "priority"} == set(MATCHERS)
+
+
+@pytest.mark.parametrize(
+    ("matcher", "call", "expected"),
+    [
+        ("", "BASH", True),
+        ('tool = "bash"', "BASH", True),
+        ('tool = "bash"', "WRITE", False),
+        ('tool = ["read_*", "write_*"]', "WRITE", True),
+        ('tool = "write"', "WRITE", "write" in TOOLS["write_file"].aliases),
+        ('tool = "mcp__git__*"', "LOG", True),
+        ('kind = "execute"', "BASH", True),
+        ('kind = ["edit", "delete"]', "WRITE", True),
+        ('kind = ["edit", "delete"]', "BASH", False),
+        ('server = "git"', "LOG", True),
+        ('server = ["x", "g*"]', "LOG", True),
+        ('server = "git"', "BASH", False),
+        ('server = "*"', "BASH", False),
+        ("annotations = { readOnlyHint = true }", "READ", True),
+        ("annotations = { readOnlyHint = true }", "WRITE", False),
+        ("annotations = { readOnlyHint = false, idempotentHint = false }", "LOG", True),
+        ("annotations = { readOnlyHint = false, idempotentHint = true }", "LOG", False),
+        ("argument = { command = 'git (status|log)' }", "BASH", True),
+        ("argument = { command = 'git' }", "BASH", False),
+        ("argument = { other = '.*' }", "BASH", False),
+        ("argument = { limit = '[1-9]', names = '.*\"é\".*' }", "LOG", True),
+        ("argument = { limit = '[1-9]', names = '' }", "LOG", False),
+        ('host = "docs.example.org"', "FETCH", True),
+        ('host = ["x", "*.EXAMPLE.org"]', "FETCH", True),
+        ('host = "example.org"', "FETCH", False),
+        ('host = "*"', "BASH", False),
+        ('tool = "bash"\nkind = "edit"', "BASH", False),
+        ('path = "**"', "BASH", False),
+        ('command_prefix = "git"', "READ", False),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("decision", ["allow", "ask", "deny"])
+def test_a_matcher(tmp_path: Path, matcher: str, call: str, expected: bool, decision: str) -> None:
+    assert matches(tmp_path, matcher, CALLS[call], decision) is expected
+
+
+@pytest.mark.parametrize(
+    ("matcher", "run", "expected"),
+    [
+        ('mode = "auto"', {"mode": "auto"}, True),
+        ('mode = ["ask", "auto"]', {"mode": "sandboxed"}, False),
+        ("depth = 1", {"depth": 1}, True),
+        ("depth = 1", {"depth": 2}, False),
+        ('depth = ">= 1"', {"depth": 1}, True),
+        ('depth = ">= 1"', {}, False),
+        ('depth = "<2"', {"depth": 1}, True),
+        ('depth = "<= 1"', {"depth": 2}, False),
+        ('depth = "> 1"', {"depth": 2}, True),
+        ('depth = "!= 0"', {}, False),
+        ('depth = "== 0"', {}, True),
+        ('label = { team = "docs" }', {"labels": {"team": "docs"}}, True),
+        ('label = { team = "d*", tier = "?" }', {"labels": {"team": "docs", "tier": "1"}}, True),
+        ('label = { team = "d*", tier = "?" }', {"labels": {"team": "docs"}}, False),
+        ('label = { team = "*" }', {"labels": {"other": "docs"}}, False),
+    ],
+    ids=repr,
+)
+def test_a_matcher_of_the_run(tmp_path: Path, matcher: str, run: dict[str, Any], expected: bool) -> None:
+    assert matches(tmp_path, matcher, CALLS["BASH"], **run) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("src/**", "src/deep/a.py", True),
+        ("src/**", "src", True),
+        ("src/*", "src/deep/a.py", False),
+        ("src/*.{py,md}", "/workspace/src/a.md", True),
+        ("src/**", "srcs/a.py", False),
+        ("src/**", "src/../key", False),
+        ("key", "src/../key", True),
+        ("**", ".", True),
+        ("**", "../x", False),
+        ("**/a.py", "/elsewhere/a.py", False),
+        ("/elsewhere/**", "/elsewhere/a.py", True),
+        ("/elsewhere/**", "elsewhere/a.py", False),
+        ("secret/**", "link/a", True),
+        ("link/**", "link/a", False),
+        ("/**", "out/x", True),
+        ("secret/**", "absolute/a", True),
+        ("src/*", "src/a\0b", True),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_a_path_is_compared_as_it_really_is(
+    tmp_path: Path, pattern: str, path: str, expected: bool, decision: str
+) -> None:
+    root = tmp_path / "workspace"
+    for folder in ("src", "secret"):
+        (root / folder).mkdir(parents=True)
+    (root / "link").symlink_to("secret")
+    (root / "absolute").symlink_to("/workspace/secret")
+    (root / "out").symlink_to(tmp_path)
+    call = PolicyCall(TOOLS["read_file"], Touches(paths=(path,)))
+    assert matches(tmp_path, f'path = "{pattern}"', call, decision, workspace=root) is expected
+
+
+def test_an_absolute_path_below_the_workspace_is_inside(tmp_path: Path) -> None:
+    assert real_path(str(tmp_path / "a"), tmp_path) == real_path("/workspace/a", tmp_path) == "a"
+    assert real_path("/workspace/a", None) == real_path("a", None) == "a"
+    assert real_path("/etc/../x", None) == "/x"
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"), [("allow", (False, True)), ("deny", (True, True)), ("ask", (True, True))]
+)
+def test_all_paths_and_hosts_must_be_allowed_and_one_is_enough_to_deny(
+    tmp_path: Path, decision: str, expected: tuple[bool, bool]
+) -> None:
+    touched = {
+        "path": (Touches(paths=("a", "b")), Touches(paths=("a", "a"))),
+        "host": (Touches(hosts=("a", "b")), Touches(hosts=("a", "A"))),
+    }
+    for key, both in touched.items():
+        calls = [PolicyCall(TOOLS["read_file"], each) for each in both]
+        assert tuple(matches(tmp_path, f'{key} = "a"', call, decision) for call in calls) == expected
+
+
+def test_an_argument_is_compared_under_its_documented_name_and_with_its_default(tmp_path: Path) -> None:
+    tool = next(tool for tool in TOOLS.values() if tool.params.other_names)
+    other, name = next(iter(tool.params.other_names.items()))
+    given = {key: "x" for key, field in tool.params.model_fields.items() if field.is_required()} | {name: "x"}
+    given[other] = given.pop(name)
+    assert matches(tmp_path, f"argument = {{ {name} = '.*' }}", call_of(tool.name, **given))
+    assert matches(tmp_path, "argument = { path = '.' }", call_of("grep", pattern="x"))
+
+
+@pytest.mark.parametrize(("decision", "expected"), [("allow", False), ("deny", True)])
+def test_a_line_end_does_not_bring_more_into_what_is_allowed(tmp_path: Path, decision: str, expected: bool) -> None:
+    call = call_of("bash", command="ls a\nrm b")
+    assert matches(tmp_path, "argument = { command = 'ls .*' }", call, decision) is expected
+
+
+def test_texts_of_arguments() -> None:
+    assert [argument_text(value) for value in ("a", None, True, 1.5, {"ä": [None]}, object)] == [
+        *("a", None, "true", "1.5", '{"ä":[null]}', f'"{object}"')
+    ]

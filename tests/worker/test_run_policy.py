@@ -1,0 +1,107 @@
+"""Whole runs under a policy file: what it denies with its reason, what it allows, and what no prefix allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.delegation import StepStatus, ToolAgentResult
+from deputize.shared.errors import Misconfigured
+from deputize.shared.events import StepCompleted
+from deputize.shared.request import ApprovalMode
+from tests.internet import response
+from tests.running import Bench, call, open_bench, say, script
+from tests.worker.web.servers import saying, serving
+
+RULES = """
+[[rule]]
+name = "keys"
+decision = "deny"
+reason = "keys are for people"
+path = "keys/**"
+
+[[rule]]
+name = "status"
+decision = "allow"
+command_prefix = "echo"
+
+[[rule]]
+name = "page"
+decision = "allow"
+tool = "web_fetch"
+host = "localhost"
+label = { team = "docs" }
+"""
+
+
+async def steps(bench: Bench, result: ToolAgentResult) -> list[Any]:
+    events = [envelope.event for envelope in await bench.events(result.delegation_id)]
+    return [event.step for event in events if isinstance(event, StepCompleted)]
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "rules.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.requirement("S004-007")
+async def test_a_file_denies_with_its_reason_and_allows_a_host(redis_url: str, tmp_path: Path) -> None:
+    async with serving(saying(response("a page", "text/plain"))) as at:
+        rules, tools = written(tmp_path, RULES), {"private_hosts": [at]}
+        async with open_bench(redis_url, tmp_path / "home", policy=[rules], tools=tools) as bench:
+            asked = call("read_file", path="keys/../keys/id"), call("web_fetch", url=f"http://{at}/")
+            model = script(tmp_path, [*asked], [say("done")])
+            read, page = await steps(bench, await bench.run(model=model, labels={"team": "docs"}))
+            _, refused = await steps(bench, await bench.run(model=model, labels={"team": "other"}))
+    assert (read.status, read.error) == (StepStatus.FAILED, "denied: keys are for people.")
+    assert (page.status, page.result) == (StepStatus.COMPLETED, "a page")
+    assert refused.error.startswith("denied: web_fetch connects to localhost. This needs a person's approval")
+
+
+@pytest.mark.parametrize("style", ["native", "xml"])
+async def test_a_compound_line_does_not_pass_the_prefix_of_a_rule(redis_url: str, tmp_path: Path, style: str) -> None:
+    lines = ["echo yes", "echo yes; echo no", "echo $(echo no)", "echo no > x", "echo a\necho no", "echo a && ls"]
+    async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
+        model = script(tmp_path, *([call("bash", command=line)] for line in lines), [say("done")])
+        plain, *compound = await steps(
+            bench, await bench.run(model=model, approval_mode=ApprovalMode.ASK, tool_call_style=style)
+        )
+    assert (plain.status, "yes" in plain.result) == (StepStatus.COMPLETED, True)
+    assert {each.error.partition(".")[0] for each in compound} == {"denied: bash changes something (execute)"}
+    assert len(compound) == len(lines) - 1
+
+
+async def test_a_link_to_what_is_denied_is_denied(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "source" / "keys").mkdir(parents=True)
+    (tmp_path / "source" / "keys" / "id").write_text("secret")
+    (tmp_path / "source" / "link").symlink_to("keys")
+    workspace = {"kind": "directory", "path": str(tmp_path / "source")}
+    async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
+        asked = [call("read_file", path="link/id")], [call("read_file", path="/workspace/keys/id")]
+        model = script(tmp_path, *asked, [say("done")])
+        found = await steps(bench, await bench.run(model=model, workspace=workspace))
+    assert [step.error for step in found] == ["denied: keys are for people."] * 2
+
+
+async def test_the_mode_and_the_depth_are_those_of_the_run(redis_url: str, tmp_path: Path) -> None:
+    rules = "".join(
+        f'[[rule]]\nname = "{key}"\ndecision = "deny"\nreason = "{key}"\n{key} = "{value}"\n'
+        for key, value in (("depth", ">= 1"), ("mode", "auto"))
+    )
+    async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, rules)]) as bench:
+        model = script(tmp_path, [call("glob", pattern="*")], [say("done")])
+        first = await bench.run(model=model)
+        auto = await bench.run(model=model, approval_mode=ApprovalMode.AUTO)
+        child = await bench.run(model=model, parent_id=first.delegation_id)
+        errors = [step.error for result in (first, auto, child) for step in await steps(bench, result)]
+    assert errors == [None, "denied: mode.", "denied: depth."]
+
+
+async def test_a_wrong_file_keeps_the_worker_from_starting(redis_url: str, tmp_path: Path) -> None:
+    file = written(tmp_path, "[[rule]]\ntol = 1\nname = 'a'\ndecision = 'allow'\n")
+    with pytest.raises(Misconfigured, match=r"rules.toml:2: tol: unknown key 'tol'; did you mean 'tool'"):
+        async with open_bench(redis_url, tmp_path / "home", policy=[file]):
+            pytest.fail("it has started")

@@ -1,0 +1,192 @@
+"""The matchers of rules from files: each key of a rule compares one property of a call or of its run.
+
+An allow rule must match all paths and hosts of a call, any other rule one of them: in doubt the stricter.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import regex
+from pydantic_core import to_json
+
+from deputize.worker.policy.base import PolicyCall, PolicyContext
+from deputize.worker.policy.commands import begins_anywhere, begins_plainly, prefix_words
+from deputize.worker.sandbox.environment import MOUNT
+from deputize.worker.search.glob_pattern import GlobPattern
+from deputize.worker.text.patterns import ComputeLimit, matches_whole
+from deputize.worker.tools.base import AnyTool, Effect
+
+Matches = Callable[[PolicyCall, PolicyContext], bool]
+Quantifier = Callable[[Any], bool]
+
+PATTERN_SECONDS = 0.25
+"""Computing time for all patterns of one key; more and the call is denied, because it could be made to take long."""
+_COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)?\s*(\d{1,9})")
+_COMPARED: Mapping[str | None, Callable[[int, int], bool]] = {
+    None: operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def of_tool(patterns: Sequence[str], allows: bool) -> Matches:
+    return lambda call, _: any(_is_named(call.tool, pattern) for pattern in patterns)
+
+
+def _is_named(tool: AnyTool, pattern: str) -> bool:
+    return pattern in tool.aliases or fnmatchcase(tool.name, pattern)
+
+
+def of_kind(kinds: Sequence[str], allows: bool) -> Matches:
+    return lambda call, _: call.tool.kind in kinds
+
+
+def of_server(patterns: Sequence[str], allows: bool) -> Matches:
+    return lambda call, _: _fits_any(call.tool.origin.server, patterns)
+
+
+def _fits_any(text: str | None, patterns: Sequence[str]) -> bool:
+    return text is not None and any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def annotations_of(tool: AnyTool) -> Mapping[str, bool]:
+    """Returns the tool's annotations as MCP names them; those of a server are its own claims."""
+    return {"readOnlyHint": tool.effect is Effect.PURE, "idempotentHint": tool.effect is not Effect.EFFECTFUL}
+
+
+def of_annotations(wanted: Mapping[str, bool], allows: bool) -> Matches:
+    return lambda call, _: wanted.items() <= annotations_of(call.tool).items()
+
+
+def of_argument(wanted: Mapping[str, str], allows: bool) -> Matches:
+    # In an allow rule `.` ends at a line end: what is allowed for one line must not bring others along.
+    flags = 0 if allows else regex.DOTALL
+    patterns = {name: regex.compile(pattern, flags) for name, pattern in wanted.items()}
+
+    def matches(call: PolicyCall, _: PolicyContext) -> bool:
+        limit = ComputeLimit(PATTERN_SECONDS)
+        texts = {name: argument_text(call.arguments.get(name)) for name in patterns}
+        return all(
+            (text := texts[name]) is not None and matches_whole(pattern, text, limit)
+            for name, pattern in patterns.items()
+        )
+
+    return matches
+
+
+def argument_text(value: Any) -> str | None:
+    """Returns the text that patterns are compared with: a string itself, other values as JSON; None for null."""
+    if value is None or isinstance(value, str):
+        return value
+    return to_json(value, fallback=str).decode()
+
+
+def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:
+    wanted = [prefix_words(prefix) for prefix in prefixes]
+
+    def matches(call: PolicyCall, _: PolicyContext) -> bool:
+        line = call.touches.command
+        if line is None:
+            return False
+        return begins_plainly(line, wanted) if allows else begins_anywhere(line, wanted)
+
+    return matches
+
+
+def of_path(patterns: Sequence[str], allows: bool) -> Matches:
+    globs = [(pattern.startswith("/"), GlobPattern(each)) for pattern in patterns for each in _with_folder(pattern)]
+    quantifier: Quantifier = all if allows else any
+
+    def fits(path: str) -> bool:
+        outside = path.startswith("/")
+        return any(is_outside == outside and glob.matches(path.lstrip("/")) for is_outside, glob in globs)
+
+    def matches(call: PolicyCall, policy_context: PolicyContext) -> bool:
+        paths = call.touches.paths
+        return bool(paths) and quantifier(fits(real_path(path, policy_context.workspace)) for path in paths)
+
+    return matches
+
+
+def _with_folder(pattern: str) -> Sequence[str]:
+    """Returns the pattern, and for ``folder/**`` the folder itself, too: listing it is reading what is below."""
+    folder = pattern.removesuffix("/**")
+    return (pattern, folder) if folder not in ("", pattern) else (pattern,)
+
+
+def real_path(path: str, workspace: Path | None) -> str:
+    """Returns a path with its links resolved: relative to the workspace if it is inside, else absolute."""
+    root = os.path.realpath(workspace or MOUNT)
+    path = path.replace("\0", "\ufffd")  # the tool refuses it
+    inner = _inside(path, MOUNT, str(workspace or MOUNT), root)
+    real = os.path.realpath(os.path.join(root, path if inner is None else inner))  # noqa: PTH118 - keeps `..`
+    inner = _inside(real, root, MOUNT)
+    return real if inner is None else inner
+
+
+def _inside(path: str, *folders: str) -> str | None:
+    """Returns the path relative to the first of the folders that contains it, or None."""
+    return next(
+        (path[len(folder) + 1 :] or "." for folder in folders if path == folder or path.startswith(f"{folder}/")), None
+    )
+
+
+def of_mode(modes: Sequence[str], allows: bool) -> Matches:
+    return lambda _, policy_context: policy_context.mode in modes
+
+
+def comparison(text: str) -> Callable[[int], bool]:
+    """Returns the comparison of ``2`` or ``>= 2``. Raises ValueError for anything else."""
+    found = _COMPARISON.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is neither a number nor a comparison such as '>= 1'")
+    return lambda depth: _COMPARED[found[1]](depth, int(found[2]))
+
+
+def of_depth(text: str, allows: bool) -> Matches:
+    compare = comparison(text)
+    return lambda _, policy_context: compare(policy_context.depth)
+
+
+def of_label(wanted: Mapping[str, str], allows: bool) -> Matches:
+    return lambda _, policy_context: all(
+        _fits_any(policy_context.labels.get(name), [pattern]) for name, pattern in wanted.items()
+    )
+
+
+def of_host(patterns: Sequence[str], allows: bool) -> Matches:
+    lower = [pattern.lower() for pattern in patterns]
+    quantifier: Quantifier = all if allows else any
+
+    def matches(call: PolicyCall, _: PolicyContext) -> bool:
+        hosts = call.touches.hosts
+        return bool(hosts) and quantifier(_fits_any(host.lower(), lower) for host in hosts)
+
+    return matches
+
+
+MATCHERS: Mapping[str, Callable[[Any, bool], Matches]] = {
+    "tool": of_tool,
+    "kind": of_kind,
+    "server": of_server,
+    "annotations": of_annotations,
+    "argument": of_argument,
+    "command_prefix": of_command_prefix,
+    "path": of_path,
+    "mode": of_mode,
+    "depth": of_depth,
+    "label": of_label,
+    "host": of_host,
+}
+"""By key of a rule: makes the matcher of a value, and of whether the rule allows."""

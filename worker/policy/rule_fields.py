@@ -1,0 +1,117 @@
+"""The keys of a policy file. Adding a matcher is a field here and a line in MATCHERS (``matchers.py``)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import regex
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    model_validator,
+)
+
+from deputize.shared.errors import ToolError
+from deputize.shared.request import ApprovalMode
+from deputize.worker.policy.base import Decision
+from deputize.worker.policy.commands import prefix_words
+from deputize.worker.policy.matchers import comparison
+from deputize.worker.search.glob_pattern import GlobPattern
+from deputize.worker.tools.traits import Kind
+
+
+def _listed(value: Any) -> Any:
+    if value == []:
+        raise ValueError("it is empty, so nothing could match; leave the key out, or name something")
+    return [value] if isinstance(value, str) else value
+
+
+def _checked_regex(pattern: str) -> str:
+    try:
+        regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
+    return pattern
+
+
+def _checked_glob(pattern: str) -> str:
+    try:
+        GlobPattern(pattern)
+    except ToolError as error:
+        raise ValueError(error.message) from None
+    return pattern
+
+
+def _checked_prefix(prefix: str) -> str:
+    prefix_words(prefix)
+    return prefix
+
+
+def _checked_depth(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("it is neither a number nor a comparison such as '>= 1'")
+    comparison(str(value))
+    return str(value)
+
+
+OneOrMore = BeforeValidator(_listed)
+Some = Field(min_length=1)
+Pattern = Annotated[str, Field(min_length=1)]
+Patterns = Annotated[list[Pattern], OneOrMore]
+"""Names, or patterns with ``*``, ``?`` and ``[a-z]``; one may stand without a list."""
+Depth = Annotated[str, BeforeValidator(_checked_depth)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AnnotationFields(_Table):
+    readOnlyHint: StrictBool | None = None  # noqa: N815 - as MCP names them
+    idempotentHint: StrictBool | None = None  # noqa: N815
+
+
+class RuleFields(_Table):
+    """A rule: all matchers that are set must match."""
+
+    name: Pattern
+    decision: Decision
+    reason: str = ""
+    priority: StrictInt = 0
+    tool: Patterns | None = None
+    kind: Annotated[list[Kind], OneOrMore] | None = None
+    server: Patterns | None = None
+    annotations: AnnotationFields = AnnotationFields()
+    argument: Annotated[dict[str, Annotated[str, AfterValidator(_checked_regex)]], Some] | None = None
+    command_prefix: Annotated[list[Annotated[str, AfterValidator(_checked_prefix)]], OneOrMore] | None = None
+    path: Annotated[list[Annotated[Pattern, AfterValidator(_checked_glob)]], OneOrMore] | None = None
+    mode: Annotated[list[ApprovalMode], OneOrMore] | None = None
+    depth: Depth | None = None
+    label: Annotated[dict[str, Pattern], Some] | None = None
+    host: Patterns | None = None
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> Self:
+        if self.decision is Decision.DENY and not self.reason.strip():
+            raise ValueError('a rule that denies needs a reason, which the model reads: reason = "…"')
+        return self
+
+
+class ExampleFields(_Table):
+    """A call with the decision that it must get: ``deputize policy test`` compares."""
+
+    call: Pattern
+    expect: Literal["allow", "ask", "deny"]
+    mode: ApprovalMode = ApprovalMode.SANDBOXED
+    depth: Annotated[StrictInt, Field(ge=0)] = 0
+    label: dict[str, str] = {}
+
+
+class PolicyFields(_Table):
+    rule: list[RuleFields] = []
+    example: list[ExampleFields] = []

@@ -1,0 +1,125 @@
+"""Rules from the operator's TOML files: read when a worker starts, compared as all other rules are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from deputize.shared.errors import Misconfigured
+from deputize.shared.request import ApprovalMode
+from deputize.shared.settings import environment
+from deputize.shared.trust import HOW, TrustRecords, configuration_folder, regular_bytes, toml_of
+from deputize.shared.wire import explain
+from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
+from deputize.worker.policy.matchers import MATCHERS, Matches
+from deputize.worker.policy.rule_fields import ExampleFields, PolicyFields, RuleFields
+from deputize.worker.text.toml_lines import KeyPath, line_numbers
+
+_AT_LINE = re.compile(r"^(.*) \(at line (\d+), column \d+\)$", re.DOTALL)
+_LEAVES = "a delegation with approvalMode auto may do it"
+_STAYS = "a delegation with approvalMode sandboxed or auto may do it"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """One rule of a file, at ``place`` (``file:line``)."""
+
+    fields: RuleFields
+    place: str
+    matchers: Sequence[Matches]
+
+    @classmethod
+    def of(cls, fields: RuleFields, place: str) -> FileRule:
+        values = fields.model_dump(exclude_none=True)
+        allows = fields.decision is Decision.ALLOW
+        return cls(fields, place, [make(values[key], allows) for key, make in MATCHERS.items() if key in values])
+
+    def __call__(self, call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:
+        fields = self.fields
+        if fields.decision is Decision.ALLOW and _read_only_forbids(call, policy_context):
+            return None
+        try:
+            if not all(matches(call, policy_context) for matches in self.matchers):
+                return None
+        except TimeoutError:
+            reason = f"its arguments take too long to compare with the policy's rule {fields.name}; write them shorter"
+            return Verdict(Decision.DENY, reason, fields.name, place=self.place)
+        reason = fields.reason.strip().rstrip(".") or f"the policy's rule {fields.name} decides it"
+        remedy = _STAYS if call.contained else _LEAVES
+        return Verdict(fields.decision, reason, fields.name, remedy=remedy, place=self.place)
+
+
+def _read_only_forbids(call: PolicyCall, policy_context: PolicyContext) -> bool:
+    """Whether no file can allow the call, because its run is read-only."""
+    looks = call.tool.kind.looks and not call.touches.hosts
+    return policy_context.mode is ApprovalMode.READ_ONLY and not looks
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    rules: Sequence[FileRule] = ()
+    examples: Sequence[tuple[ExampleFields, str]] = ()
+    """Each with its place."""
+
+
+def load_rules(paths: Sequence[Path], trusted: Path | None = None) -> Sequence[Rule]:
+    """Returns the rules of all files by priority, then in their order. Raises Misconfigured as ``read_file`` does."""
+    return by_priority([rule for path in paths for rule in read_file(path, trusted).rules])
+
+
+def by_priority(rules: Sequence[FileRule]) -> Sequence[FileRule]:
+    """Returns the rules with the highest priority first, those of the same one in their order."""
+    return sorted(rules, key=lambda rule: -rule.fields.priority)
+
+
+def read_file(path: Path, trusted: Path | None = None) -> RuleFile:
+    """Reads a file of rules; one below the directory ``trusted`` as it was when that was trusted.
+
+    Raises Misconfigured with the file, the line and the correction of each mistake.
+    """
+    data = _trusted_bytes(path, trusted) if trusted and path.is_relative_to(trusted) else regular_bytes(path)
+    if data is None:
+        raise Misconfigured(f"the policy file {path} does not exist; correct DEPUTIZE_POLICY or the key policy")
+    try:
+        values = toml_of(data)
+        text = data.decode().replace("\r\n", "\n")
+    except ValueError as error:
+        found = _AT_LINE.match(str(error))
+        where, what = (f"{path}:{found[2]}", found[1]) if found else (str(path), str(error))
+        raise Misconfigured(f"{where}: it is not valid TOML: {what}") from None
+    lines = line_numbers(text)
+    try:
+        fields = PolicyFields.model_validate(values)
+    except ValidationError as error:
+        mistakes = (_located(path, lines, mistake) for mistake in explain(error, PolicyFields))
+        raise Misconfigured("; ".join(mistakes)) from None
+    return RuleFile(
+        [FileRule.of(each, f"{path}:{_line(lines, ('rule', at))}") for at, each in enumerate(fields.rule)],
+        [(each, f"{path}:{_line(lines, ('example', at))}") for at, each in enumerate(fields.example)],
+    )
+
+
+def _trusted_bytes(path: Path, trusted: Path) -> bytes | None:
+    held = TrustRecords(configuration_folder(environment())).held(trusted)
+    if held is None:
+        raise Misconfigured(f"{path} is not used: {trusted} is not trusted as it is now; {HOW.format(folder=trusted)}")
+    named_there = held.get(os.path.normpath(path))
+    return regular_bytes(path) if named_there is None else named_there
+
+
+def _located(path: Path, lines: Mapping[KeyPath, int], mistake: Mapping[str, str]) -> str:
+    """Returns `file:line: key: what`."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in mistake["pointer"].split("/")[1:]]
+    keys: KeyPath = tuple(int(part) if part.isdigit() else part for part in parts)
+    key = ".".join(map(str, keys[2:]))
+    return f"{path}:{_line(lines, keys)}: {key + ': ' if key else ''}{mistake['detail']}"
+
+
+def _line(lines: Mapping[KeyPath, int], keys: KeyPath) -> int:
+    """Returns the line of a key, or of the innermost table or key around it: what is written inline has none."""
+    return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), 1)
