@@ -38,6 +38,7 @@ COMMANDS = {
     "worker": ("stack:worker", "Run one worker alone."),
     "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
+    "policy": ("policy:policy", "Explain what the policy decides about a call, or test its rules."),
     "token": ("stack:token", "Print the token of this machine's stack."),
     "settings": ("settings:settings", "List what can be set, its default and what is in force here."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),

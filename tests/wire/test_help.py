@@ -9,9 +9,9 @@ from deputize.orchestrator.cli import COMMANDS, cli
 from tests.wire.conftest import Golden
 
 
-@pytest.mark.parametrize("name", ["", *COMMANDS])
+@pytest.mark.parametrize("name", ["", *COMMANDS, "policy explain", "policy test"])
 def test_the_help_of_a_command(name: str, golden: Golden) -> None:
-    arguments = [name, "--help"] if name else ["--help"]
+    arguments = [*name.split(), "--help"]
     done = CliRunner().invoke(cli, arguments, prog_name="deputize", terminal_width=100)
     assert done.exit_code == 0
-    golden(f"help/{name or 'deputize'}.txt", done.output)
+    golden(f"help/{name.replace(' ', '-') or 'deputize'}.txt", done.output)

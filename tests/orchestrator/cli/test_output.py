@@ -67,8 +67,8 @@ FOLLOWING = {
     "demo": [["demo"]],
 }
 SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}
-LOOKING = {"trust"}
-"""Commands that print what lies in a directory."""
+LOOKING = {"trust", "policy"}
+"""Commands that print what lies in files (``test_policy.py`` tries the second)."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
 
 
