@@ -15,14 +15,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deputize.orchestrator import problems
+from deputize.orchestrator.audit_recorder import AuditRecorder
 from deputize.orchestrator.auth import check_origin, require_token
+from deputize.orchestrator.caller import NOTE, RequestNote
 from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.mcp.http import METHODS, PATH, McpEndpoint
+from deputize.orchestrator.mcp.http import METHODS, McpEndpoint
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.protocol import SAFE_HEADERS
 from deputize.orchestrator.routes import BODIES, OPEN, ROUTERS
+from deputize.orchestrator.scopes import MCP_PATH, ROUTES
 from deputize.orchestrator.sockets import check_binding
 from deputize.orchestrator.sse import StreamSlots
+from deputize.orchestrator.token_file import Tokens
 from deputize.shared.errors import Refused
 from deputize.shared.events import AnyEvent
 from deputize.shared.ids import new_id
@@ -61,11 +65,13 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.settings = settings
+    app.state.tokens = Tokens(settings)
+    app.state.audit = AuditRecorder()
     app.state.slots = StreamSlots(settings.max_streams)
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
-    app.router.routes.append(Route(PATH, mcp, methods=METHODS))
+    app.router.routes.append(Route(MCP_PATH, mcp, methods=METHODS))
     app.add_middleware(RequestMiddleware)
     return app
 
@@ -81,11 +87,14 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
+        scope = {**scope, NOTE: RequestNote(scope["method"], request_id)}
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
+                # First: no response is sent to a request that could be missing in the log.
+                await scope["app"].state.audit.response(scope, message["status"])
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
@@ -134,6 +143,11 @@ class EventHead(Wire):
 
 def complete_document(document: dict[str, Any]) -> dict[str, Any]:
     schemas: dict[str, Any] = document["components"]["schemas"]
+    for (method, path), scopes in ROUTES.items():
+        # The document has parameters without their kinds.
+        operation = document["paths"].get(path.replace(":path}", "}"), {}).get(method.lower())
+        if operation is not None:
+            operation["security"] = [{"token": sorted(scopes)}]
     for model in (*BODIES, Problem):
         _add_schema(schemas, model.__name__, model)
     _add_schema(schemas, "Event", _events())

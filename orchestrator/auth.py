@@ -1,8 +1,7 @@
-"""Authentication and origin checks: callers need the token, or run on this machine."""
+"""Authentication and origin checks: callers need a token with the route's scope, or run on this machine."""
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,15 +12,17 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from deputize.orchestrator.caller import ANYONE, Caller, RequestNote, note_of
+from deputize.orchestrator.scopes import ROUTES
 from deputize.orchestrator.sockets import is_loopback
+from deputize.orchestrator.token_file import Tokens
 from deputize.shared.errors import Forbidden, Refused, Unauthorized
-from deputize.shared.settings import Settings
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")
-_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _REMEDY = "send it from a program, or from a page of the service's own"
-_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="DEPUTIZE_TOKEN of the service")
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="A token with the scope of the operation")
 
 
 def host_of(headers: Headers) -> str:
@@ -36,7 +37,7 @@ def check_origin(method: str, headers: Headers) -> None:
     its origin in headers that the page cannot set.
     """
     host, port = _parse_host(headers)
-    if method in _SAFE_METHODS:
+    if method in SAFE_METHODS:
         return
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
@@ -69,16 +70,27 @@ def _is_own(origin: str, host: str, port: str | None) -> bool:
 async def require_token(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> None:
-    """Raises Unauthorized unless the request has the service's token."""
-    settings: Settings = request.app.state.settings
-    if settings.token is None:
-        _check_local_host(request)
-        return
-    wanted = settings.token.get_secret_value().encode()
+    """Notes the caller. Raises Unauthorized without a valid token, ScopeMissing if it may not use this route."""
+    note = note_of(request.scope)
+    # The route of an application that is mounted as a whole is its path.
+    route: str = getattr(request.scope.get("route"), "path", request.scope["path"])
+    note.route = route
+    note.ids += [id] if (id := request.path_params.get("id")) else []
+    tokens: Tokens = request.app.state.tokens
+    note.caller = _caller(tokens, given, note) if tokens.asked_for else _local_caller(request)
+    note.caller.check(ROUTES[request.method, route])
+
+
+def _caller(tokens: Tokens, given: HTTPAuthorizationCredentials | None, note: RequestNote) -> Caller:
     if given is None:
         raise Unauthorized("no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN")
-    if not hmac.compare_digest(given.credentials.encode("latin-1"), wanted):
-        raise Unauthorized("this is not the service's token; compare it with DEPUTIZE_TOKEN there")
+    entry = tokens.find(given.credentials.encode("latin-1"))
+    if entry is None:
+        raise Unauthorized("this is not a token of the service; compare it with DEPUTIZE_TOKEN there")
+    note.token = entry.name
+    if entry.expired:
+        raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")
+    return Caller(entry.name, entry.scopes)
 
 
 async def check_token(request: Request) -> None:
@@ -86,10 +98,11 @@ async def check_token(request: Request) -> None:
     await require_token(request, await _bearer(request))
 
 
-def _check_local_host(request: Request) -> None:
+def _local_caller(request: Request) -> Caller:
     # A page in a browser of this machine can reach loopback through DNS rebinding. Its requests have that host name;
     # those of a program do not.
     if not is_loopback(host_of(request.headers)):
         raise Unauthorized(
             "without a token the service answers only to requests for localhost; set DEPUTIZE_TOKEN there and here"
         )
+    return ANYONE

@@ -24,6 +24,7 @@ from deputize.shared.request import DelegationRequest, Limits
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from deputize.orchestrator.audit_log import AuditPage
     from deputize.shared.catalog import ToolCard, WorkerCard
     from deputize.shared.runs.cost import CostReport
     from deputize.shared.runs.disk import DiskUsage, Pruned
@@ -177,6 +178,13 @@ class Client:
         params = {"by": by} | ({"since": since.isoformat()} if since else {})
         answer = await self._http.send("GET", "/v1/cost", params=params)
         return self._http.read(answer, CostReport.model_validate)
+
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Returns a page of the audit log, newest first."""
+        from deputize.orchestrator.audit_log import AuditPage
+
+        params = {"limit": limit} | ({"cursor": cursor} if cursor else {})
+        return self._http.read(await self._http.send("GET", "/v1/audit", params=params), AuditPage.model_validate)
 
     async def not_ready(self) -> str | None:
         """Returns why new work would only be queued (no worker, or no Redis), or None if the service is ready."""

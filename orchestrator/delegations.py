@@ -10,6 +10,8 @@ from datetime import datetime
 
 from redis.exceptions import RedisError
 
+from deputize.orchestrator import audit_log
+from deputize.orchestrator.audit_log import AuditPage, AuditRecord
 from deputize.orchestrator.continuation import check_continued, continued_request, repeated_request
 from deputize.orchestrator.dispatch import Dispatcher
 from deputize.orchestrator.home import is_full, no_space
@@ -214,6 +216,16 @@ class Delegations:
         """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
         async with _redis_guard(self._settings):
             return await cost_report(self.store.redis, by, since)
+
+    async def record(self, record: AuditRecord) -> None:
+        """Appends to the audit log."""
+        async with _redis_guard(self._settings):
+            await audit_log.write(self.store.redis, record, self._settings.retention_seconds)
+
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
+        async with _redis_guard(self._settings):
+            return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
 
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard(self._settings):

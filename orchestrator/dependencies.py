@@ -13,6 +13,7 @@ from fastapi import Depends
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from deputize.orchestrator.caller import RequestNote, note_here
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.problems import summarize
 from deputize.shared.errors import Invalid, Refused, TooLarge
@@ -36,6 +37,8 @@ async def _service(request: Request) -> Delegations:
 
 Service = Annotated[Delegations, Depends(_service)]
 """The service of the application."""
+Note = Annotated[RequestNote, Depends(note_here)]
+"""The request's note, for routes that add delegations to it, or whose response depends on the caller."""
 
 
 async def check_shape(body: bytes, most: int) -> None:

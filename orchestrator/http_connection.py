@@ -18,6 +18,7 @@ from deputize.shared.errors import (
     NotFound,
     OutOfSpace,
     Refused,
+    ScopeMissing,
     SpendCapReached,
     TooLarge,
     Unauthorized,
@@ -41,6 +42,8 @@ ERRORS: dict[int, type[Refused]] = {
     422: Invalid,
     429: SpendCapReached,
 }
+NAMED: dict[str, type[Refused]] = {"key-reused": KeyReused, "scope-missing": ScopeMissing}
+"""Errors whose status is that of another one, by the end of their type."""
 
 
 class HttpConnection:
@@ -119,7 +122,7 @@ class HttpConnection:
             ) from None
         if answer.status_code >= 500:
             raise (OutOfSpace if answer.status_code == 507 else Unavailable)(detail)
-        known = KeyReused if kind.endswith(":key-reused") else ERRORS.get(answer.status_code, Refused)
+        known = NAMED.get(kind.rpartition(":")[2]) or ERRORS.get(answer.status_code, Refused)
         raise known(detail, errors)
 
     def unreachable(self, error: Exception) -> Unavailable:

@@ -15,7 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from deputize.shared.errors import Invalid, OutOfSpace, Refused, SpendCapReached, Unauthorized, Unavailable
+from deputize.shared.errors import (
+    Invalid,
+    OutOfSpace,
+    Refused,
+    ScopeMissing,
+    SpendCapReached,
+    Unauthorized,
+    Unavailable,
+)
 from deputize.shared.runs.spend import seconds_to_midnight
 from deputize.shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
 
@@ -55,7 +63,10 @@ async def _handle_refused(_: Request, error: Refused) -> Response:
 
 def refused_response(error: Refused) -> Response:
     headers: dict[str, str] = {}
-    if isinstance(error, Unauthorized):
+    if isinstance(error, ScopeMissing):
+        scope = " ".join(error.scopes)
+        headers = {"WWW-Authenticate": f'Bearer realm="deputize", error="insufficient_scope", scope="{scope}"'}
+    elif isinstance(error, Unauthorized):
         headers = {"WWW-Authenticate": 'Bearer realm="deputize"'}
     elif isinstance(error, SpendCapReached):
         headers = {"Retry-After": str(seconds_to_midnight())}
@@ -154,8 +165,8 @@ def install(app: FastAPI) -> None:
 
 DESCRIPTIONS: dict[int | str, str] = {
     400: "The body is not JSON",
-    401: "No token, or not the service's",
-    403: "Sent by a page of another origin",
+    401: "No token, one that is not the service's, or one that has expired",
+    403: "The token lacks the scope of this operation, or a page of another origin sent the request",
     404: "No such delegation",
     408: "The body did not come in time",
     409: "It is finished, or its files are out of the reach of this service",

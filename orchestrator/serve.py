@@ -38,7 +38,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
         log.info("listening on %s", bound_url(bound))
-        if settings.token is None:
+        if not settings.asks_for_token:
             log.warning("no token is asked for: %s", TRUSTED)
         BoundedProtocol.MOST = most_connections()
         config = uvicorn.Config(

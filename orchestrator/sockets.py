@@ -13,11 +13,12 @@ TRUSTED = "every user and every program of this machine may use it"
 
 def check_binding(settings: Settings) -> None:
     """Raises Misconfigured if the service would be open to other machines without a token."""
-    if settings.token is not None:
+    if settings.asks_for_token:
         return
     if not settings.no_token:
         raise Misconfigured(
-            "the service needs a token: set DEPUTIZE_TOKEN or DEPUTIZE_TOKEN_FILE, here and for its users "
+            "the service needs a token: set DEPUTIZE_TOKEN or DEPUTIZE_TOKEN_FILE, here and for its users, or "
+            "DEPUTIZE_TOKENS_FILE here "
             f"(with --no-token it needs none, and {TRUSTED})"
         )
     if not is_loopback(settings.host):

@@ -80,7 +80,7 @@ class Supervisor:
         self._listening = listen(settings.host, port)
         flower = Flower() if wanted.flower else None
         # Users of this stack read the token from stack.json, which only their user can read.
-        made = "" if settings.no_token else secrets.token_urlsafe(32)
+        made = "" if settings.no_token and settings.tokens_file is None else secrets.token_urlsafe(32)
         self.info = StackInfo(
             pid=os.getpid(),
             url=url_of(self._listening),

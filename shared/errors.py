@@ -11,6 +11,7 @@
     │   │   └── KeyReused        the same idempotency key with another body (HTTP 422)
     │   ├── SpendCapReached      the day's cap on spending is reached (HTTP 429, exit code 5)
     │   ├── Unauthorized         no or wrong token (HTTP 401, exit code 3)
+    │   │   └── ScopeMissing     the token is not meant for this (HTTP 403, exit code 3)
     │   └── Forbidden            sent by a page of another origin (HTTP 403, exit code 2)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
     │   └── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
@@ -46,6 +47,7 @@ Every message states what was wrong and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 
@@ -103,6 +105,19 @@ class SpendCapReached(Refused):
 class Unauthorized(Refused):
     status = 401
     title = "Unauthorized"
+
+
+class ScopeMissing(Unauthorized):
+    """The token is valid, but lacks ``scopes``, which the request needs."""
+
+    status = 403
+    title = "Scope missing"
+
+    def __init__(
+        self, detail: str, errors: list[dict[str, str]] | None = None, *, scopes: Collection[str] = ()
+    ) -> None:
+        super().__init__(detail, errors)
+        self.scopes = scopes
 
 
 class Forbidden(Refused):

@@ -31,6 +31,7 @@ COMMANDS = {
     "retry": ("follow_up:retry", "Hand a finished delegation's task over again."),
     "resume": ("resume:resume", "Go on with what an interrupted command left."),
     "prune": ("prune:prune", "Remove finished delegations and their files."),
+    "audit": ("audit:audit", "List who changed something, and who was refused."),
     "tools": ("fleet:tools", "List the tools that workers have announced."),
     "workers": ("fleet:workers", "List the workers that are alive."),
     "up": ("stack:up", "Run Redis, workers and the API on this machine."),
@@ -39,7 +40,7 @@ COMMANDS = {
     "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
     "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
     "policy": ("policy:policy", "Explain what the policy decides about a call, or test its rules."),
-    "token": ("stack:token", "Print the token of this machine's stack."),
+    "token": ("token:token", "Print the token of this machine's stack, or make further ones."),
     "settings": ("settings:settings", "List what can be set, its default and what is in force here."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),
 }

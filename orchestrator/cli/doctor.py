@@ -116,6 +116,13 @@ def _disk(settings: Settings) -> Finding:
 def _token(settings: Settings) -> Finding:
     from deputize.orchestrator.sockets import TRUSTED, check_binding, is_loopback
 
+    if settings.tokens_file is not None:
+        from deputize.orchestrator.token_file import Tokens
+
+        try:
+            return Finding("✓", "token", f"{Tokens(settings).count()} accepted")
+        except Misconfigured as error:
+            return Finding("✗", "token", str(error), "correct the file, or unset DEPUTIZE_TOKENS_FILE")
     if settings.token is not None:
         return Finding("✓", "token", "set")
     if not settings.no_token and is_loopback(settings.host):

@@ -1,4 +1,4 @@
-"""`deputize up`, `serve`, `worker` and `token`: the processes of a service, and the token of this machine's."""
+"""`deputize up`, `serve` and `worker`: the processes of a service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import click
 from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.connect import load_settings, stack_here
 from deputize.orchestrator.cli.errors import Exit
-from deputize.shared.errors import Unavailable
 
 if TYPE_CHECKING:
     from deputize.orchestrator.home import StackInfo
@@ -149,20 +148,3 @@ def worker(ctx: click.Context, **given: Any) -> None:
     # The orchestrator never imports the worker, so this process executes it.
     command = [sys.executable, "-P", "-m", "deputize.worker", *options]
     os.execve(sys.executable, command, settings.child_environment() | settings.endpoint_variables())  # noqa: S606 - no shell is wanted
-
-
-@click.command()
-@click.pass_context
-def token(ctx: click.Context) -> Exit:
-    """Print the token of the service: the one of DEPUTIZE_TOKEN, or that of the stack on this machine."""
-    settings = load_settings(ctx)
-    if settings.token is not None:
-        output.line(settings.token.get_secret_value())
-        return Exit.SUCCEEDED
-    stack = stack_here(settings)
-    if stack is None:
-        raise Unavailable("no service runs on this machine; start one with `deputize up`, or set DEPUTIZE_TOKEN")
-    if not stack.token:
-        raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
-    output.line(stack.token)
-    return Exit.SUCCEEDED

@@ -13,8 +13,10 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from deputize.orchestrator.auth import check_token
+from deputize.orchestrator.caller import note_of
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.dependencies import check_shape, read_body
+from deputize.orchestrator.scopes import Scope as TokenScope
 from deputize.orchestrator.sse import StreamSlots
 from deputize.shared.request import DelegationRequest
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from deputize.orchestrator.mcp.server import Context
 
-PATH = "/mcp"
 GONE = "deputize.gone"
 """Key in the ASGI scope of the event that is set when the client disconnects."""
 METHODS = ("GET", "POST", "DELETE")
@@ -113,8 +114,20 @@ class McpEndpoint:
             await server.close()
 
     def gone(self, context: Context) -> asyncio.Event:
+        return self._scope(context)[GONE]
+
+    def check(self, context: Context, scopes: frozenset[TokenScope]) -> None:
+        caller = note_of(self._scope(context)).caller
+        assert caller is not None
+        caller.check(scopes)
+
+    async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
+        scope = self._scope(context)
+        await scope["app"].state.audit.call(scope, tool, ids, status)
+
+    def _scope(self, context: Context) -> Scope:
         assert context.request is not None
-        return context.request.scope[GONE]
+        return context.request.scope
 
     def left(self, context: Context) -> bool:
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS

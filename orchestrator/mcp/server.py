@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -19,7 +20,8 @@ from deputize.orchestrator.mcp.arguments import input_schema, output_schema, par
 from deputize.orchestrator.mcp.source import Source
 from deputize.orchestrator.mcp.tools import TOOLS, Answer, Call, ToolSpec
 from deputize.orchestrator.mcp.waiting import Caller
-from deputize.shared.errors import DeputizeError, Refused
+from deputize.orchestrator.scopes import MCP_RESOURCES, MCP_TOOLS, Scope
+from deputize.shared.errors import DeputizeError, Refused, ScopeMissing
 from deputize.shared.text import did_you_mean
 
 INSTRUCTIONS = (
@@ -39,6 +41,14 @@ class Transport(Protocol):
 
     def left(self, context: Context) -> bool:
         """Returns whether a cancelled call was cancelled by its client, and not by a shutdown."""
+        ...
+
+    def check(self, context: Context, scopes: frozenset[Scope]) -> None:
+        """Raises ScopeMissing unless the sender of a request has them."""
+        ...
+
+    async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
+        """Puts a call that changes something, or was refused, into the audit log, if that is this transport's."""
         ...
 
 
@@ -78,10 +88,9 @@ class McpServer:
         if params.name not in TOOLS:
             hint = did_you_mean(params.name[:100], TOOLS, 1) or f"there are {', '.join(TOOLS)}"
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name[:100]!r}; {hint}")
-        spec = TOOLS[params.name]
         caller = Caller(context.session.report_progress, self._transport.gone(context))
         # A task of its own: a call whose client goes away has delegations to cancel after that.
-        running = asyncio.create_task(_run(spec, Call(self._source, caller), params.arguments or {}))
+        running = asyncio.create_task(self._run(context, caller, params))
         self._calls.add(running)
         running.add_done_callback(self._calls.discard)
         try:
@@ -97,10 +106,30 @@ class McpServer:
         except DeputizeError as error:
             return types.CallToolResult(content=[types.TextContent(text=_explained(error))], is_error=True)
 
+    async def _run(self, context: Context, caller: Caller, params: types.CallToolRequestParams) -> Answer:
+        """Runs a call. What it submits or cancels is recorded at once, and a refusal with its status."""
+        name, spec = params.name, TOOLS[params.name]
+        recorded = False
+
+        async def changed(ids: Sequence[str]) -> None:
+            nonlocal recorded
+            recorded = True
+            await self._transport.record(context, name, ids, HTTPStatus.OK)
+
+        try:
+            self._transport.check(context, MCP_TOOLS[name])
+            return await spec.run(Call(self._source, caller, changed), parsed(spec.arguments, params.arguments or {}))
+        except DeputizeError as error:
+            if isinstance(error, ScopeMissing) or not (spec.read_only or recorded):
+                status = error.status if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
+                await self._transport.record(context, name, [], status)
+            raise
+
     async def _list_resources(
-        self, _: Context, params: types.PaginatedRequestParams | None
+        self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         with _mcp_errors():
+            self._transport.check(context, MCP_RESOURCES)
             return await resources.newest(await self._source.if_open(), params.cursor if params else None)
 
     async def _list_templates(
@@ -108,8 +137,11 @@ class McpServer:
     ) -> types.ListResourceTemplatesResult:
         return resources.templates()
 
-    async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         with _mcp_errors():
+            self._transport.check(context, MCP_RESOURCES)
             return await resources.read(self._source, str(params.uri))
 
 
@@ -121,10 +153,6 @@ def _mcp_errors() -> Generator[None]:
     except DeputizeError as error:
         code = types.INVALID_PARAMS if isinstance(error, Refused) else types.INTERNAL_ERROR
         raise MCPError(code, _explained(error)) from None
-
-
-async def _run(spec: ToolSpec, call: Call, arguments: dict[str, Any]) -> Answer:
-    return await spec.run(call, parsed(spec.arguments, arguments))
 
 
 def _tool(name: str, spec: ToolSpec) -> types.Tool:

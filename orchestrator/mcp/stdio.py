@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from mcp.server.stdio import stdio_server
 
 from deputize.orchestrator.mcp.server import Context, McpServer
 from deputize.orchestrator.mcp.source import Source
+from deputize.orchestrator.scopes import Scope
 
 if TYPE_CHECKING:
     import anyio
@@ -29,6 +30,12 @@ class StdinTransport:
 
     def left(self, context: Context) -> bool:
         return True
+
+    def check(self, context: Context, scopes: frozenset[Scope]) -> None:
+        """The service checks the token with which this server sends its own requests, and records them."""
+
+    async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
+        pass
 
 
 async def serve(source: Source) -> None:

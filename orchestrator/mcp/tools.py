@@ -43,6 +43,8 @@ class Call:
 
     source: Source
     caller: Caller
+    changed: Callable[[Sequence[str]], Awaitable[None]]
+    """Called with the delegations that it submitted or cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ async def delegations(call: Call, wanted: ListArguments) -> Answer:
 async def cancel(call: Call, wanted: CancelArguments) -> Answer:
     operations = await call.source.for_reading()
     content = outcome(await operations.cancel(wanted.id))
+    await call.changed([content.id])
     return Answer(
         f"{line_of(content)}; it was asked to end" if not content.status.finished else line_of(content), content
     )
@@ -119,9 +122,10 @@ async def cancel(call: Call, wanted: CancelArguments) -> Answer:
 async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, list[Delegation]]:
     placed = [_with_absolute_path(request, call.source.folder) for request in requests]
     operations = await call.source.for_work(placed)
-    if len(placed) == 1:
-        return operations, [await create(operations, placed[0])]
-    return operations, await create_all(operations, placed)
+    one = len(placed) == 1
+    submitted = [await create(operations, placed[0])] if one else await create_all(operations, placed)
+    await call.changed([each.id for each in submitted])
+    return operations, submitted
 
 
 def _with_absolute_path(request: DelegationRequest, folder: Path | None) -> DelegationRequest:

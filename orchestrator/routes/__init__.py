@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from deputize.orchestrator.routes import cost, delegations, events, files, fleet, follow_up, health
+from deputize.orchestrator.routes import audit, cost, delegations, events, files, fleet, follow_up, health
 
 ROUTERS: list[APIRouter] = [
     delegations.router,
@@ -13,6 +13,7 @@ ROUTERS: list[APIRouter] = [
     events.router,
     files.router,
     cost.router,
+    audit.router,
     fleet.router,
     health.router,
 ]

@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
+from deputize.orchestrator.caller import RequestNote
 from deputize.orchestrator.delegations import AcceptedDelegation
-from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Service, body_of, document, one_key
+from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
 from deputize.orchestrator.problems import problem_responses
+from deputize.orchestrator.scopes import Scope
 from deputize.orchestrator.sse import until_disconnect
 from deputize.shared.delegation import Delegation, Status, ToolAgentStep
 from deputize.shared.errors import Invalid, TooLarge
@@ -24,6 +26,10 @@ MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
 ID = re.compile(r"dlg_[0-9a-z]{26}")
+
+WITHHELD = "withheld: the token lacks the scope read"
+STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "effective_limits", "paused")
+"""The fields of a delegation that disclose neither what it is about nor what came of it."""
 
 REPLAYED: dict[int | str, dict[str, Any]] = {
     200: {"description": "Accepted before, with the same key and body", "model": Delegation}
@@ -102,22 +108,32 @@ async def create_delegation(
     service: Service,
     request: Annotated[DelegationRequest, Depends(body_of(DelegationRequest, MAX_REQUEST_BYTES))],
     response: Response,
+    note: Note,
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
 ) -> Delegation:
     """Submits a task. The same Idempotency-Key with the same body returns the first delegation again."""
     key = one_key(request.idempotency_key, idempotency_key)
     if key != request.idempotency_key:
         request = request.model_copy(update={"idempotency_key": key})
-    return located(await service.accept(request), response)
+    return located(await service.accept(request), response, note)
 
 
-def located(accepted: AcceptedDelegation, response: Response) -> Delegation:
+def located(accepted: AcceptedDelegation, response: Response, note: RequestNote) -> Delegation:
     """Returns the delegation; the headers of the response show where it is and whether it was accepted before."""
     response.headers["Location"] = f"/v1/delegations/{accepted.delegation.id}"
     if accepted.replayed:
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
-    return accepted.delegation
+    return shown(accepted.delegation, note)
+
+
+def shown(delegation: Delegation, note: RequestNote) -> Delegation:
+    """Returns the delegation, to a caller without the scope ``read`` only with its state; notes its id."""
+    note.ids.append(delegation.id)
+    if note.caller is not None and Scope.READ in note.caller.scopes:
+        return delegation
+    public = {name: getattr(delegation, name) for name in STATE}
+    return Delegation(**public, request=DelegationRequest(task=WITHHELD))
 
 
 @router.post(
@@ -129,6 +145,7 @@ def located(accepted: AcceptedDelegation, response: Response) -> Delegation:
 async def create_delegations(
     service: Service,
     batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES, MAX_BATCH_VALUES))],
+    note: Note,
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", include_in_schema=False)] = None,
 ) -> Items:
     """Submits up to 1,000 tasks; all are accepted or none."""
@@ -138,15 +155,17 @@ async def create_delegations(
     # A shared context is sent once but kept with each request.
     if (whole := sum(len(request.context) for request in requests)) > MAX_BATCH_BYTES:
         raise TooLarge(f"with sharedContext in each, the contexts have {whole:,} characters, over {MAX_BATCH_BYTES:,}")
-    return Items(items=await service.accept_batch(requests))
+    return Items(items=[shown(each, note) for each in await service.accept_batch(requests)])
 
 
 @router.post("/delegations:prune", responses=problem_responses(400, 408, 413, 415, 422), openapi_extra=document(Prune))
 async def prune_delegations(
-    service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))]
+    service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))], note: Note
 ) -> Pruned:
     """Removes the records of finished delegations, and asks the workers to remove their files. Others stay."""
-    return await service.prune(wanted.older_than_seconds, wanted.keep_bytes, dry_run=wanted.dry_run)
+    pruned = await service.prune(wanted.older_than_seconds, wanted.keep_bytes, dry_run=wanted.dry_run)
+    note.ids += [] if wanted.dry_run else pruned.ids
+    return pruned
 
 
 @router.get("/delegations", responses=problem_responses(422))
@@ -178,15 +197,15 @@ async def get_delegation(
 
 
 @router.post("/delegations/{id}/cancel", status_code=202, responses=problem_responses(404))
-async def cancel_delegation(service: Service, id: str) -> Delegation:
+async def cancel_delegation(service: Service, id: str, note: Note) -> Delegation:
     """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
-    return await service.cancel(id)
+    return shown(await service.cancel(id), note)
 
 
 @router.post("/delegations/{id}/resume", status_code=202, responses=problem_responses(404, 409))
-async def resume_delegation(service: Service, id: str) -> Delegation:
+async def resume_delegation(service: Service, id: str, note: Note) -> Delegation:
     """Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one."""
-    return await service.resume(id)
+    return shown(await service.resume(id), note)
 
 
 @router.get("/delegations/{id}/steps", responses=problem_responses(404))

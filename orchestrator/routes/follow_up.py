@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from deputize.orchestrator.dependencies import Service, body_of, document, one_key
+from deputize.orchestrator.dependencies import Note, Service, body_of, document, one_key
 from deputize.orchestrator.problems import problem_responses
 from deputize.orchestrator.routes.delegations import REPLAYED, located
 from deputize.shared.delegation import Delegation
@@ -57,6 +57,7 @@ async def continue_delegation(
     id: str,
     wanted: Annotated[Continue, Depends(body_of(Continue, MAX_REQUEST_BYTES))],
     response: Response,
+    note: Note,
     header: KeyHeader = None,
 ) -> Delegation:
     """Submits a new delegation that goes on with a finished one: its conversation, its files, limits of its own.
@@ -64,7 +65,7 @@ async def continue_delegation(
     409 while the earlier one is not finished, and where its conversation or its files are gone.
     """
     key = one_key(wanted.idempotency_key, header)
-    return located(await service.continue_(id, wanted.text, wanted.limits, idempotency_key=key), response)
+    return located(await service.continue_(id, wanted.text, wanted.limits, idempotency_key=key), response, note)
 
 
 @router.post(
@@ -78,6 +79,7 @@ async def retry_delegation(
     id: str,
     wanted: Annotated[Retry, Depends(body_of(Retry, MAX_RETRY_BYTES, required=False))],
     response: Response,
+    note: Note,
     header: KeyHeader = None,
 ) -> Delegation:
     """Submits the request of a finished delegation again, as a new one, from the start or from a turn of its run.
@@ -85,4 +87,4 @@ async def retry_delegation(
     409 while it is not finished, and where its files from before that turn are not kept.
     """
     key = one_key(wanted.idempotency_key, header)
-    return located(await service.retry(id, from_turn=wanted.from_turn, idempotency_key=key), response)
+    return located(await service.retry(id, from_turn=wanted.from_turn, idempotency_key=key), response, note)

@@ -20,6 +20,8 @@ BUS = "deputize:bus"
 """Channel on which nothing is published: it keeps a process's connection subscribed without listeners."""
 RESERVED_MONEY = "deputize:spend:reserved"
 """What runs have reserved for the model calls under way, by counter."""
+AUDIT = "deputize:audit"
+"""Stream of the requests that changed something or were refused (``orchestrator/audit_log.py``)."""
 KEY_PREFIX = "deputize:celery:"
 """Prefix of every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 

@@ -167,8 +167,11 @@ class SettingsFields(BaseModel):
     home: AbsolutePath = Path("~/.local/state/deputize")
     url: str | None = None
     token: SecretStr | None = None
+    """The token named ``default``, with all scopes; also the one that a client sends."""
+    tokens_file: AbsolutePath | None = None
+    """A TOML file of further tokens that the API accepts, each with a name and scopes; see ``deputize token new``."""
     no_token: bool = False
-    """If no token is set: true grants access to every user and program of this machine, on a loopback address only."""
+    """If neither is set: true grants access to every user and program of this machine, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
     """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
     model_retry_seconds: float | None = Field(default=None, ge=0)

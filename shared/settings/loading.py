@@ -76,6 +76,11 @@ class Settings(SettingsFields):
         return [*secrets_of(endpoint), *own, *credentials_in(self.redis_url)]
 
     @property
+    def asks_for_token(self) -> bool:
+        """Whether the API answers only to callers with a token."""
+        return self.token is not None or self.tokens_file is not None
+
+    @property
     def has_model_endpoint(self) -> bool:
         return names_endpoint(self.model_endpoint)
 

@@ -35,9 +35,10 @@ from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED, Page
 from deputize.shared.wire import now
+from tests.orchestrator.fake_audit_log import FakeAuditLog
 
 
-class FakeService:
+class FakeService(FakeAuditLog):
     """Does nothing by itself: a test calls ``happen`` and ``finish``."""
 
     def __init__(self, caps: Limits | None = None) -> None:
@@ -55,8 +56,7 @@ class FakeService:
         self.fleet: list[WorkerCard] = []
         self.announced: list[ToolCard] = [READ_FILE]
         """The tools of the fleet, once there is one."""
-        self.away: Exception | None = None
-        """What the next verbs raise."""
+        super().__init__()
         self._inboxes: set[asyncio.Queue[Envelope]] = set()
 
     def happen(self, id: str, event: AnyEvent) -> Envelope:
@@ -91,7 +91,7 @@ class FakeService:
         return self._say(id, RunFinished(result=result))
 
     async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
-        self._check()
+        self.check()
         if (held := self._held(request)) is not None:
             return AcceptedDelegation(held, True)
         limits = request.limits.capped(self.caps)
@@ -111,7 +111,7 @@ class FakeService:
         return None
 
     async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
-        self._check()
+        self.check()
         if len(requests) > MAX_BATCH:
             raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
         for request in requests:
@@ -133,7 +133,7 @@ class FakeService:
         return self.runs[id]
 
     async def list(self, *, limit: int, cursor: str | None, parent: str | None = None, **filters: Any) -> Page:
-        self._check()
+        self.check()
         rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
         rest = [run for run in rest if parent is None or run.request.parent_id == parent]
         runs = [brief(run) for run in rest if matches(run, **filters)]
@@ -223,7 +223,7 @@ class FakeService:
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
-        self._check()
+        self.check()
         age = (86400 if keep_bytes is None else 0) if older_than is None else older_than
         gone = Pruned.of(chosen(self._ended(), age, keep_bytes), dry_run=dry_run)
         for id in () if dry_run else gone.ids:
@@ -231,14 +231,14 @@ class FakeService:
         return gone
 
     async def disk(self) -> DiskUsage:
-        self._check()
+        self.check()
         return DiskUsage.of(self._ended(), 32 << 30)
 
     def _ended(self) -> list[Kept]:
         return [Kept(id, str(run.finished_at), run.disk_bytes or 0) for id, run in self.runs.items() if run.finished_at]
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        self._check()
+        self.check()
         table = CostTable(by, since)
         for run in self.runs.values():
             if since is None or run.created_at >= since:
@@ -248,22 +248,18 @@ class FakeService:
         return table.report()
 
     async def workers(self) -> list[WorkerCard]:
-        self._check()
+        self.check()
         return sorted(self.fleet, key=lambda card: card.name)
 
     async def tools(self) -> list[ToolCard]:
-        self._check()
+        self.check()
         return sorted(self.announced, key=lambda card: card.name) if self.fleet else []
 
     async def ready(self) -> Readiness:
         return Readiness(str(self.away) if self.away else None, len(self.fleet))
 
-    def _check(self) -> None:
-        if self.away:
-            raise self.away
-
     def _known(self, id: str) -> Delegation:
-        self._check()
+        self.check()
         if id not in self.runs:
             raise not_found(id)
         return self.runs[id]

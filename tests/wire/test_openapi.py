@@ -15,7 +15,9 @@ from jsonschema import Draft202012Validator
 
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.problems import Problem
-from deputize.orchestrator.routes import OPEN, ROUTERS
+from deputize.orchestrator.routes import ROUTERS
+from deputize.orchestrator.scopes import OPEN_PATHS
+from deputize.orchestrator.scopes import ROUTES as SCOPES
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings
 from tests.wire.conftest import Golden
@@ -54,11 +56,12 @@ def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None
     assert len(names) == len(set(names)) == len(list(routes(ROUTERS)))
 
 
-def test_what_is_behind_the_token_says_so(document: dict[str, Any]) -> None:
-    open_paths = {route.path for route in routes(OPEN)}
+def test_what_is_behind_the_token_says_so_with_the_scope(document: dict[str, Any]) -> None:
+    named = {(method, path.replace(":path}", "}")): scopes for (method, path), scopes in SCOPES.items()}
     for path, operations in document["paths"].items():
-        for operation in operations.values():
-            assert operation.get("security") == (None if path in open_paths else [{"token": []}])
+        for method, operation in operations.items():
+            wanted = None if path in OPEN_PATHS else [{"token": sorted(named[method.upper(), path])}]
+            assert operation.get("security") == wanted
 
 
 def test_every_refusal_is_a_problem_document(document: dict[str, Any]) -> None:

@@ -295,4 +295,4 @@ async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cu
 
 def test_the_fake_has_every_verb_of_the_service() -> None:
     verbs = {name for name, value in vars(Delegations).items() if callable(value) and not name.startswith("_")}
-    assert verbs - set(vars(FakeService)) == set()
+    assert verbs - set(dir(FakeService)) == set()

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from deputize.orchestrator.audit_log import AuditRecord
 from deputize.orchestrator.cli import COMMANDS, cli
 from deputize.shared.catalog import ToolCard
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
@@ -43,6 +44,7 @@ from tests.waiting import until
 
 ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
+    "audit": [["audit"], ["audit", "--json"]],
     "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--usage"], ["--transcript"])]
     + [["show", ID, *more, "--json"] for more in ([], ["--events"], ["--steps"], ["--usage"])]
     + [["show", "dlg_" + ACTING]],
@@ -80,6 +82,8 @@ async def id(service: FakeService) -> str:
     id = (await service.accept(request)).delegation.id
     service.runs[id] = service.runs[id].model_copy(update={"worker": HOSTILE, "pending_permissions": [HOSTILE]})
     happen(service, id)
+    asked = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
+    await service.record(AuditRecord(**asked, at=now(), delegation_ids=[id], status=202, request_id=HOSTILE))
     return id
 
 

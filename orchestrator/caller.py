@@ -1,0 +1,60 @@
+"""Who sent a request, and what the audit log will record about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.types import Scope as AsgiScope
+
+from deputize.orchestrator.scopes import ALL, Scope
+from deputize.shared.errors import ScopeMissing
+
+NOTE = "deputize.note"
+"""Key of the request's note in its ASGI scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of an authenticated request. ``token`` is the token's name, None where none is asked for."""
+
+    token: str | None
+    scopes: frozenset[Scope]
+
+    def check(self, needed: Collection[Scope]) -> None:
+        """Raises ScopeMissing, with the names of the scopes, unless the token has all of them."""
+        missing = sorted(frozenset(needed) - self.scopes)
+        if missing:
+            names = " and ".join(missing)
+            detail = f"the token {self.token!r} lacks the scope {names}, which this needs; use one that has it"
+            raise ScopeMissing(detail, scopes=missing)
+
+
+ANYONE = Caller(None, ALL)
+"""Where the service asks for no token."""
+
+
+@dataclass(slots=True)
+class RequestNote:
+    """What is known of a request so far."""
+
+    method: str
+    request_id: str
+    caller: Caller | None = None
+    """None until it is authenticated."""
+    token: str | None = None
+    """The token's name, also where the token has expired."""
+    route: str | None = None
+    """The path with its parameters' names; None before a route was found."""
+    ids: list[str] = field(default_factory=list[str])
+    """The delegations that it concerns."""
+
+
+def note_of(scope: AsgiScope) -> RequestNote:
+    return scope[NOTE]
+
+
+async def note_here(request: Request) -> RequestNote:
+    """The dependency of routes that add delegations to the note, or whose response depends on the caller."""
+    return note_of(request.scope)

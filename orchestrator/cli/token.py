@@ -1,0 +1,77 @@
+"""`deputize token`: the token of this machine's stack, and new ones for the tokens file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.connect import load_settings, stack_here
+from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.values import Duration
+from deputize.orchestrator.scopes import Scope
+from deputize.shared.errors import Unavailable
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def token(ctx: click.Context) -> Exit | None:
+    """Print the token of the service: the one of DEPUTIZE_TOKEN, or that of the stack on this machine.
+
+    `deputize token new` makes further ones, which have only the scopes that you name.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    settings = load_settings(ctx)
+    if settings.token is not None:
+        output.line(settings.token.get_secret_value())
+        return Exit.SUCCEEDED
+    stack = stack_here(settings)
+    if stack is None:
+        raise Unavailable("no service runs on this machine; start one with `deputize up`, or set DEPUTIZE_TOKEN")
+    if not stack.token:
+        raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
+    output.line(stack.token)
+    return Exit.SUCCEEDED
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    help="What it is for; may be given more than once. None includes another one.",
+)
+@click.option("--expires", type=Duration(min=1, max=1e9), metavar="TIME", help="How long it is valid: 12h, 90d.")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append its entry to this tokens file instead of printing it.",
+)
+def new(name: str, scopes: tuple[str, ...], expires: float | None, path: Path | None) -> Exit:
+    """Make a token called NAME and print it, once, with the entry for the file of DEPUTIZE_TOKENS_FILE.
+
+    The entry has the token's digest only. A service that uses the file accepts the token at once.
+    """
+    import secrets
+
+    from deputize.orchestrator import token_file
+
+    made = secrets.token_urlsafe(32)
+    until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
+    entry = token_file.written_entry(name, token_file.digest_of(made.encode()), scopes, until)
+    if path is not None:
+        token_file.append_entry(path, entry)
+    output.line(made)
+    if path is None:
+        output.block(f"\n{entry.rstrip()}")
+    else:
+        output.line(f"its entry is in {path}; it cannot be shown again", err=True)
+    return Exit.SUCCEEDED

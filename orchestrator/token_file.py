@@ -1,0 +1,253 @@
+"""The tokens of a service: that of DEPUTIZE_TOKEN, and those of the tokens file, read again when it changes."""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import os
+import re
+import stat
+import time
+import tomllib
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from datetime import time as clock
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from deputize.orchestrator.scopes import ALL, Scope
+from deputize.shared.background import RepeatedCause
+from deputize.shared.errors import Invalid, Misconfigured, Unavailable
+from deputize.shared.settings import Settings
+from deputize.shared.wire import explain, now
+
+DEFAULT = "default"
+"""The name of the token of DEPUTIZE_TOKEN, which has all scopes."""
+MAX_BYTES = 1024 * 1024
+SETTLED_SECONDS = 2.0
+"""Age from which a file's times show a change: two changes within one tick of its clock look alike."""
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+
+_TABLE = re.compile(r"\s*\[\[\s*token\s*\]\]")
+_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
+class TokenEntry(BaseModel):
+    """One ``[[token]]`` of the file. It has the token's digest, so that reading the file discloses no token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=rf"^{NAME}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    scopes: frozenset[Scope] = Field(min_length=1)
+    expires: datetime | None = None
+    """The token is refused from then on; without an offset it is UTC."""
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, name: str) -> str:
+        if name == DEFAULT:
+            raise ValueError(f"{DEFAULT!r} is the name of the token of DEPUTIZE_TOKEN; choose another one")
+        return name
+
+    @field_validator("expires", mode="before")
+    @classmethod
+    def _moment(cls, value: Any) -> Any:
+        if not isinstance(value, date):  # a date-time is one, too
+            raise ValueError("is not a date or a date-time of TOML, such as 2027-01-31T12:00:00Z")
+        moment = value if isinstance(value, datetime) else datetime.combine(value, clock())
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    @property
+    def expired(self) -> bool:
+        return self.expires is not None and self.expires <= now()
+
+
+class Tokens:
+    """All tokens that the service accepts. Raises Misconfigured if the file is wrong when the service starts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._default = None
+        if settings.token is not None:
+            secret = settings.token.get_secret_value().encode()
+            self._default = TokenEntry.model_construct(name=DEFAULT, sha256=digest_of(secret), scopes=ALL, expires=None)
+        self._file = TokenFile(settings.tokens_file) if settings.tokens_file else None
+        self._trouble = RepeatedCause("the tokens of the file are refused")
+        self.asked_for = settings.asks_for_token
+        if self._file is not None:
+            self._check_default(self._file.entries())
+
+    def find(self, given: bytes) -> TokenEntry | None:
+        """Returns the token's entry, expired or not. Raises Unavailable where the file cannot be used for now.
+
+        All entries are compared, each in constant time: how long it takes does not depend on the match.
+        """
+        entries, usable = self._entries()
+        digest = digest_of(given)
+        found = None
+        for entry in entries:
+            if hmac.compare_digest(entry.sha256, digest):
+                found = entry
+        if found is None and not usable:
+            raise Unavailable("the service cannot read its tokens for now; its log has the reason")
+        return found
+
+    def count(self) -> int:
+        """Returns how many are accepted now."""
+        return sum(not entry.expired for entry in self._entries()[0])
+
+    def _entries(self) -> tuple[list[TokenEntry], bool]:
+        """Returns the entries, and whether those of the file are among them.
+
+        A file that became wrong counts as empty: entries of before may be those that its change was to remove.
+        """
+        own = [] if self._default is None else [self._default]
+        if self._file is None:
+            return own, True
+        try:
+            entries = self._file.entries()
+            self._check_default(entries)
+        except Misconfigured as error:
+            self._trouble.failed(error)
+            return own, False
+        self._trouble.works()
+        return [*own, *entries], True
+
+    def _check_default(self, entries: list[TokenEntry]) -> None:
+        if self._default is not None:
+            for entry in entries:
+                if entry.sha256 == self._default.sha256:
+                    raise Misconfigured(f"the token {entry.name!r} of the tokens file is that of DEPUTIZE_TOKEN, too")
+
+
+class TokenFile:
+    """A file of entries. It is read again when its times, size or mode differ."""
+
+    def __init__(self, path: Path, settled_seconds: float = SETTLED_SECONDS) -> None:
+        self._path = path
+        self._settled_seconds = settled_seconds
+        self._seen: object = None
+        self._settled = False
+        self._entries: list[TokenEntry] = []
+
+    def entries(self) -> list[TokenEntry]:
+        """Returns the current entries. Raises Misconfigured with the line if the file is wrong."""
+        try:
+            if self._settled and _signature(self._path.stat()) == self._seen:
+                return self._entries
+            data, found = _read_private(self._path)
+        except OSError as error:
+            self._settled = False
+            raise Misconfigured(f"the tokens file {self._path} cannot be read: {error.strerror}") from None
+        except Misconfigured:
+            self._settled = False
+            raise
+        self._settled = False
+        self._entries = parse_tokens(data, self._path)
+        self._seen = _signature(found)
+        self._settled = time.time() - max(found.st_mtime, found.st_ctime) > self._settled_seconds
+        return self._entries
+
+
+def digest_of(token: bytes) -> str:
+    return sha256(token).hexdigest()
+
+
+def _signature(found: os.stat_result) -> object:
+    return found.st_ino, found.st_dev, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_mode
+
+
+def _read_private(path: Path) -> tuple[bytes, os.stat_result]:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+            raise Misconfigured(f"the tokens file {path} is not a regular file of at most 1 MiB")
+        if found.st_mode & 0o077:
+            raise Misconfigured(
+                f"the tokens file {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); "
+                f"`chmod 600 {path}`"
+            )
+        return file.read(), found
+
+
+def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
+    """Returns the entries of a file's contents. Raises Misconfigured, whose message quotes nothing of a digest."""
+
+    def wrong(line: int, what: str) -> Misconfigured:
+        return Misconfigured(f"the tokens file {path}, line {line}: {what}")
+
+    try:
+        text = data.decode()
+        tables = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise wrong(data[: error.start].count(b"\n") + 1, "it is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        at = _AT_LINE.search(str(error))
+        line = int(at[1]) if at else len(data.splitlines())
+        raise wrong(line, f"it is not TOML ({_AT_LINE.sub('', str(error))})") from None
+    given = tables.pop("token", [])
+    if tables or not isinstance(given, list):
+        key = next(iter(tables), "token")
+        raise wrong(_line(text, -1, key), f"{key!r} is unknown; the file holds tables [[token]]")
+    entries: list[TokenEntry] = []
+    for number, table in enumerate(given):
+        try:
+            entry = TokenEntry.model_validate(table)
+        except ValidationError as error:
+            mistake = explain(error, TokenEntry)[0]
+            key = mistake["pointer"].split("/")[1] if mistake["pointer"] else ""
+            raise wrong(_line(text, number, key), f"{key}: {mistake['detail']}") from None
+        for other in entries:
+            if other.name == entry.name or other.sha256 == entry.sha256:
+                key = "name" if other.name == entry.name else "sha256"
+                raise wrong(_line(text, number, key), f"{key}: that of the token {other.name!r}, too")
+        entries.append(entry)
+    return entries
+
+
+def _line(text: str, number: int, key: str) -> int:
+    """Returns the line of a key in that table, else of the table's head; table -1 is all before the first one."""
+    a_key = re.compile(rf"\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
+    table, head = -1, 1
+    for at, line in enumerate(text.splitlines(), 1):
+        if _TABLE.match(line):
+            table += 1
+            head = at if table == number else head
+        elif (number in (-1, table)) and key and a_key.match(line):
+            return at
+    return head
+
+
+def written_entry(name: str, digest: str, scopes: Sequence[str], expires: datetime | None) -> str:
+    """Returns an entry as text. Raises Invalid if a value is not allowed."""
+    lines = [
+        "[[token]]",
+        f'name = "{name}"',
+        f'sha256 = "{digest}"',
+        f"scopes = {json.dumps([*dict.fromkeys(scopes)])}",
+    ]
+    lines += [f"expires = {expires:%Y-%m-%dT%H:%M:%SZ}"] if expires else []
+    try:
+        TokenEntry(name=name, sha256=digest, scopes=frozenset(map(Scope, scopes)))
+    except ValidationError as error:
+        mistakes = explain(error, TokenEntry)
+        raise Invalid(f"NAME: {mistakes[0]['detail']}", mistakes) from None
+    return "\n".join(lines) + "\n"
+
+
+def append_entry(path: Path, entry: str) -> None:
+    """Appends an entry to the file, which is made if there is none. Raises Misconfigured if that would be wrong."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            before, _ = _read_private(path)
+            added = (b"\n" if before else b"") + entry.encode()
+            added = b"\n" + added if before and not before.endswith(b"\n") else added
+            parse_tokens(before + added, path)
+            os.write(file.fileno(), added)
+    except OSError as error:
+        raise Misconfigured(f"the tokens file {path} cannot be written: {error.strerror}") from None
