@@ -62,7 +62,7 @@ def nothing_left_behind() -> Iterator[None]:
     try:
         until_sync(lambda: not (descendants() - before - kept))
     except AssertionError:
-        left = {pid: command_line(pid) for pid in descendants() - before - kept}
+        left = {pid: _described(pid) for pid in descendants() - before - kept}
         pytest.fail(f"processes left behind: {left}", pytrace=False)
     assert files() - kept <= files_before, f"files left behind: {files() - files_before}"
 
@@ -103,6 +103,17 @@ def descendants() -> set[int]:
         found |= edge - gone
         edge = {child for pid in edge for child in children(pid)} - found
     return found - servers
+
+
+def _described(pid: int) -> str:
+    """The command line, and what the process waits for: a leak that is rare is seen once."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        kept = [line for line in lines if line.startswith(("State", "PPid", "NSpid", "SigQ", "ShdPnd", "SigBlk"))]
+        waits = [Path(f"/proc/{pid}/{name}").read_text().strip() for name in ("wchan", "syscall")]
+    except OSError as error:
+        kept, waits = [str(error)], []
+    return " | ".join([command_line(pid), *kept, *waits]).replace("\t", " ")
 
 
 def _is_gone(pid: int) -> bool:

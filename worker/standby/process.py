@@ -45,6 +45,7 @@ class Standby:
         process, self._process = self._process, None
         if process is not None:
             self._drop(process)
+            process.terminate()
             await asyncio.to_thread(process.wait)
 
     @property

@@ -22,6 +22,10 @@ from typing import Any
 _PR_SET_DUMPABLE = 4
 _CHUNK = 1 << 16
 _GRACE_SECONDS = 2.0
+_LOOKS = (0.0, 0.2, 0.8)
+"""Seconds before each look for half-built sandboxes: they may become so shortly after the worker's death."""
+_GUARD = b"/.guard/sh"
+"""An argument that every sandbox has (``worker/sandbox/process.py``)."""
 _TRIES = 20
 """Tries to mark the stalled runs, a second apart: after that their leases have lapsed anyway."""
 
@@ -153,6 +157,40 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
+def end_half_built_sandboxes() -> None:
+    """Kills what is left of sandboxes that were being set up when the worker died.
+
+    ``timeout`` leads a sandbox's process group and kills the group when the worker dies. At the moment at which it has
+    just started bubblewrap it only ends itself: then bubblewrap dies alone, and its child waits for it for ever.
+    """
+    for seconds in _LOOKS:
+        time.sleep(seconds)
+        for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
+            with suppress(OSError):
+                if not _is_half_built(pid):
+                    continue
+                pidfd = os.pidfd_open(pid)
+                if _is_half_built(pid):  # it still is that process
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.close(pidfd)
+
+
+def _is_half_built(pid: int) -> bool:
+    """Whether the process is a sandbox's bubblewrap in a process group without its leader."""
+    program, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    if not program.endswith(b"bwrap") or _GUARD not in arguments:
+        return False
+    leader = os.getpgid(pid)
+    return leader != pid and not _is_alive(leader)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # its memory holds Redis's password
     incoming = sys.stdin.fileno()
@@ -166,14 +204,17 @@ def main() -> None:
     os.set_blocking(sys.stdout.fileno(), False)
     while True:
         ready = select.select([incoming, pidfd], [], [], standby.tick)[0]
-        if pidfd in ready:
+        data = os.read(incoming, _CHUNK) if incoming in ready else b"."
+        # Where a worker ends in good order, it ends this process, too, when it has closed the pipe.
+        if pidfd in ready or (not data and select.select([pidfd], [], [], _GRACE_SECONDS)[0]):
+            end_half_built_sandboxes()
+        if pidfd in ready or not data:
             return
         if incoming in ready:
-            if not (data := os.read(incoming, _CHUNK)):
-                return
             standby.receive(data)
         if not standby.watch():
             standby.give_up(pidfd)
+            end_half_built_sandboxes()
             return
 
 

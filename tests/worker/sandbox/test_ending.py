@@ -14,6 +14,7 @@ import uvloop
 from deputize.worker.linux.tree import children, command_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
+from deputize.worker.standby.process import Standby
 from tests.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import in_child
@@ -93,14 +94,19 @@ def test_a_worker_killed_at_any_moment_leaves_no_process(milliseconds: int, plac
     until_sync(lambda: not (place / "alive").exists() or not anyone_alive(place))
 
 
-@pytest.mark.requirement("P-16", "S000-084")
-def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(place: Path, tmp_path: Path) -> None:
-    """A pipe that is full holds bubblewrap at the one moment at which its child waits for nobody but it."""
-    os.mkfifo(tmp_path / "mark")
-    full = os.open(tmp_path / "mark", os.O_RDWR | os.O_NONBLOCK)
+def full_pipe(path: Path) -> int:
+    os.mkfifo(path)
+    full = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     with suppress(BlockingIOError):
         while True:
             os.write(full, b"x" * 4096)
+    return full
+
+
+@pytest.mark.requirement("P-16", "S000-084")
+def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(place: Path, tmp_path: Path) -> None:
+    """A pipe that is full holds bubblewrap at the one moment at which its child waits for nobody but it."""
+    full = full_pipe(tmp_path / "mark")
 
     async def start_and_die() -> None:
         with sandbox_over(place, status_folder=tmp_path) as sandbox:
@@ -108,6 +114,28 @@ def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(pl
             process = await sandbox.start(bash("sleep 1000", status_file="mark"), unheard, unheard)
             await until(lambda: any(map(children, children(process.pid))))
             os.kill(os.getpid(), 9)
+
+    before = descendants()
+    assert in_child(lambda: asyncio.run(start_and_die())) == "SIGKILL"
+    until_sync(lambda: descendants() <= before)
+    os.close(full)
+
+
+@pytest.mark.requirement("P-16", "S000-084")
+def test_a_sandbox_whose_leader_dies_with_the_worker_before_it_leads_is_ended_by_the_standby(
+    place: Path, tmp_path: Path
+) -> None:
+    """As above, but ``timeout`` dies alone, as it does where it has just started bubblewrap."""
+    full = full_pipe(tmp_path / "mark")
+
+    async def start_and_die() -> None:
+        with sandbox_over(place, status_folder=tmp_path) as sandbox:
+            await Bubblewrap.selftest()
+            async with Standby("redis://127.0.0.1:1", 10):
+                process = await sandbox.start(bash("sleep 1000", status_file="mark"), unheard, unheard)
+                await until(lambda: any(map(children, children(process.pid))))
+                os.kill(process.pid, 9)
+                os.kill(os.getpid(), 9)
 
     before = descendants()
     assert in_child(lambda: asyncio.run(start_and_die())) == "SIGKILL"
