@@ -191,8 +191,8 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def main() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # its memory holds Redis's password
+def accompany() -> None:
+    """Stands by until the worker has ended."""
     incoming = sys.stdin.fileno()
     standby = Standby(json.loads(sys.stdin.buffer.readline()))
     try:
@@ -204,18 +204,25 @@ def main() -> None:
     os.set_blocking(sys.stdout.fileno(), False)
     while True:
         ready = select.select([incoming, pidfd], [], [], standby.tick)[0]
-        data = os.read(incoming, _CHUNK) if incoming in ready else b"."
-        # Where a worker ends in good order, it ends this process, too, when it has closed the pipe.
-        if pidfd in ready or (not data and select.select([pidfd], [], [], _GRACE_SECONDS)[0]):
-            end_half_built_sandboxes()
-        if pidfd in ready or not data:
+        if pidfd in ready:
             return
         if incoming in ready:
+            if not (data := os.read(incoming, _CHUNK)):
+                select.select([pidfd], [], [], _GRACE_SECONDS)  # a dying worker closes its descriptors first
+                return
             standby.receive(data)
         if not standby.watch():
             standby.give_up(pidfd)
-            end_half_built_sandboxes()
             return
+
+
+def main() -> None:
+    """Where a worker ends in good order, it ends this process, too: then nothing is half built."""
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # its memory holds Redis's password
+    try:
+        accompany()
+    finally:
+        end_half_built_sandboxes()
 
 
 if __name__ == "__main__":
