@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 import click
 
@@ -69,4 +72,13 @@ def _write(text: str | bytes, err: bool) -> None:
     except OSError as error:
         # A failed write of progress must not lose the result; a failed write of the result is an error.
         if not err:
+            _discard_rest(stream)
             raise Misconfigured(f"the output cannot be written: {error.strerror}") from None
+
+
+def _discard_rest(stream: TextIO) -> None:
+    """Lets the interpreter's own flush at exit succeed: a failure there would replace the exit code by 120."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
