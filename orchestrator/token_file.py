@@ -6,7 +6,6 @@ import fcntl
 import hmac
 import json
 import os
-import re
 import stat
 import time
 import tomllib
@@ -23,6 +22,7 @@ from deputize.orchestrator.scopes import ALL, Scope
 from deputize.shared.background import RepeatedCause
 from deputize.shared.errors import Invalid, Misconfigured, Unavailable
 from deputize.shared.settings import Settings
+from deputize.shared.toml_lines import line_numbers, line_of, syntax_error
 from deputize.shared.wire import explain, now
 
 DEFAULT = "default"
@@ -31,9 +31,6 @@ MAX_BYTES = 1024 * 1024
 SETTLED_SECONDS = 2.0
 """Age from which a file's times show a change: two changes within one tick of its clock look alike."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-
-_TABLE = re.compile(r"\s*\[\[\s*token\s*\]\]")
-_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 class TokenEntry(BaseModel):
@@ -186,13 +183,12 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
     except UnicodeDecodeError as error:
         raise wrong(data[: error.start].count(b"\n") + 1, "it is not UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        at = _AT_LINE.search(str(error))
-        line = int(at[1]) if at else len(data.splitlines())
-        raise wrong(line, f"it is not TOML ({_AT_LINE.sub('', str(error))})") from None
+        line, what = syntax_error(error)
+        raise wrong(line or len(data.splitlines()), f"it is not TOML ({what})") from None
     given = tables.pop("token", [])
     if tables or not isinstance(given, list):
         key = next(iter(tables), "token")
-        raise wrong(_line(text, -1, key), f"{key!r} is unknown; the file holds tables [[token]]")
+        raise wrong(line_of(line_numbers(text), (key,)), f"{key!r} is unknown; the file holds tables [[token]]")
     entries: list[TokenEntry] = []
     for number, table in enumerate(given):
         try:
@@ -200,26 +196,15 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
         except ValidationError as error:
             mistake = explain(error, TokenEntry)[0]
             key = mistake["pointer"].split("/")[1] if mistake["pointer"] else ""
-            raise wrong(_line(text, number, key), f"{key}: {mistake['detail']}") from None
+            raise wrong(line_of(line_numbers(text), ("token", number, key)), f"{key}: {mistake['detail']}") from None
         for other in entries:
             if other.name == entry.name or other.sha256 == entry.sha256:
                 key = "name" if other.name == entry.name else "sha256"
-                raise wrong(_line(text, number, key), f"{key}: that of the token {other.name!r}, too")
+                raise wrong(
+                    line_of(line_numbers(text), ("token", number, key)), f"{key}: that of the token {other.name!r}, too"
+                )
         entries.append(entry)
     return entries
-
-
-def _line(text: str, number: int, key: str) -> int:
-    """Returns the line of a key in that table, else of the table's head; table -1 is all before the first one."""
-    a_key = re.compile(rf"\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
-    table, head = -1, 1
-    for at, line in enumerate(text.splitlines(), 1):
-        if _TABLE.match(line):
-            table += 1
-            head = at if table == number else head
-        elif (number in (-1, table)) and key and a_key.match(line):
-            return at
-    return head
 
 
 def written_entry(name: str, digest: str, scopes: Sequence[str], expires: datetime | None) -> str:

@@ -76,7 +76,7 @@ def encode_prefix(model: str, fields: dict[str, Any], prompt: Prompt) -> bytes:
     tools: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in prompt.tools
     ]
-    fields |= {"cache_control": control, "system": system, "tools": tools}
+    fields = fields | {"cache_control": control, "system": system, "tools": tools}
     if _tokens(len(system.encode()) + len(_encoded(tools))) >= _minimum(model):
         if system:
             fields["system"] = [{"type": "text", "text": system, "cache_control": control}]

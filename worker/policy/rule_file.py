@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,13 @@ from pydantic import ValidationError
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import environment
+from deputize.shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
 from deputize.shared.trust import HOW, TrustRecords, configuration_folder, regular_bytes, toml_of
 from deputize.shared.wire import explain
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
 from deputize.worker.policy.matchers import MATCHERS, Matches
 from deputize.worker.policy.rule_fields import ExampleFields, PolicyFields, RuleFields
-from deputize.worker.text.toml_lines import KeyPath, line_numbers
 
-_AT_LINE = re.compile(r"^(.*) \(at line (\d+), column \d+\)$", re.DOTALL)
 _LEAVES = "a delegation with approvalMode auto may do it"
 _STAYS = "a delegation with approvalMode sandboxed or auto may do it"
 
@@ -89,9 +87,8 @@ def read_file(path: Path, trusted: Path | None = None) -> RuleFile:
         values = toml_of(data)
         text = data.decode().replace("\r\n", "\n")
     except ValueError as error:
-        found = _AT_LINE.match(str(error))
-        where, what = (f"{path}:{found[2]}", found[1]) if found else (str(path), str(error))
-        raise Misconfigured(f"{where}: it is not valid TOML: {what}") from None
+        line, what = syntax_error(error)
+        raise Misconfigured(f"{path}{f':{line}' if line else ''}: it is not valid TOML: {what}") from None
     lines = line_numbers(text)
     try:
         fields = PolicyFields.model_validate(values)
@@ -99,8 +96,8 @@ def read_file(path: Path, trusted: Path | None = None) -> RuleFile:
         mistakes = (_located(path, lines, mistake) for mistake in explain(error, PolicyFields))
         raise Misconfigured("; ".join(mistakes)) from None
     return RuleFile(
-        [FileRule.of(each, f"{path}:{_line(lines, ('rule', at))}") for at, each in enumerate(fields.rule)],
-        [(each, f"{path}:{_line(lines, ('example', at))}") for at, each in enumerate(fields.example)],
+        [FileRule.of(each, f"{path}:{line_of(lines, ('rule', at))}") for at, each in enumerate(fields.rule)],
+        [(each, f"{path}:{line_of(lines, ('example', at))}") for at, each in enumerate(fields.example)],
     )
 
 
@@ -117,9 +114,4 @@ def _located(path: Path, lines: Mapping[KeyPath, int], mistake: Mapping[str, str
     parts = [part.replace("~1", "/").replace("~0", "~") for part in mistake["pointer"].split("/")[1:]]
     keys: KeyPath = tuple(int(part) if part.isdigit() else part for part in parts)
     key = ".".join(map(str, keys[2:]))
-    return f"{path}:{_line(lines, keys)}: {key + ': ' if key else ''}{mistake['detail']}"
-
-
-def _line(lines: Mapping[KeyPath, int], keys: KeyPath) -> int:
-    """Returns the line of a key, or of the innermost table or key around it: what is written inline has none."""
-    return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), 1)
+    return f"{path}:{line_of(lines, keys)}: {key + ': ' if key else ''}{mistake['detail']}"

@@ -1,4 +1,4 @@
-"""The lines of tables and keys in a TOML document, for messages about them: the parser itself reports none."""
+"""The lines of mistakes in a TOML document: of its syntax, and of tables and keys, for which the parser has none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 KeyPath = tuple[str | int, ...]
 
+_AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
 _KEY = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
 _DOTTED = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
 _TOKEN = re.compile(
@@ -23,6 +24,17 @@ _TOKEN = re.compile(
     r"|\#[^\n]*",
     re.MULTILINE | re.DOTALL,
 )
+
+
+def syntax_error(error: ValueError) -> tuple[int | None, str]:
+    """Returns the line that an error of the parser names, if it names one, and its message without it."""
+    found = _AT_LINE.fullmatch(str(error))
+    return (int(found[2]), found[1]) if found else (None, str(error))
+
+
+def line_of(lines: Mapping[KeyPath, int], keys: KeyPath) -> int:
+    """Returns the line of a key, or of the innermost table or key around it: what is written inline has none."""
+    return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), 1)
 
 
 def line_numbers(text: str) -> Mapping[KeyPath, int]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from deputize.worker.text.toml_lines import line_numbers
+import tomllib
+
+import pytest
+
+from deputize.shared.toml_lines import line_numbers, line_of, syntax_error
 
 DOCUMENT = '''# [[rule]]
 top = 1
@@ -46,3 +50,17 @@ def test_each_table_and_key_has_its_line() -> None:
         ("rule", 1, "step", 1): 22,
         ("rule", 1, "step", 1, "x"): 23,
     }
+
+
+def test_what_has_no_line_of_its_own_has_that_of_what_surrounds_it() -> None:
+    lines = line_numbers(DOCUMENT)
+    assert line_of(lines, ("rule", 0, "quoted key", "inner")) == lines["rule", 0, "quoted key"]
+    assert line_of(lines, ("rule", 0, "missing")) == lines["rule", 0]
+    assert line_of(lines, ("missing",)) == 1
+
+
+def test_an_error_of_the_parser_is_split_into_its_line_and_its_message() -> None:
+    with pytest.raises(tomllib.TOMLDecodeError) as caught:
+        tomllib.loads("a = 1\nb = = 2\n")
+    assert syntax_error(caught.value) == (2, "Invalid value")
+    assert syntax_error(ValueError("it is nested too deeply")) == (None, "it is nested too deeply")
