@@ -24,6 +24,7 @@ from deputize.worker.services import Services, open_services
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from tests.fake_model import FakeModel
 
 
 def script(
@@ -97,6 +98,15 @@ async def open_bench(
     ) as services:
         yield Bench(services, chosen, sent)
     app.close()
+
+
+@asynccontextmanager
+async def bench_at(model: FakeModel, redis_url: str, home: Path, **more: Any) -> AsyncGenerator[Bench]:
+    """A worker at that endpoint, which has opened its model."""
+    endpoint = Settings.load(environ=model.variables).model_endpoint
+    async with open_bench(redis_url, home, model_endpoint=endpoint, **more) as bench:
+        await bench.services.model(None)  # its client is imported once, which takes seconds of the first run
+        yield bench
 
 
 @pytest.fixture

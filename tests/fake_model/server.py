@@ -74,6 +74,11 @@ class FakeModel:
         """These turns are for conversations whose first user text holds those words. The latest script wins."""
         self._scripts.insert(0, Script(contains, turns))
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables that name this endpoint."""
+        return {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": self.key}
+
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]

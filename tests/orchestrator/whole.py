@@ -46,8 +46,7 @@ class Whole:
 async def open_whole(redis_url: str, home: Path) -> AsyncGenerator[Whole]:
     async with AsyncExitStack() as opened:
         model = await opened.enter_async_context(FakeModel())
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-        endpoint = Settings.load(environ=variables).model_endpoint
+        endpoint = Settings.load(environ=model.variables).model_endpoint
         bench = await opened.enter_async_context(open_bench(redis_url, home, model_endpoint=endpoint))
         yield Whole(await opened.enter_async_context(open_service(bench.settings, redis_url)), bench, model)
 

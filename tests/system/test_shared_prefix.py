@@ -22,8 +22,7 @@ CONTEXT = "A sentence of the context that all of them get. " * 1500
 async def test_a_writer_that_is_killed_delays_the_others_by_one_lease(redis_url: str, tmp_path: Path) -> None:
     async with FakeModel([Turn([text("done")])], cache=PromptCache()) as model:
         model.script("the writer", [Turn([text("done")], faults=[stall(after=0)])])
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-        endpoint = Settings.load(environ=variables).model_endpoint
+        endpoint = Settings.load(environ=model.variables).model_endpoint
         async with open_fleet(redis_url, tmp_path / "home", model_endpoint=endpoint, lease_seconds=2) as fleet:
             await fleet.start("1", "--queues", "first")
             await fleet.start("2")

@@ -115,7 +115,7 @@ async def test_a_worker_killed_between_two_tries_costs_no_try(redis_url: str, tm
         Turn([text("done")], faults=[refuse(529)]),
     ]
     async with FakeModel(turns) as model:
-        endpoint = Settings.load(environ={"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key})
+        endpoint = Settings.load(environ=model.variables)
         more = {"model_endpoint": endpoint.model_endpoint, "model_retry_seconds": 0.0, "lease_seconds": 2}
         async with open_fleet(redis_url, tmp_path / "home", **more) as fleet:
             await fleet.start("1")

@@ -18,7 +18,7 @@ async def talking(
     redis_url: str, home: Path, *turns: Turn, offered: Sequence[AnyTool] = BUILTIN
 ) -> AsyncGenerator[tuple[Bench, FakeModel]]:
     async with FakeModel(list(turns)) as fake:
-        own = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
+        own = fake.variables
         model = "claude-sonnet-5-5"
         async with open_bench(redis_url, home, offered=offered, model_endpoint=own, model=model) as bench:
             yield bench, fake

@@ -22,8 +22,7 @@ def home(tmp_path: Path) -> Path:
 async def ran(redis_url: str, home: Path, *turns: Turn) -> Any:
     async with FakeModel() as model:
         model.script("", list(turns))
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-        endpoint = Settings.load(environ=variables).model_endpoint
+        endpoint = Settings.load(environ=model.variables).model_endpoint
         async with open_bench(redis_url, home, model_endpoint=endpoint) as bench:
             return await bench.run()
 

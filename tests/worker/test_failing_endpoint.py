@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,14 @@ from deputize.shared.settings import Settings
 from deputize.worker.models.retry import SPEND_LIMIT_CODE
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Fault, Turn, cut, refuse, text
-from tests.running import Bench, open_bench
+from tests.running import Bench, bench_at, open_bench
 from tests.waiting import until
 
 
 async def ran(redis_url: str, home: Path, turn: Turn, retry_seconds: str, **limits: float) -> ToolAgentResult:
     async with FakeModel() as model:
         model.script("", [turn])
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
+        variables = model.variables
         settings = Settings.load(environ={**variables, "DEPUTIZE_MODEL_RETRY_SECONDS": retry_seconds})
         given: dict[str, Any] = {
             "model_endpoint": settings.model_endpoint,
@@ -66,15 +64,6 @@ def alone(task: str) -> DelegationRequest:
     return DelegationRequest(task=task, model="claude-haiku-4-5", tools=["glob"])
 
 
-@asynccontextmanager
-async def worker_at(model: FakeModel, redis_url: str, home: Path, **more: Any) -> AsyncGenerator[Bench]:
-    variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-    endpoint = Settings.load(environ=variables).model_endpoint
-    async with open_bench(redis_url, home, model_endpoint=endpoint, **more) as bench:
-        await bench.services.model(None)  # its client is imported once, which takes seconds of the first run
-        yield bench
-
-
 async def types_of(bench: Bench, id: str) -> list[str]:
     return [envelope.event.type for envelope in await bench.events(id)]
 
@@ -84,7 +73,7 @@ UP = [Turn([text("done")])]
 
 
 async def test_an_outage_is_waited_out_and_one_run_probes_for_all(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+    async with FakeModel() as model, bench_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", DOWN)
         ids = [await bench.accept(alone(f"number {number}")) for number in range(5)]
         running = [asyncio.create_task(carry_out(bench.services, id)) for id in ids]
@@ -111,7 +100,7 @@ async def test_an_outage_is_waited_out_and_one_run_probes_for_all(redis_url: str
 
 
 async def test_while_an_outage_lasts_requests_are_as_many_as_probes(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+    async with FakeModel() as model, bench_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", [Turn([text("never")], faults=[refuse(529, retry_after="200")] * 1000)])
         first = await bench.accept(alone("the first one"))
         late = [await bench.accept(alone(f"number {number}")) for number in range(5)]
@@ -134,7 +123,7 @@ async def _has(bench: Bench, id: str, type: str) -> bool:
 
 
 async def test_a_single_failure_is_no_outage(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+    async with FakeModel() as model, bench_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", [Turn([text("done")], faults=[refuse(500)])])
         result = await bench.run()
         assert result.success
@@ -142,7 +131,7 @@ async def test_a_single_failure_is_no_outage(redis_url: str, tmp_path: Path) -> 
 
 
 async def test_the_run_s_time_goes_on_while_it_waits_and_its_end_is_explained(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+    async with FakeModel() as model, bench_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", [Turn([text("never")], faults=[refuse(429, retry_after="200")] * 1000)])
         result = await bench.run(limits={"timeout_seconds": 1})
         assert result.termination_reason == "timeout"
@@ -155,7 +144,7 @@ async def test_the_run_s_time_goes_on_while_it_waits_and_its_end_is_explained(re
 async def test_wrong_credentials_and_a_spend_limit_end_the_run_at_once(
     redis_url: str, tmp_path: Path, fault: Fault
 ) -> None:
-    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+    async with FakeModel() as model, bench_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", [Turn([text("never")], faults=[fault] * 9)])
         result = await bench.run()
         assert result.termination_reason == "model_unavailable"
@@ -165,7 +154,7 @@ async def test_wrong_credentials_and_a_spend_limit_end_the_run_at_once(
 
 async def test_waiting_counts_for_the_next_attempt_too(redis_url: str, tmp_path: Path) -> None:
     """The turn that waits is not counted twice, and the time that it waited is not given again."""
-    async with FakeModel() as model, worker_at(model, redis_url, tmp_path / "home") as bench:
+    async with FakeModel() as model, bench_at(model, redis_url, tmp_path / "home") as bench:
         model.script("", [Turn([text("never")], faults=[refuse(529, retry_after_ms="20")] * 100)])
         id = await bench.accept(DelegationRequest(task="do it"))
         running = asyncio.create_task(carry_out(bench.services, id))

@@ -52,8 +52,7 @@ class Retried:
 async def retried(redis_url: str, tmp_path: Path) -> AsyncIterator[Retried]:
     async with AsyncExitStack() as opened:
         model = await opened.enter_async_context(FakeModel())
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-        endpoint = Settings.load(environ=variables).model_endpoint
+        endpoint = Settings.load(environ=model.variables).model_endpoint
         more: dict[str, Any] = {"model_endpoint": endpoint, "model_retry_seconds": 0}
         bench = await opened.enter_async_context(open_bench(redis_url, tmp_path / "home", **more))
         yield Retried(bench, model)

@@ -26,7 +26,7 @@ async def fake() -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 async def talking(redis_url: str, tmp_path: Path, fake: FakeModel) -> AsyncIterator[Bench]:
-    own = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
+    own = fake.variables
     settings = {"model_endpoint": own, "model": "claude-sonnet-5-5", "cache_diagnostics": True}
     async with open_bench(redis_url, tmp_path / "home", **settings) as bench:
         yield bench

@@ -134,7 +134,7 @@ async def test_watchers_see_the_words_and_no_xml(bench: Bench, tmp_path: Path) -
 
 @asynccontextmanager
 async def real_bench(fake: FakeModel, redis_url: str, home: Path) -> AsyncIterator[Bench]:
-    endpoint = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
+    endpoint = fake.variables
     async with open_bench(redis_url, home, model_endpoint=endpoint, model="claude-sonnet-5-5") as bench:
         yield bench
 

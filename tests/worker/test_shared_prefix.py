@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,15 @@ import pytest
 from deputize.shared.delegation import Usage
 from deputize.shared.events import Replied, ResumedWaiting, Waiting
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.settings import Settings
 from deputize.worker.fleet.status import WorkerStatus
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text
-from tests.running import Bench, open_bench
+from tests.running import Bench, bench_at
 from tests.waiting import until
 
 CONTEXT = "A sentence of the context that all of them get. " * 1500
 """About 18,000 tokens, as the endpoint counts them."""
 DONE = [Turn([text("done")])]
-
-
-@asynccontextmanager
-async def worker_at(model: FakeModel, redis_url: str, home: Path) -> AsyncGenerator[Bench]:
-    variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": model.key}
-    endpoint = Settings.load(environ=variables).model_endpoint
-    async with open_bench(redis_url, home, model_endpoint=endpoint) as bench:
-        await bench.services.model(None)
-        yield bench
 
 
 def first_turn(events: list[Any]) -> Usage:
@@ -50,7 +40,7 @@ async def finished(bench: Bench, ids: list[str]) -> list[list[Any]]:
 
 
 async def test_siblings_that_start_together_write_their_context_once(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel(DONE, cache=PromptCache(), delay=0.3) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel(DONE, cache=PromptCache(), delay=0.3) as model, bench_at(model, redis_url, tmp_path) as bench:
         events = await finished(bench, await siblings(bench, 8))
     usages = sorted((first_turn(each) for each in events), key=lambda usage: -usage.cache_write_tokens)
     writer, *others = usages
@@ -64,7 +54,7 @@ async def test_siblings_that_start_together_write_their_context_once(redis_url: 
 
 
 async def test_a_worker_counts_what_its_model_calls_used(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel(DONE, cache=PromptCache()) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel(DONE, cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         events = [(await finished(bench, [id]))[0] for id in await siblings(bench, 2)]
         assert bench.services.usage == first_turn(events[0]) + first_turn(events[1])
         assert WorkerStatus(bench.services).card().usage.cached_share == bench.services.usage.cached_share
@@ -72,7 +62,7 @@ async def test_a_worker_counts_what_its_model_calls_used(redis_url: str, tmp_pat
 
 
 async def test_delegations_that_come_later_read_it_without_waiting(redis_url: str, tmp_path: Path) -> None:
-    async with FakeModel(DONE, cache=PromptCache()) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel(DONE, cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         first, second = [(await finished(bench, [id]))[0] for id in await siblings(bench, 2)]
     assert not [each for each in (*first, *second) if isinstance(each.event, Waiting)]
     assert (first_turn(second).cached_share or 0) > 0.95
@@ -89,7 +79,7 @@ async def test_waiting_takes_no_slot_and_none_of_the_runs_time(redis_url: str, t
         free -= 1
 
     slow = [Turn([text("done")], delay=4)]
-    async with FakeModel(DONE, cache=PromptCache()) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel(DONE, cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         bench.services.waiting = counted
         model.script("task 0", slow)
         writer, other = await siblings(bench, 2, limits=Limits(timeout_seconds=60))
@@ -117,7 +107,7 @@ async def test_waiting_takes_no_slot_and_none_of_the_runs_time(redis_url: str, t
 async def test_the_others_wait_only_until_a_reply_begins_or_the_writer_fails(
     redis_url: str, tmp_path: Path, slow: Turn
 ) -> None:
-    async with FakeModel(DONE, cache=PromptCache(), delay=0.5) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel(DONE, cache=PromptCache(), delay=0.5) as model, bench_at(model, redis_url, tmp_path) as bench:
         model.script("task 0", [slow])
         writer, *others = await siblings(bench, 3)
         running = asyncio.create_task(carry_out(bench.services, writer))
@@ -134,7 +124,7 @@ async def test_the_others_wait_only_until_a_reply_begins_or_the_writer_fails(
 async def test_a_run_that_waits_can_be_cancelled_and_its_clock_goes_on_afterwards(
     redis_url: str, tmp_path: Path, ending: str
 ) -> None:
-    async with FakeModel(DONE, cache=PromptCache()) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel(DONE, cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         model.script("task 0", [Turn([text("done")], delay=1.5)])
         model.script("task 1", [Turn([text("never")], delay=1000)])
         writer, other = await siblings(bench, 2, limits=Limits(timeout_seconds=2))
@@ -154,7 +144,7 @@ async def _waits(bench: Bench, id: str) -> bool:
 
 async def test_a_delegation_of_many_turns_reads_most_of_its_input(redis_url: str, tmp_path: Path) -> None:
     turns = [Turn([call("glob", pattern=f"*{number}.py")]) for number in range(19)]
-    async with FakeModel([*turns, *DONE], cache=PromptCache()) as model, worker_at(model, redis_url, tmp_path) as bench:
+    async with FakeModel([*turns, *DONE], cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         (id,) = await siblings(bench, 1)
         await finished(bench, [id])
         result = await bench.result(id)
@@ -169,7 +159,7 @@ async def test_a_turn_of_many_calls_does_not_lose_the_cache(redis_url: str, tmp_
     many = [Turn([call("glob", pattern=f"*{turn}-{number}.py") for number in range(25)]) for turn in range(2)]
     async with (
         FakeModel([*many, *DONE], cache=PromptCache()) as model,
-        worker_at(model, redis_url, tmp_path) as bench,
+        bench_at(model, redis_url, tmp_path) as bench,
     ):
         (id,) = await siblings(bench, 1)
         (events,) = await finished(bench, [id])

@@ -98,7 +98,7 @@ async def test_other_endpoints_are_asked_only_where_it_is_set(
 
 @pytest.mark.parametrize(("variable", "asked"), [("true", True), ("false", False), (None, False)])
 async def test_the_setting_decides(fake: FakeModel, variable: str | None, asked: bool) -> None:
-    environ = {"ANTHROPIC_API_KEY": fake.key, "ANTHROPIC_BASE_URL": fake.url}
+    environ = fake.variables
     settings = Settings.load(environ=environ | ({"DEPUTIZE_CACHE_DIAGNOSTICS": variable} if variable else {}))
     await reply_of(open_model("claude-sonnet-5-5", settings), prompt_of("hello", (READ,)))
     assert asked_with(fake) == [{"previous_message_id": None} if asked else "nothing"]

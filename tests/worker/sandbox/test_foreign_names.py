@@ -66,7 +66,7 @@ async def endpoint(
     redis_url: str, home: Path, *turns: Sequence[dict[str, Any]]
 ) -> AsyncIterator[tuple[FakeModel, Bench]]:
     async with FakeModel([Turn(turn) for turn in turns]) as fake:
-        known = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": fake.key}
+        known = fake.variables
         async with open_bench(redis_url, home, model_endpoint=known, model="claude-sonnet-5-5") as bench:
             yield fake, bench
         await close_models()
