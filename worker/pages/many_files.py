@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip, valid
+from deputize.shared.text import clip, count, valid
 from deputize.shared.tokens import estimate
 from deputize.worker.pages.page import (
     PAGE_CHARS,
@@ -63,8 +63,8 @@ class ManyFiles:
         parts = [part for part in self.sections.values() if part]
         if self.omitted:
             names = clip(", ".join(map(one_line, self.omitted)), _RESERVED // 4)
-            count = f"{len(self.omitted)} file{'s' * (len(self.omitted) != 1)}"
-            parts.append(f"(Left out, because the output is limited: {count}: {names})")
+            files = count(len(self.omitted), "file")
+            parts.append(f"(Left out, because the output is limited: {files}: {names})")
         return "\n".join(parts)
 
     def _resolve(self, paths: Sequence[str], stop: Event) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.text import count
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.context import ToolContext
 
@@ -39,7 +40,7 @@ def timeout_error(seconds: int, most: int) -> ToolError:
     longer = "" if seconds == most else f", or set a longer timeout (at most {most})"
     return ToolError(
         ErrorType.TIMEOUT,
-        f"the command was stopped after {seconds} second{'s' * (seconds != 1)}, with all that it had started. "
+        f"the command was stopped after {count(seconds, 'second')}, with all that it had started. "
         f"If it waits for input, pass the input in the command{longer}. The output so far:",
     )
 

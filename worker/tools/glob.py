@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.text import clip
+from deputize.shared.text import clip, count
 from deputize.worker.search.walk import SkippedPaths, WalkEntry, find_files
 from deputize.worker.text.output import one_line
 from deputize.worker.threads import run_in_thread
@@ -74,7 +74,7 @@ class Glob(Tool[GlobParams]):
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
                 "Use a narrower pattern or path to see the others.)"
             )
-        title = f"Found {len(found)} file{'s' * (len(found) != 1)}"
+        title = f"Found {count(len(found), 'file')}"
         return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
     async def _no_match(self, ctx: ToolContext, params: GlobParams, top: str, skipped: SkippedPaths) -> str:

@@ -7,7 +7,7 @@ from threading import Event
 from pydantic import Field
 
 from deputize.shared.errors import ToolError
-from deputize.shared.text import clip
+from deputize.shared.text import clip, count
 from deputize.worker.pages.many_files import ManyFiles
 from deputize.worker.text.output import one_line
 from deputize.worker.threads import run_in_thread
@@ -58,7 +58,7 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
     def _read(self, files: Files, params: ReadManyFilesParams, stop: Event) -> ToolResult:
         answer = ManyFiles(files)
         answer.add(params.paths, MAX_FILES, stop)
-        title = f"Read {len(answer.read)} file{'s' * (len(answer.read) != 1)}"
+        title = f"Read {count(len(answer.read), 'file')}"
         facts = {
             "read": [clip(one_line(path), 100) for path in answer.read],
             "failed": len(answer.errors),
