@@ -71,8 +71,8 @@ def _write(text: str | bytes, err: bool) -> None:
         stream.flush()
     except OSError as error:
         # A failed write of progress must not lose the result; a failed write of the result is an error.
+        _discard_rest(stream)
         if not err:
-            _discard_rest(stream)
             raise Misconfigured(f"the output cannot be written: {error.strerror}") from None
 
 

@@ -85,14 +85,18 @@ async def test_a_home_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         assert "DEPUTIZE_HOME" in done.err
 
 
-def shell(command: str, url: str) -> subprocess.CompletedProcess[str]:
-    variables = environment(DEPUTIZE_URL=url)
+def shell(command: str, url: str, **more: str) -> subprocess.CompletedProcess[str]:
+    variables = environment(DEPUTIZE_URL=url, **more)
     return subprocess.run(
         ["bash", "-c", command.replace("deputize", PROGRAM)], env=variables, capture_output=True, text=True, timeout=60
     )
 
 
-async def test_closed_and_full_outputs_lose_no_result_in_silence(url: str, service: FakeService) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+async def test_closed_and_full_outputs_lose_no_result_in_silence(
+    url: str, service: FakeService, unbuffered: str
+) -> None:
+    """What is buffered when a write fails is written again at exit, and a failure there would be exit code 120."""
     shown = {
         "deputize list 2>&-": 0,
         "deputize list <&-": 0,
@@ -101,10 +105,11 @@ async def test_closed_and_full_outputs_lose_no_result_in_silence(url: str, servi
         "deputize list | true; exit ${PIPESTATUS[0]}": 3,
         "deputize run x --detach >&- <&-": 3,
         "deputize run x --detach 2>/dev/full": 0,
+        "deputize frobnicate 2>/dev/full": 2,
     }
     await asyncio.to_thread(shell, "deputize run seen --detach", url)
     for command, code in shown.items():
-        done = await asyncio.to_thread(shell, command, url)
+        done = await asyncio.to_thread(shell, command, url, PYTHONUNBUFFERED=unbuffered)
         if "| true" not in command or done.returncode:  # the reader may be gone only after all was written
             assert (command, done.returncode) == (command, code)
         assert "Traceback" not in done.stderr
