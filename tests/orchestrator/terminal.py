@@ -11,7 +11,7 @@ import signal
 import struct
 import termios
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from tests.orchestrator.command_line import PROGRAM, environment
 from tests.preloaded import Forked
@@ -22,21 +22,32 @@ SEQUENCE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 class Terminal:
     """The command's terminal: all that was drawn, and the screen that it makes."""
 
-    def __init__(self, process: Forked, lines: int, columns: int) -> None:
+    def __init__(self, process: Forked, ours: int, lines: int, columns: int) -> None:
+        """``ours`` is the terminal's other end; reading from it does not block."""
         self.process = process
+        self._ours = ours
         self._lines, self._columns = lines, columns
         self._bytes = bytearray()
 
     def take(self, chunk: bytes) -> None:
         self._bytes += chunk
 
+    def read(self) -> None:
+        """Takes all that was written so far."""
+        with suppress(OSError):  # there is no more
+            while chunk := os.read(self._ours, 65536):
+                self.take(chunk)
+
     @property
     def drawn(self) -> str:
         return self._bytes.decode("utf-8", "replace")
 
     async def ended(self) -> int:
+        """Returns the exit code; all that the command has written was read."""
         async with asyncio.timeout(60):
-            return await self.process.ended()
+            code = await self.process.ended()
+        self.read()
+        return code
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -100,19 +111,14 @@ async def on_terminal(
     loop = asyncio.get_running_loop()
     given = environment(**{"TERM": "xterm-256color"} | variables)
     process = Forked(PROGRAM, arguments, given, stdin=theirs, stdout=theirs, stderr=theirs)
-    terminal = Terminal(process, lines, columns)
-    loop.add_reader(ours, lambda: terminal.take(os.read(ours, 65536)))
+    os.set_blocking(ours, False)
+    terminal = Terminal(process, ours, lines, columns)
+    loop.add_reader(ours, terminal.read)
     try:
         yield terminal
     finally:
         process.kill()
-        await process.ended()
+        await terminal.ended()
         loop.remove_reader(ours)
-        os.set_blocking(ours, False)
-        try:
-            while chunk := os.read(ours, 65536):
-                terminal.take(chunk)
-        except OSError:
-            pass  # all was read
         os.close(ours)
         os.close(theirs)
