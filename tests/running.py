@@ -21,6 +21,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.progress import ProgressEvents
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.services import Services, open_services
+from deputize.worker.standby.process import Standby
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
@@ -86,17 +87,20 @@ async def open_bench(
     chosen = Settings.load(environ={}, **(own | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []
-    async with open_services(
-        chosen,
-        redis_url,
-        name=name,
-        concurrency=10,
-        send=sent.extend,
-        progress=ProgressEvents(app, name),
-        sandbox_problem=await Bubblewrap.selftest(),
-        tools=offered,
-    ) as services:
-        yield Bench(services, chosen, sent)
+    async with Standby(redis_url, chosen.lease_seconds) as standby:
+        parts = open_services(
+            chosen,
+            redis_url,
+            name=name,
+            concurrency=10,
+            send=sent.extend,
+            progress=ProgressEvents(app, name),
+            sandbox_problem=await Bubblewrap.selftest(),
+            standby=standby,
+            tools=offered,
+        )
+        async with parts as services:
+            yield Bench(services, chosen, sent)
     app.close()
 
 

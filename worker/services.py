@@ -40,6 +40,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from deputize.worker.sandbox.setup_command import SetupCache
 from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.standby.process import Standby
 from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.discovery import Discovery
 from deputize.worker.toolkit.registry import available_tools, default_kit
@@ -210,6 +211,7 @@ async def open_services(
     send: Callable[[Sequence[Ticket]], None],
     progress: ProgressEvents,
     sandbox_problem: str | None,
+    standby: Standby,
     tools: Sequence[AnyTool] = BUILTIN,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncGenerator[Services]:
@@ -222,7 +224,7 @@ async def open_services(
         Pipe(writing, WRITING) as pipe,
         Bus(listening) as bus,
         ValidatorPool(keep=True) as validators,
-        open_leases(redis_url, bus, settings.lease_seconds) as leases,
+        open_leases(redis_url, bus, settings.lease_seconds, standby) as leases,
     ):
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)

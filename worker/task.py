@@ -28,6 +28,7 @@ from deputize.worker.run import Run
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import shown_paths
 from deputize.worker.services import Services, open_services
+from deputize.worker.standby.process import Standby
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
@@ -43,22 +44,25 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
         await run_in_thread(check_writable, settings.workspaces)
         await run_in_thread(_warm_up, settings)
         await _pause_what_was_left(settings, redis_url)
-        problem = await _sandbox_problem(settings)
-        async with open_services(
-            settings,
-            redis_url,
-            name=name,
-            concurrency=pool.limit,
-            send=partial(send_tickets, app),
-            progress=ProgressEvents(app, name),
-            sandbox_problem=problem,
-            tools=tools,
-            waiting=pool.waiting,
-        ) as services:
-            opened.append(services)
-            revoke_means_cancel(partial(_cancel, services, pool.loop))
-            yield
-            opened.clear()
+        # Before the first sandbox: if the worker is killed while one is being set up, only the standby can end it.
+        async with Standby(redis_url, settings.lease_seconds) as standby:
+            parts = open_services(
+                settings,
+                redis_url,
+                name=name,
+                concurrency=pool.limit,
+                send=partial(send_tickets, app),
+                progress=ProgressEvents(app, name),
+                sandbox_problem=await _sandbox_problem(settings),
+                standby=standby,
+                tools=tools,
+                waiting=pool.waiting,
+            )
+            async with parts as services:
+                opened.append(services)
+                revoke_means_cancel(partial(_cancel, services, pool.loop))
+                yield
+                opened.clear()
 
     async def run(self: AsyncTask, id: str) -> str | None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as fake_call
 from tests.fleet import Fleet, open_fleet
 from tests.running import call, say, script
+from tests.system.stack_processes import child
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -127,3 +129,25 @@ async def test_a_worker_killed_between_two_tries_costs_no_try(redis_url: str, tm
             kept = [envelope.event.type for envelope in await fleet.service.events(id)]
     assert (result.termination_reason, result.summary, result.files_modified) == ("completed", "done", ["a.txt"])
     assert [kept.count(each) for each in ("run_started", "run_retried", "run_resumed")] in ([2, 1, 0], [2, 1, 1])
+
+
+@pytest.mark.requirement("P-16")
+async def test_a_worker_has_its_standby_before_its_first_sandbox(fleet: Fleet) -> None:
+    """Only the standby ends a sandbox that is half built when the worker is killed: `worker/standby/program.py`."""
+    standby, was_seen = 0, False
+    while not was_seen:  # the self-test is short, and this process may be slow to look
+        worker = await fleet.start(wait=False)
+        await until(partial(_tests_or_has_tested, fleet, worker.pid))
+        worker.send_signal(signal.SIGSTOP)
+        was_seen = _tests(fleet)
+        standby = child(worker.pid, "standby/program.py")
+        await fleet.kill("1")
+    assert standby
+
+
+async def _tests_or_has_tested(fleet: Fleet, pid: int) -> bool:
+    return _tests(fleet) or await fleet.has_announced(pid)
+
+
+def _tests(fleet: Fleet) -> bool:
+    return any(fleet.settings.workspaces.glob("selftest-*"))

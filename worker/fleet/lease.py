@@ -44,13 +44,9 @@ class StopSignal:
 
 
 @asynccontextmanager
-async def open_leases(redis_url: str, bus: Bus, lease_seconds: float) -> AsyncGenerator[Leases]:
-    """Opens the leases of this process, with a connection of their own and a standby for a blocked event loop."""
-    async with (
-        connect(redis_url, timeout=None) as renewing,
-        Pipe(renewing, [RENEW]) as pipe,
-        Standby(redis_url, lease_seconds) as standby,
-    ):
+async def open_leases(redis_url: str, bus: Bus, lease_seconds: float, standby: Standby) -> AsyncGenerator[Leases]:
+    """Opens the leases of this process, with a connection of their own."""
+    async with connect(redis_url, timeout=None) as renewing, Pipe(renewing, [RENEW]) as pipe:
         yield Leases(pipe, bus, lease_seconds, standby)
 
 
