@@ -15,12 +15,13 @@ from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox import egress, environment, seccomp
 from deputize.worker.sandbox.buffers import BoundedBuffer
-from deputize.worker.sandbox.bwrap_options import VARIABLES, isolation_options, memfd, refuse_nul
+from deputize.worker.sandbox.bwrap_options import SCRATCH, VARIABLES, isolation_options, memfd, refuse_nul
 from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
 from deputize.worker.sandbox.egress import CommandProxy, Egress
 from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
 from deputize.worker.sandbox.memory import limit_memory
 from deputize.worker.sandbox.mount_namespace import MountNamespace
+from deputize.worker.sandbox.mounts import writable_mount_refusal
 from deputize.worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, split_leftovers
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
@@ -157,7 +158,8 @@ class Bubblewrap:
         proxy = CommandProxy(self._reach, lambda sentence: write(sentence.encode()), fds) if self._reach else None
         try:
             argv = self._command_line(command, fds, proxy, interactive=interactive)
-            process = Process(argv, fds, None if interactive else command.stdin, on_stdout, on_stderr, self._nonce)
+            stdin = None if interactive else command.stdin
+            process = Process(argv, fds, stdin, on_stdout, on_stderr, self._nonce, self._mount_refusal)
             self._register(process, proxy)
         except Misconfigured as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
@@ -217,6 +219,18 @@ class Bubblewrap:
         launcher = proxy.launcher(self._programs) if proxy else []
         return [*outer, str(program), "--args", str(options), "--", *inner, *launcher, *command.argv]
 
+    def _mount_refusal(self, init: int) -> str | None:
+        """Returns why the mounts of a sandbox that is set up must not be used, or None."""
+        if not self._tools.dependencies:  # only their paths lead through the workspace
+            return None
+        made_for_them = [mount.target for mount in (*self._programs, *self._tools.mounts) if mount.writable]
+        return writable_mount_refusal(init, [SCRATCH, *self._roots * (not self._read_only), *made_for_them])
+
+    @property
+    def _roots(self) -> list[str]:
+        """The paths of the workspace inside."""
+        return [MOUNT, *([self._tools.alias] if self._tools.alias else [])]
+
     def _options(self, command: Command, fds: list[int]) -> list[str]:
         options = isolation_options(self._limits, fds)
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
@@ -235,8 +249,7 @@ class Bubblewrap:
 
     def _workspace_options(self, fds: list[int]) -> list[str]:
         options: list[str] = []
-        roots = [MOUNT, *([self._tools.alias] if self._tools.alias else [])]
-        for root in roots:
+        for root in self._roots:
             if self._namespace:
                 options += ["--bind", self._namespace.path("workspace"), root]
             else:
@@ -245,7 +258,7 @@ class Bubblewrap:
         for mount, targets in self._tools.missing(self._workspace):
             for target in targets:
                 options += ["--ro-bind", self._source(mount), target]
-        for root in roots:
+        for root in self._roots:
             options += ["--remount-ro", root] * self._read_only
         return options
 

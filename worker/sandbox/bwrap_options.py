@@ -15,12 +15,12 @@ _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
 )
-_SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
+SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
 _DEVICES = (
     *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
     *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
 )
-VARIABLES = {"HOME": _SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+VARIABLES = {"HOME": SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
 
 
 def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
@@ -34,7 +34,7 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
     # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
     shell = str(memfd("guard", _guard_shell(), fds))
     options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
-    return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", _SCRATCH]
+    return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", SCRATCH]
 
 
 def refuse_nul(options: Iterable[str]) -> None:

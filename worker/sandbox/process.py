@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -83,7 +83,9 @@ class Process(Program):
         on_stdout: Sink,
         on_stderr: Sink,
         nonce: str = "go",
+        refusal: Callable[[int], str | None] = lambda init: None,
     ) -> None:
+        """``refusal`` returns why nothing may run in the sandbox of this process, once it is set up, or None."""
         self.failure: str | None = None
         """Why the isolation could not be set up and nothing was run; set before ``ended``."""
         self._setup_stderr = b""
@@ -91,6 +93,7 @@ class Process(Program):
         self._init: int | None = None
         self._init_pid = 0
         self._on_stderr = on_stderr
+        self._refusal = refusal
         queued = f"{nonce}\n".encode() + (stdin or b"")
         super().__init__(_spawn(argv, fds), on_stdout, self._setup_output, queued, open_end=stdin is None, held=True)
         self._outer = os.pidfd_open(self._process.pid)
@@ -159,8 +162,12 @@ class Process(Program):
         before, nonce, after = self._setup_stderr.partition(READY)
         if not nonce or (before and not before.endswith(b"\n")):
             return
-        self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
         self._init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
+        if reason := self._refusal(self._init_pid):
+            self._setup_stderr = reason.encode("utf-8", "replace")
+            self._stdin.drop()  # without the nonce the guard exits
+            return
+        self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
         with suppress(OSError):
             self._init = os.pidfd_open(self._init_pid)
             set_niceness(self._init_pid, (), NICENESS)  # includes the guard and its children
