@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 import redis
 
 from deputize.worker.linux.tree import children, command_line
+from deputize.worker.linux.tree import descendants as below
 from tests.waiting import until_sync
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -37,6 +39,13 @@ servers: set[int] = set()
 """Processes that start others for tests and stay. What they start is looked at."""
 kept: set[int | str] = set()
 """Processes and files that a fixture of the whole session holds for later tests."""
+stacks: set[int] = set()
+"""Supervisors of the stacks that several tests share. They start a program again whenever it ends."""
+_PARTS = (
+    *("deputize.orchestrator.supervisor", "-m deputize.worker", "deputize.orchestrator.serve", "valkey-server"),
+    *("worker/standby/program.py", "worker/schemas/validation.py"),
+)
+"""What a stack consists of, in the command lines of its processes; all else below it is looked at."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,10 +68,9 @@ def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
     before, files_before = descendants(), files()
     yield
-    try:
+    with suppress(AssertionError):
         until_sync(lambda: not (descendants() - before - kept))
-    except AssertionError:
-        left = {pid: _described(pid) for pid in descendants() - before - kept}
+    if left := {pid: _described(pid) for pid in descendants() - before - kept}:
         pytest.fail(f"processes left behind: {left}", pytrace=False)
     assert files() - kept <= files_before, f"files left behind: {files() - files_before}"
 
@@ -102,7 +110,15 @@ def descendants() -> set[int]:
         _zombies.update(gone & ours)
         found |= edge - gone
         edge = {child for pid in edge for child in children(pid)} - found
-    return found - servers
+    return found - servers - {part for stack in found & stacks for part in _parts(stack)}
+
+
+def _parts(supervisor: int) -> Iterator[int]:
+    for pid in (supervisor, *below(supervisor)):
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+            if any(part in command for part in _PARTS):
+                yield pid
 
 
 def _described(pid: int) -> str:

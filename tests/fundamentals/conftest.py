@@ -14,8 +14,7 @@ from deputize import Orchestrator
 from deputize.orchestrator.home import StackInfo
 from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.settings import Settings
-from tests.fundamentals.stack import until_whole
-from tests.leaks import descendants, kept
+from tests.leaks import descendants, kept, stacks
 from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
@@ -31,8 +30,8 @@ async def settings() -> AsyncIterator[Settings]:
             environ={}, home=Path(folder) / "home", model="scripted", scripts=tempfile.gettempdir()
         )
         kept.add(folder)
-        async with stack_in_use(settings):
-            await until_whole(settings)
+        async with stack_in_use(settings) as stack:
+            stacks.add(stack.pid)
             yield settings
         await until(lambda: descendants() <= before)
 

@@ -19,7 +19,7 @@ from deputize import Orchestrator
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import RunResumed
 from deputize.shared.settings import Settings
-from tests.fundamentals.stack import until_file, until_whole
+from tests.fundamentals.stack import until_file
 from tests.fundamentals.visible import types, visible
 from tests.running import call, say, script
 from tests.waiting import until
@@ -57,7 +57,6 @@ async def survived(settings: Settings, tmp_path_factory: Any) -> AsyncIterator[d
             await orchestrator.start("Say hello.", model=script(folder, [say("Hello.")]))
         ).id
         results = await asyncio.gather(*(orchestrator.result(id) for id in started.values()))
-        await until_whole(settings)
         yield dict(zip(started, results, strict=True))
 
 

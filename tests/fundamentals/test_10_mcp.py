@@ -13,7 +13,6 @@ from deputize import Orchestrator
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import RunStarted
 from deputize.shared.settings import Settings
-from tests.fundamentals.stack import keep_validators
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
 
@@ -42,7 +41,6 @@ def configure(settings: Settings) -> Iterator[Configure]:
 
     yield write
     file.unlink()
-    keep_validators()
 
 
 async def test_a_run_has_the_tools_of_a_server_and_calls_them(

@@ -97,10 +97,3 @@ def ready(stack: dict[str, Any]) -> bool:
 
 def workers_of(supervisor: int) -> int:
     return sum("-m deputize.worker --name" in command for command in family(supervisor).values())
-
-
-def all_standbys_run(supervisor: int) -> bool:
-    """Whether every worker has its standby and no standby is left of a worker that is gone."""
-    standbys = [pid for pid, command in family(supervisor).items() if "standby/program.py" in command]
-    workers = [pid for pid, command in family(supervisor).items() if "-m deputize.worker --name" in command]
-    return len(standbys) == len(workers) == sum(child(worker, "standby/program.py") > 0 for worker in workers)

@@ -18,9 +18,9 @@ import pytest
 import redis
 
 from deputize.orchestrator.stack import running
-from tests.leaks import kept
+from tests.leaks import kept, stacks
 from tests.running import call, script
-from tests.system.stack_processes import User, all_standbys_run, child, family, gone, ready, settings, workers_of
+from tests.system.stack_processes import User, child, family, gone, ready, settings, workers_of
 from tests.waiting import until_sync
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -37,10 +37,10 @@ def shared() -> Iterator[User]:
     """A stack for all tests after which it is whole again."""
     with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
         user = User(Path(folder) / "home")
-        until_sync(lambda: all_standbys_run(user.stack["pid"]), timeout=45)
-        members = family(user.stack["pid"])
-        kept.update({folder, user.process.pid, *members})
+        kept.update({folder, user.process.pid})
+        stacks.add(user.stack["pid"])
         yield user
+        members = family(user.stack["pid"])
         user.leave()
         gone(members, timeout=20)
 
@@ -144,8 +144,6 @@ def test_a_killed_worker_or_api_is_started_again_at_the_same_address(shared: Use
     os.kill(before, signal.SIGKILL)
     until_sync(lambda: child(stack["pid"], killed, but=before), timeout=45)
     until_sync(lambda: ready(stack), timeout=45)
-    until_sync(lambda: all_standbys_run(stack["pid"]), timeout=45)  # else one that starts later is taken for a leak
-    kept.update(family(stack["pid"]))
 
 
 def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
@@ -154,7 +152,6 @@ def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
         client.set("deputize:test:kept", "yes")
         os.kill(child(stack["pid"], "valkey-server"), signal.SIGKILL)
         until_sync(lambda: _answer(client) == "yes", timeout=45)
-    kept.add(child(stack["pid"], "valkey-server"))
     until_sync(lambda: ready(stack), timeout=45)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.leaks import kept
 from tests.system.stack_processes import ROOT, User, child, family, gone, ready
 from tests.waiting import until_sync
 
@@ -98,7 +97,6 @@ def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path
     assert worker.stack["pid"] == supervisor
     assert worker.stack["workers"] == 1
     members = family(supervisor)
-    kept.update(members)
     until_sync(lambda: ready(worker.stack), 45)
     reader.leave()
     worker.leave()
