@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, computed_field, model_validator
 
 from deputize.shared.errors import DeputizeError
-from deputize.shared.facts import FileChange, Verification
+from deputize.shared.facts import FileChange, Trust, Verification
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import Timestamp, Wire
 
@@ -124,6 +124,7 @@ class ToolAgentResult(Wire):
     usage: Usage = Usage()
     output: Any = None
     verification: Verification = Verification()
+    trust: Trust = Trust()
     artifacts: list[Artifact] = Field(default_factory=list)
     reaped: list[str] = Field(default_factory=list)
 

@@ -75,6 +75,8 @@ class RunFinished(Event):
 class TurnStarted(Event):
     type: Literal["turn_started"] = "turn_started"
     turn: int
+    tainted_by: list[str] = Field(default_factory=list)
+    """What the policy judges this turn's calls by, as ``taintedBy`` of the result's ``trust``."""
 
 
 class TextDelta(Transient):

@@ -1,10 +1,10 @@
-"""The facts of a result: file changes, and the requested post-conditions with their outcomes."""
+"""The facts of a result: file changes, requested post-conditions with their outcomes, and what the run had read."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from deputize.shared.wire import Request, Wire
 
@@ -67,3 +67,32 @@ class Verification(Wire):
     verdict: Literal["verified", "refuted", "unverified"] = "unverified"
     checks: list[Check] = Field(default_factory=list)
     claims: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class Trust(Wire):
+    """What a conversation has read, so that its words can be judged by where they may come from.
+
+    Sources are ``parent``, ``workspace``, ``web``, ``mcp:SERVER`` and ``subagent:ID``, each once, in the order of the
+    first reading. What a parent had read counts for its children, and what a child had read for its parent.
+    """
+
+    sources: list[str] = Field(default_factory=list)
+    tainted_by: list[str] = Field(default_factory=list)
+    """Those of the sources that are neither the operator's nor the parent's, and so may have been written to mislead:
+    the web, MCP servers that the operator does not trust, and subagents that were tainted themselves."""
+
+    @computed_field
+    @property
+    def tainted(self) -> bool:
+        return bool(self.tainted_by)
+
+    def plus(self, other: Trust) -> Trust:
+        """Returns what somebody has read who has read both."""
+        return Trust(
+            sources=[*dict.fromkeys((*self.sources, *other.sources))],
+            tainted_by=[*dict.fromkeys((*self.tainted_by, *other.tainted_by))],
+        )
+
+    def handed_on(self) -> Trust:
+        """Returns the part that also counts for those who read what this conversation has written."""
+        return Trust(sources=self.tainted_by, tainted_by=self.tainted_by)

@@ -61,7 +61,7 @@ class Loop:
     async def ask(self, turn: int, *, final: bool = False) -> Reply:
         """Streams, counts and stores one reply. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
         self.steps.turn = turn
-        self.steps.emit.emit(TurnStarted(turn=turn))
+        self.steps.emit.emit(TurnStarted(turn=turn, tainted_by=self.tool_calls.reading.trust.tainted_by))
         reply = await (self.model_calls.final_reply(turn) if final else self.model_calls.reply(turn))
         self.steps.thinking = reply.thinking or reply.text
         self.conversation.add(reply)

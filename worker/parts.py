@@ -6,15 +6,20 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Self
 
 from pydantic_core import to_json
 
 from deputize.shared.delegation import Progress
 from deputize.shared.events import ErrorSeen
+from deputize.shared.facts import Trust
 from deputize.shared.runs.cost import SPENT
+from deputize.shared.runs.reading import TRUST, trust_of
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.turns import FILE_TURNS, FileTurns
-from deputize.worker.attempts import go_on, ledger_of
+from deputize.shared.settings import Settings
+from deputize.shared.text import clip
+from deputize.worker.attempts import continued_id, go_on, ledger_of
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.endpoint_wait import EndpointWait
@@ -32,11 +37,14 @@ from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.services import Services
 from deputize.worker.spending import Spending
 from deputize.worker.steps import StepLog
-from deputize.worker.subagents.children import Children
+from deputize.worker.subagents.children import Children, retried
 from deputize.worker.subagents.runner import SlotRelease, SubagentRunner
 from deputize.worker.tool_calls import ToolCalls
 from deputize.worker.toolkit.run_tools import RunTools, open_tools
+from deputize.worker.trust.sources import ReadSources
 from deputize.worker.workspace.workspace import Workspace
+
+MAX_DETAILS_CHARS = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,15 @@ class RunState:
     meter: Meter
     steps: StepLog
     file_turns: FileTurns
+    reading: ReadSources
     errors: list[str] = field(default_factory=list[str])
+
+    @classmethod
+    def of(cls, claim: Claim, emit: Emitter, meter: Meter, steps: StepLog, settings: Settings) -> Self:
+        """Returns the state that earlier attempts left."""
+        reaches = bool(settings.sandbox.allowed_hosts)
+        reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust(), reaches)
+        return cls(emit, meter, steps, claim.file_turns, reading)
 
     def report_error(self, message: str, kind: str) -> str:
         """Publishes an error that the result will list, and returns its message."""
@@ -70,6 +86,18 @@ class RunState:
         """Returns what was used so far, as fields of the record."""
         spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
         return spent | {FILE_TURNS: self.file_turns.to_json()}
+
+    @property
+    def of_result(self) -> dict[str, Any]:
+        """Returns the result's fields about what was done and read, and what it cost."""
+        return {
+            "details": clip(self.steps.details(), MAX_DETAILS_CHARS),
+            "errors": [*self.errors, *self.steps.errors()],
+            "turn_count": self.meter.turns,
+            "execution_time_ms": round(self.meter.elapsed * 1000),
+            "usage": self.meter.usage,
+            "trust": self.reading.trust,
+        }
 
     async def note_files(self, workspace: Workspace, *, lasting: bool = False) -> None:
         """Notes that this turn changed files, if it did; ``lasting``: a command in the background may change more."""
@@ -107,6 +135,7 @@ class LoopBuilder:
         conversation, model = self._conversation(model)
         checkpoint = self.state.checkpoint(conversation)
         await self.children.recall()
+        self.state.reading.begin(await self._inherited_trust())
         tools = open_tools(
             self.claim,
             self.services,
@@ -119,6 +148,18 @@ class LoopBuilder:
         async with tools as run_tools:
             self.state.emit.set(run_tools.kept)
             yield self._loop(model, conversation, self._with_subagents(run_tools, conversation), checkpoint)
+
+    async def _inherited_trust(self) -> Trust:
+        """Returns what those had read who wrote the task, and the conversation that the run continues."""
+        claim, redis = self.claim, self.services.store.redis
+        if claim.trust is not None:
+            return claim.trust
+        trust = Trust()
+        if parent := claim.request.parent_id:
+            trust = (await retried(partial(trust_of, redis, parent))).handed_on()
+        if earlier := continued_id(claim.request):
+            trust = trust.plus(await retried(partial(trust_of, redis, earlier)))
+        return trust
 
     def _warn(self, message: str) -> None:
         self.state.report_error(message, "tools_missing")
@@ -197,6 +238,7 @@ class LoopBuilder:
                 policy=self._policy(tools.context.sandbox.broken),
                 meter=state.meter,
                 steps=state.steps,
+                reading=state.reading,
                 ledger=ledger_of(self.claim, state.emit, conversation),
                 after_effects=partial(self._after_effects, tools.context.sandbox.shells),
             ),

@@ -16,7 +16,7 @@ from deputize.shared.runs.cost import MODEL, SPENT
 from deputize.shared.runs.disk import DISK
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.spend import caps_of
-from deputize.shared.text import clip, count
+from deputize.shared.text import count
 from deputize.shared.wire import now
 from deputize.worker.attempts import (
     discard_files,
@@ -44,7 +44,6 @@ from deputize.worker.threads import EXIT_EXCEPTIONS
 from deputize.worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
-MAX_DETAILS_CHARS = 32_000
 CLOCK_SECONDS = 0.02
 """Seconds after which a clock that is stopped near its end is looked at again."""
 
@@ -70,7 +69,7 @@ class Run:
         if claim.ledger:  # calls of the turn under way may have changed files unseen
             claim.file_turns.note(meter.turns)
         steps = StepLog(emit, partial(services.progress.update, claim.id))
-        self.state = RunState(emit, meter, steps, claim.file_turns)
+        self.state = RunState.of(claim, emit, meter, steps, services.settings)
         self.children = Children(claim, services, emit, meter)
         caps = caps_of(services.settings.spend, claim.request.labels)
         self.spending = Spending(claim, services.pipe, meter, emit, caps) if caps else None
@@ -260,14 +259,10 @@ class Run:
             status=outcome.status,
             termination_reason=outcome.reason,
             summary=outcome.summary,
-            details=clip(self.state.steps.details(), MAX_DETAILS_CHARS),
+            **self.state.of_result,
             **outputs.of_files,
-            errors=[*self.state.errors, *self.state.steps.errors()],
             tool_call_count=self.state.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
-            turn_count=self.state.meter.turns,
-            execution_time_ms=round(self.state.meter.elapsed * 1000),
             attempts=self.claim.attempt - self.given_up,
-            usage=self.state.meter.usage,
             artifacts=list(outputs.artifacts),
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )

@@ -21,6 +21,7 @@ from deputize.worker.toolkit.registry import find_tool
 from deputize.worker.toolkit.run_tools import RunTools
 from deputize.worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
 from deputize.worker.tools.bounded_result import bounded
+from deputize.worker.trust.sources import ReadSources
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ToolCalls:
     policy: PolicyContext
     meter: Meter
     steps: StepLog
+    reading: ReadSources
     ledger: Ledger
     after_effects: Callable[[], Awaitable[None]]
     """Called after every call that may have changed the workspace."""
@@ -74,7 +76,8 @@ class ToolCalls:
             params = await tool.accept(self.run_tools.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        denied = denial(await judge(PolicyCall.of(tool, params, call.arguments), self.policy))
+        policy = replace(self.policy, trust=self.reading.trust)
+        denied = denial(await judge(PolicyCall.of(tool, params, call.arguments), policy))
         return ToolResult.failed(denied) if denied else Prepared(tool, params)
 
     async def _process(self, call: Call, verdict: Prepared | ToolResult) -> None:
@@ -93,6 +96,7 @@ class ToolCalls:
             result = await self._run(verdict, context)
         finally:
             self.results[call.key] = result
+            self.reading.note(verdict.tool, verdict.params, result)
             self.steps.end(step, result)
             self.ledger.finish(call.key, result)
 

@@ -37,6 +37,9 @@ def policy() -> None:
 @click.option("--mode", type=click.Choice(APPROVAL_MODES), default="sandboxed", help="The approval mode of the run.")
 @click.option("--depth", type=click.IntRange(0), default=0, help="In how many delegations the run is nested.")
 @click.option("--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="A label of it; repeatable.")
+@click.option(
+    "--taint", multiple=True, metavar="SOURCE", help="What it has read: web, mcp:SERVER or subagent:ID; repeatable."
+)
 @click.option("-w", "--workspace", type=Directory(), metavar="DIR", help="Resolve links of paths in this directory.")
 @click.option(
     "--policy", "files", type=_FILE, multiple=True, metavar="FILE", help="Instead of DEPUTIZE_POLICY; repeatable."
@@ -49,6 +52,7 @@ def explain(
     mode: str,
     depth: int,
     labels: tuple[str, ...],
+    taint: tuple[str, ...],
     workspace: Path | None,
     files: tuple[Path, ...],
     as_json: bool,
@@ -60,7 +64,7 @@ def explain(
     settings = load_settings(ctx, policy=files or None)
     named = dict(label.split(":", 1) for label in labels)
     place = str(workspace) if workspace else None
-    question = {"call": call, "mode": mode, "depth": depth, "labels": named, "workspace": place}
+    question = {"call": call, "mode": mode, "depth": depth, "labels": named, "taint": taint, "workspace": place}
     found = _answer(settings, question)
     if as_json:
         output.json_line(json.dumps(found, ensure_ascii=False))

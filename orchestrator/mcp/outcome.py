@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from deputize.shared.delegation import Artifact, Delegation, Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.facts import Trust
 from deputize.shared.request import Limits
 from deputize.shared.text import clip, count
 from deputize.shared.wire import Timestamp, Wire
@@ -27,6 +28,7 @@ SAME = (
     "execution_time_ms",
     "attempts",
     "usage",
+    "trust",
     "artifacts",
 )
 """Fields that an outcome has as the result has them."""
@@ -62,6 +64,8 @@ class Outcome(Wire):
     execution_time_ms: int = 0
     attempts: int = 0
     usage: Usage | None = None
+    trust: Trust = Field(default_factory=Trust)
+    """What it had read: a tainted one may say what the web or another server wanted it to say."""
     verdict: str | None = None
     """The verdict of the result's checks: verified, refuted or unverified."""
     artifacts: list[Artifact] = Field(default_factory=list)

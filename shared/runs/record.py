@@ -12,9 +12,11 @@ from deputize.shared.delegation import Delegation, Progress, Status
 from deputize.shared.errors import NotFound
 from deputize.shared.event_size import capped
 from deputize.shared.events import Envelope, RunQueued
+from deputize.shared.facts import Trust
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.cost import LABELS, MODEL, SESSION
 from deputize.shared.runs.disk import CONTINUES, DISK
+from deputize.shared.runs.reading import TRUST
 from deputize.shared.runs.turns import FILE_TURNS, FileTurns
 from deputize.shared.wire import now
 
@@ -67,6 +69,9 @@ class Claim:
     file_turns: FileTurns = field(default_factory=FileTurns)
     """The turns of earlier attempts of this try in which files changed."""
 
+    trust: Trust | None = None
+    """What the conversation had read in earlier attempts of this try; None where it had not begun."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -98,6 +103,7 @@ class Claim:
             cancelled=bool(fields.get("cancel")),
             tools=tools,
             file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
+            trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

@@ -102,6 +102,7 @@ RESULT = ToolAgentResult.model_validate(
             ],
             "claims": [{"claim": "the tests pass", "supported": True}],
         },
+        "trust": {"sources": ["parent", "workspace", "mcp:git", "web"], "taintedBy": ["web"]},
         "artifacts": [{"name": "report.md", "version": 2, "size": 512}],
         "reaped": ["sleep 1000"],
     }
@@ -139,7 +140,7 @@ _EVENTS: list[dict[str, Any]] = [
     },
     {"type": "run_resumed", "worker": "worker-2@host", "fromTurn": 4, "reason": "the lease of worker-1 lapsed"},
     {"type": "run_finished", "result": RESULT.to_dict()},
-    {"type": "turn_started", "turn": 3},
+    {"type": "turn_started", "turn": 3, "taintedBy": ["web"]},
     {"type": "text_delta", "turn": 3, "text": "I change "},
     {"type": "thinking_delta", "turn": 3, "text": "The sum "},
     {

@@ -120,8 +120,8 @@ def test_the_policy_it_shows_decides_as_its_examples_expect(tmp_path: Path) -> N
     file = tmp_path / "rules.toml"
     file.write_text(block("Policy", "toml"))
     tried = try_examples(Settings(), [file])
-    assert [each["decision"] for each in tried] == [each["expect"] for each in tried] == ["deny", "allow"]
-    assert len(load_rules([file])) == 3
+    assert [each["decision"] for each in tried] == [each["expect"] for each in tried] == ["deny", "allow", "ask"]
+    assert len(load_rules([file])) == 4
 
 
 def test_every_matcher_of_a_rule_is_in_its_table_and_no_other() -> None:

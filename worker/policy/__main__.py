@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from deputize.shared.errors import DeputizeError, Invalid
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy.explanation import Explainer, Situation, try_examples
+from deputize.worker.policy.rule_fields import checked_taint
 from deputize.worker.policy.rule_file import load_rules
 
 
@@ -26,11 +28,19 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
             question["depth"],
             question["labels"],
             Path(workspace) if workspace else None,
+            _sources(question.get("taint", ())),
         )
         rules = load_rules(settings.policy, settings.trusted_folder)
         return Explainer(settings, rules).explain(question["call"], situation)
     except DeputizeError as error:
         return {"error": str(error), "usage": isinstance(error, Invalid)}
+
+
+def _sources(names: Sequence[str]) -> Sequence[str]:
+    try:
+        return [checked_taint(name) for name in names]
+    except ValueError as error:
+        raise Invalid(f"--taint: {error}") from None
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from typing import Any, Self, assert_never
 from pydantic import BaseModel
 
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.facts import Trust
 from deputize.shared.request import ApprovalMode
 from deputize.worker.tools.base import AnyTool, Kind
 from deputize.worker.tools.context import Touches
@@ -74,6 +75,8 @@ class PolicyContext:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     workspace: Path | None = None
     """Where the run's files lie, outside of the sandbox; None if there are none."""
+    trust: Trust = field(default_factory=Trust)
+    """What the conversation has read that the call comes from."""
 
 
 Rule = Callable[[PolicyCall, PolicyContext], Verdict | None]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deputize.shared.errors import ErrorType, Invalid, ToolError
+from deputize.shared.facts import Trust
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, decide, matched
@@ -49,6 +50,7 @@ class Situation:
     depth: int = 0
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     workspace: Path | None = None
+    tainted_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Explainer:
             depth=situation.depth,
             labels=situation.labels,
             workspace=situation.workspace,
+            trust=Trust(tainted_by=list(situation.tainted_by)),
         )
 
     def _call(self, text: str) -> PolicyCall:
@@ -114,7 +117,7 @@ def try_examples(settings: Settings, paths: Sequence[Path]) -> list[dict[str, An
         file = read_file(path)
         rules = by_priority(file.rules)
         for example, place in file.examples:
-            situation = Situation(example.mode, example.depth, example.label)
+            situation = Situation(example.mode, example.depth, example.label, tainted_by=example.taint)
             try:
                 found = Explainer(settings, rules).explain(example.call, situation)
             except Invalid as error:

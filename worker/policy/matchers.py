@@ -165,6 +165,10 @@ def of_label(wanted: Mapping[str, str], allows: bool) -> Matches:
     )
 
 
+def of_taint(patterns: Sequence[str], allows: bool) -> Matches:
+    return lambda _, policy_context: any(_fits_any(source, patterns) for source in policy_context.trust.tainted_by)
+
+
 def of_host(patterns: Sequence[str], allows: bool) -> Matches:
     lower = [pattern.lower() for pattern in patterns]
     quantifier: Quantifier = all if allows else any
@@ -188,5 +192,6 @@ MATCHERS: Mapping[str, Callable[[Any, bool], Matches]] = {
     "depth": of_depth,
     "label": of_label,
     "host": of_host,
+    "taint": of_taint,
 }
 """By key of a rule: makes the matcher of a value, and of whether the rule allows."""

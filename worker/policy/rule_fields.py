@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
 
 import regex
@@ -23,6 +24,7 @@ from deputize.worker.policy.commands import prefix_words
 from deputize.worker.policy.matchers import comparison
 from deputize.worker.search.glob_pattern import GlobPattern
 from deputize.worker.tools.traits import Kind
+from deputize.worker.trust.sources import TAINTING
 
 
 def _listed(value: Any) -> Any:
@@ -59,12 +61,22 @@ def _checked_depth(value: Any) -> str:
     return str(value)
 
 
+def checked_taint(pattern: str) -> str:
+    """Returns the source, or pattern of sources. Raises ValueError for one that never taints."""
+    if not any(fnmatchcase(kind, pattern.partition(":")[0]) for kind in TAINTING):
+        raise ValueError(f"{pattern!r} never taints; the sources that do are web, mcp:SERVER and subagent:ID")
+    return pattern
+
+
 OneOrMore = BeforeValidator(_listed)
 Some = Field(min_length=1)
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[list[Pattern], OneOrMore]
 """Names, or patterns with ``*``, ``?`` and ``[a-z]``; one may stand without a list."""
 Depth = Annotated[str, BeforeValidator(_checked_depth)]
+
+
+Taint = Annotated[list[Annotated[str, AfterValidator(checked_taint)]], OneOrMore]
 
 
 class _Table(BaseModel):
@@ -94,6 +106,7 @@ class RuleFields(_Table):
     depth: Depth | None = None
     label: Annotated[dict[str, Pattern], Some] | None = None
     host: Patterns | None = None
+    taint: Taint | None = None
 
     @model_validator(mode="after")
     def _reasoned(self) -> Self:
@@ -110,6 +123,7 @@ class ExampleFields(_Table):
     mode: ApprovalMode = ApprovalMode.SANDBOXED
     depth: Annotated[StrictInt, Field(ge=0)] = 0
     label: dict[str, str] = {}
+    taint: Taint = []
 
 
 class PolicyFields(_Table):

@@ -31,6 +31,17 @@ kind = "edit"
 depth = ">= 1"
 label = { team = "docs" }
 
+[[rule]]
+name = "read"
+decision = "deny"
+reason = "it has read that server's words"
+taint = "mcp:*"
+
+[[example]]
+call = 'glob {"pattern": "*"}'
+taint = "mcp:git"
+expect = "deny"
+
 [[example]]
 call = 'bash {"command": "cd x && git push"}'
 expect = "deny"
@@ -73,6 +84,10 @@ def test_explain_takes_the_run_into_account(rules: Path, tmp_path: Path) -> None
     assert rule("--depth", "1") == "ask_before_changes allow"
     assert rule("--label", "team:docs", "--mode", "ask") == "ask_before_changes ask"
     assert rule("--mode", "readOnly") == "ask_before_changes deny"
+    assert rule("--taint", "mcp:git", "--mode", "ask") == "read deny"
+    assert rule("--taint", "web", "--mode", "ask") == "ask_before_changes ask"
+    code, _, error = run(tmp_path, "explain", WRITING, "--taint", "wbe")
+    assert (code, "'wbe' never taints; the sources that do are web, mcp:SERVER and subagent:ID" in error) == (2, True)
     (tmp_path / "link").symlink_to("/")
     rules.write_text('[[rule]]\nname = "out"\ndecision = "deny"\nreason = "r"\npath = "/**"\n')
     assert rule("-w", str(tmp_path)).startswith("ask_before_changes")
@@ -81,16 +96,16 @@ def test_explain_takes_the_run_into_account(rules: Path, tmp_path: Path) -> None
 
 
 def test_test_compares_examples_and_ends_with_1_on_a_difference(rules: Path, tmp_path: Path) -> None:
-    assert run(tmp_path, "test", str(rules)) == (0, "1 example, none decided otherwise\n", "")
+    assert run(tmp_path, "test", str(rules)) == (0, "2 examples, none decided otherwise\n", "")
     rules.write_text(RULES + f"\n[[example]]\ncall = '{WRITING}'\nexpect = 'deny'\n")
     code, out, _ = run(tmp_path, "test", str(rules))
     expected = (
-        f"{rules}:20: {WRITING}\n  expected deny, decided allow by ask_before_changes (built in): "
-        "write_file changes something (edit)\n2 examples, 1 decided otherwise\n"
+        f"{rules}:31: {WRITING}\n  expected deny, decided allow by ask_before_changes (built in): "
+        "write_file changes something (edit)\n3 examples, 1 decided otherwise\n"
     )
     assert (code, out) == (1, expected)
     code, out, _ = run(tmp_path, "test", str(rules), "--json")
-    assert (code, [json.loads(line)["decision"] for line in out.splitlines()]) == (1, ["deny", "allow"])
+    assert (code, [json.loads(line)["decision"] for line in out.splitlines()]) == (1, ["deny", "deny", "allow"])
 
 
 def test_a_file_is_tested_without_the_rules_of_others(rules: Path, tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.facts import Trust
 from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.matchers import MATCHERS, argument_text, real_path
 from deputize.worker.policy.rule_fields import RuleFields
 from deputize.worker.tools.context import Touches
 from tests.worker.policy.rule_files import TOOLS, call_of, matches
 
+TAINTED = Trust(sources=["parent", "mcp:git", "web"], tainted_by=["web"])
 CALLS = {
     "BASH": call_of("bash", command="git status"),
     "WRITE": call_of("write_file", path="src/a.py", content="x"),
@@ -84,6 +86,12 @@ def test_a_matcher(tmp_path: Path, matcher: str, call: str, expected: bool, deci
         ('label = { team = "d*", tier = "?" }', {"labels": {"team": "docs", "tier": "1"}}, True),
         ('label = { team = "d*", tier = "?" }', {"labels": {"team": "docs"}}, False),
         ('label = { team = "*" }', {"labels": {"other": "docs"}}, False),
+        ('taint = "web"', {"trust": TAINTED}, True),
+        ('taint = ["web", "mcp:*"]', {"trust": TAINTED}, True),
+        ('taint = "mcp:*"', {"trust": TAINTED}, False),  # what was read of it is trusted
+        ('taint = "subagent:*"', {"trust": TAINTED}, False),
+        ('taint = "*"', {"trust": TAINTED}, True),
+        ('taint = "*"', {"trust": Trust(sources=["parent", "workspace"])}, False),
     ],
     ids=repr,
 )

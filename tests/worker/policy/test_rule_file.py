@@ -104,6 +104,7 @@ HEAD = '[[rule]]\nname = "a"\ndecision = "deny"\nreason = "b"\n'
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
+        (HEAD + 'taint = "workspace"', 5, r"taint.*'workspace' never taints; the sources that do are web, mcp:SERVER"),
         (HEAD + 'tol = "bash"', 5, r"tol: unknown key 'tol'; did you mean 'tool'\?"),
         ("[[rules]]", 1, r"unknown key 'rules'; did you mean 'rule'\?"),
         (HEAD + "tool = 5", 5, "tool: Input should be a valid list"),

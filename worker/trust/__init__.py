@@ -1,0 +1,1 @@
+"""Where the words of a conversation come from."""

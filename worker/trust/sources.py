@@ -1,0 +1,58 @@
+"""The sources that a run's conversation has read: noted call by call, and kept for later attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.facts import Trust
+from deputize.worker.tools.base import AnyTool, Kind, ToolResult
+
+PARENT, WORKSPACE, WEB = "parent", "workspace", "web"
+TAINTING = (WEB, "mcp", "subagent")
+"""What precedes the colon, if any, in the names of the sources that may taint."""
+
+
+@dataclass(slots=True)
+class ReadSources:
+    """What one run's conversation has read so far.
+
+    ``store`` is called with every change, as JSON. With ``commands_reach_hosts`` the output of each command may come
+    from the web.
+    """
+
+    store: Callable[[str], None]
+    trust: Trust = field(default_factory=Trust)
+    commands_reach_hosts: bool = False
+
+    def begin(self, inherited: Trust) -> None:
+        """Notes the task, and what those had read who wrote it or the conversation that it continues."""
+        self._add(Trust(sources=[PARENT]).plus(inherited))
+
+    def note(self, tool: AnyTool, params: Any, result: ToolResult) -> None:
+        """Notes what the result of a call lets the conversation read. Failures count: their errors are texts, too."""
+        for read in self._read(tool, params, result):
+            self._add(read)
+
+    def _read(self, tool: AnyTool, params: Any, result: ToolResult) -> Iterator[Trust]:
+        if isinstance(child := result.data, ToolAgentResult):
+            source = [f"subagent:{child.delegation_id}"]
+            yield Trust(sources=source, tainted_by=source if child.trust.tainted else [])
+            yield child.trust.handed_on()
+        elif tool.origin.server:
+            source = [f"mcp:{tool.origin.server}"]
+            yield Trust(sources=source, tainted_by=[] if tool.trusted else source)
+        elif tool.kind is Kind.FETCH or tool.touches(params).hosts:
+            yield Trust(sources=[WEB], tainted_by=[WEB])
+        elif tool.kind is not Kind.THINK:
+            yield Trust(sources=[WORKSPACE])
+            if self.commands_reach_hosts and tool.needs_sandbox:
+                yield Trust(sources=[WEB], tainted_by=[WEB])
+
+    def _add(self, read: Trust) -> None:
+        trust = self.trust.plus(read)
+        if trust != self.trust:
+            self.trust = trust
+            self.store(trust.to_json())
