@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deputize.worker.policy.allow_read_only_commands import allow_read_only_commands
 from deputize.worker.policy.allow_reads import allow_reads
 from deputize.worker.policy.allow_trusted import allow_trusted
 from deputize.worker.policy.ask_before_changes import ask_before_changes
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
+from deputize.worker.policy.forbid_commands import forbid_commands
 from deputize.worker.policy.require_sandbox import require_sandbox
 from deputize.worker.threads import run_in_thread
 
-SAFETY: tuple[Rule, ...] = (require_sandbox,)
+SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands)
 RULES: tuple[Rule, ...] = (
     *SAFETY,
     allow_reads,
     allow_trusted,
+    allow_read_only_commands,
     ask_before_changes,
 )
 
@@ -39,7 +42,7 @@ def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule
 
 
 async def judge(call: PolicyCall, policy_context: PolicyContext) -> Verdict:
-    """Like ``decide``; rules of files resolve paths and search texts, so they run off the event loop."""
-    if policy_context.rules:
+    """Like ``decide``; rules of files and command lines take computing time, so they run off the event loop."""
+    if policy_context.rules or call.touches.command is not None:
         return await run_in_thread(decide, call, policy_context)
     return decide(call, policy_context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, assert_never
 
@@ -13,14 +13,10 @@ from pydantic import BaseModel
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.facts import Trust
 from deputize.shared.request import ApprovalMode
+from deputize.worker.policy.decision import Decision
+from deputize.worker.policy.shell import Classified, classify_line
 from deputize.worker.tools.base import AnyTool, Kind
 from deputize.worker.tools.context import Touches
-
-
-class Decision(StrEnum):
-    ALLOW = "allow"
-    ASK = "ask"
-    DENY = "deny"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class Verdict:
     """``file:line`` of a rule from a file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PolicyCall:
     """The policy's input for one call: its tool and what the call touches."""
 
@@ -52,6 +48,11 @@ class PolicyCall:
         if isinstance(params, BaseModel):
             arguments = dict(params)
         return cls(tool, tool.touches(params), arguments)
+
+    @cached_property
+    def classified(self) -> Classified | None:
+        """The class of its command line; None without one. Finding it may start a process."""
+        return None if self.touches.command is None else classify_line(self.touches.command)
 
     @property
     def contained(self) -> bool:

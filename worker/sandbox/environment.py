@@ -125,13 +125,18 @@ def interpreter_mounts(prefix: Path) -> tuple[BindMount, ...]:
     return tuple(BindMount(f"python-{path.name}", path, f"/opt/python/{path.name}") for path in wanted)
 
 
-def _program_mount(name: str, distribution: str) -> tuple[BindMount, ...]:
-    """Returns a mount of a program from a wheel, if the system lacks it."""
-    if shutil.which(name, path=SYSTEM_PATH):
-        return ()
+def packaged_program(name: str, distribution: str) -> Path | None:
+    """Returns the path of a program from a wheel, or None if that is not installed."""
     with suppress(metadata.PackageNotFoundError):
         for file in metadata.files(distribution) or ():
             path = Path(str(file.locate())).resolve()
             if path.name == name and os.access(path, os.X_OK):
-                return (BindMount(name, path, f"/opt/bin/{name}"),)
-    return ()
+                return path
+    return None
+
+
+def _program_mount(name: str, distribution: str) -> tuple[BindMount, ...]:
+    """Returns a mount of a program from a wheel, if the system lacks it."""
+    if shutil.which(name, path=SYSTEM_PATH) or not (path := packaged_program(name, distribution)):
+        return ()
+    return (BindMount(name, path, f"/opt/bin/{name}"),)

@@ -45,7 +45,7 @@ PREFIX = 'command_prefix = ["git push", "ls"]'
         ("g'i't pu\\sh", True, True),
         ("git \\\n push", False, True),
         ("A=b git push", False, True),
-        ("sudo -n git push", False, True),
+        ("nohup -n git push", False, True),
         ("/usr/bin/git push", False, True),
         ("if ls; then x; fi", False, True),
         ("bash -c 'git push'", False, True),
@@ -60,7 +60,7 @@ def test_a_line(tmp_path: Path, line: str, allowed: bool, denied: bool) -> None:
 
 
 def test_a_long_line_takes_no_long_time_and_allows_nothing(tmp_path: Path) -> None:
-    for line, denied in (("ls " + "x" * 10_000, True), ("sudo " * 19_000 + "ls", True), ("sudo " * 19_000, False)):
+    for line, denied in (("ls " + "x" * 10_000, True), ("env " * 19_000 + "ls", True), ("env " * 19_000, False)):
         call = call_of("bash", command=line)
         assert [matches(tmp_path, PREFIX, call, decision) for decision in ("allow", "deny")] == [False, denied]
 

@@ -188,6 +188,7 @@ def test_every_builtin_tool_may_do_its_work_by_default(tool: AnyTool) -> None:
 
 def test_every_rule_says_its_own_name() -> None:
     calls = [call_of(kind, needs_sandbox=True, hosts=hosts) for kind in Kind for hosts in ((), ("a.example",))]
+    calls += [PolicyCall(tool_of(Kind.EXECUTE), Touches(command=line)) for line in ("ls", "sudo id")]
     situations = [PolicyContext(ApprovalMode.ASK, broken, ["a.*"]) for broken in (None, "broken")]
     for rule in RULES:
         verdicts = [rule(call, policy_context) for call in calls for policy_context in situations]

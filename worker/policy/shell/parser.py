@@ -1,0 +1,114 @@
+"""Command lines parsed by ``shfmt``, whose syntax trees are those of bash."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import IO, Any
+
+from deputize.worker.sandbox.environment import SYSTEM_PATH, packaged_program
+
+Node = Mapping[str, Any]
+"""A node of the tree as ``shfmt --to-json`` writes it, without positions."""
+
+SECONDS = 5.0
+MAX_TREE = 32 * 1024 * 1024
+"""Bytes of JSON. Indentation makes it grow with the square of the depth."""
+_ENVIRONMENT = {"GOMAXPROCS": "1"}
+
+
+class ParseFailure(Exception):
+    """The line could not be parsed. ``line`` is where the mistake stands in it, or 0."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """Runs one ``shfmt`` process for each line."""
+
+    program: str | None
+    seconds: float = SECONDS
+
+    def parse(self, line: str) -> Sequence[Node]:
+        """Returns the statements of a line. Raises ParseFailure."""
+        if self.program is None:
+            raise ParseFailure("shfmt is missing; install the extra deputize[sandbox]")
+        written = self._run(self.program, line.encode("utf-8", "replace"))
+        try:
+            return json.loads(written, object_pairs_hook=_without_positions).get("Stmts", [])
+        except (ValueError, RecursionError, AttributeError):
+            raise ParseFailure("it is too deeply nested to be judged") from None
+
+    def _run(self, program: str, text: bytes) -> bytes:
+        """Returns what the parser writes about a text. Raises ParseFailure."""
+        with _file_of(text) as source, _file_of(b"") as mistakes:
+            argv = [program, "--to-json", "--language-dialect", "bash"]
+            try:
+                process = subprocess.Popen(
+                    argv, stdin=source, stdout=subprocess.PIPE, stderr=mistakes, env=_ENVIRONMENT
+                )
+            except OSError as error:
+                raise ParseFailure(f"shfmt does not start: {error.strerror}") from None
+            with process:
+                try:
+                    written = self._output(process.stdout)
+                finally:
+                    process.kill()
+            mistakes.seek(0)
+            if not written:
+                raise _syntax_error(mistakes.read(1000).decode("utf-8", "replace"))
+            return written
+
+    def _output(self, pipe: Any) -> bytes:
+        deadline = time.monotonic() + self.seconds
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        written = bytearray()
+        while poll.poll(max(0, deadline - time.monotonic()) * 1000):
+            part = os.read(pipe.fileno(), 1 << 20)
+            if not part:
+                return bytes(written)
+            written += part
+            if len(written) > MAX_TREE:
+                raise ParseFailure("it is too large or too deeply nested to be judged")
+        raise ParseFailure(f"parsing takes longer than {self.seconds:g} s")
+
+
+@cache
+def installed_parser() -> Parser:
+    """Returns the parser of this machine."""
+    # The wheel's first: its version is the one that this walk of the tree is tested with.
+    path = packaged_program("shfmt", "shfmt-py") or shutil.which("shfmt", path=SYSTEM_PATH)
+    return Parser(str(path) if path else None)
+
+
+def _file_of(data: bytes) -> IO[bytes]:
+    file = os.fdopen(os.memfd_create("shfmt"), "w+b", buffering=0)
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def _syntax_error(mistake: str) -> ParseFailure:
+    found = re.match(r"(?:<standard input>:)?(\d+):\d+: (.*)", mistake)
+    if found is None:
+        return ParseFailure("shfmt failed")
+    return ParseFailure(f"it is not valid bash: {found[2]}", int(found[1]))
+
+
+def _without_positions(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """Returns an object of the JSON without its positions, which are most of it; None for a position."""
+    if pairs and pairs[0][0] == "Offset" and isinstance(pairs[0][1], int):
+        return None
+    return {key: value for key, value in pairs if value is not None}

@@ -1,0 +1,151 @@
+"""Words of commands as the shell would pass them, as far as that can be known without running it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deputize.worker.policy.shell.ansi_c import decoded
+from deputize.worker.policy.shell.parser import Node
+
+UNKNOWN = "\0"
+"""Stands in texts for what only the shell knows. Lines with control characters are refused, so it is unambiguous."""
+HOME = "\1"
+"""Stands for an unquoted ``~`` and for ``$HOME``."""
+MAX_GUESSES = 48
+MAX_WORDS = 4096
+_BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
+
+Guesses = Callable[[Node], Sequence[str]]
+"""Returns the texts that an expansion may have, such as values that the line assigns to the variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a command. ``text`` has UNKNOWN for each expansion whose text is not known."""
+
+    text: str
+    shown: str
+    globs: bool = False
+    """Whether it is a pattern of file names."""
+    splits: bool = False
+    """Whether it may become several words, or none."""
+    vague: bool = False
+    """Whether it contains a variable, which may have any value."""
+    guesses: tuple[str, ...] = ()
+    """Texts that it may have. Only used to find what is forbidden."""
+
+    @classmethod
+    def literal(cls, text: str) -> Word:
+        return cls(text, text)
+
+    @property
+    def known(self) -> bool:
+        """Whether the command gets exactly this text."""
+        return not (self.globs or UNKNOWN in self.text or HOME in self.text)
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A character of a word, or an expansion."""
+
+    text: str
+    active: bool
+    """Whether it is unquoted, so that it can mean something to the shell."""
+    guesses: Sequence[str] = ()
+    shown: str = ""
+    vague: bool = False
+
+
+def expand(word: Node, guesses: Guesses) -> list[Word]:
+    """Returns the words that a word of the syntax tree becomes: several where it has braces."""
+    cells = list(_cells(word.get("Parts", []), False, guesses))
+    if cells and cells[0].active and cells[0].text == "~":
+        cells[0] = _Cell(HOME, False, shown="~")
+    return [_word(each) for each in itertools.islice(_without_braces(cells), MAX_WORDS)]
+
+
+def literal_text(word: Node) -> str | None:
+    """Returns the word's text if it is known, else None."""
+    words = expand(word, lambda _: ())
+    return words[0].text if len(words) == 1 and words[0].known else None
+
+
+def _word(cells: Sequence[_Cell]) -> Word:
+    text = "".join(cell.text for cell in cells)
+    return Word(
+        text,
+        "".join(cell.shown or cell.text for cell in cells),
+        globs=any(cell.active and cell.text in "*?[" for cell in cells),
+        splits=any(cell.active and cell.text == UNKNOWN for cell in cells),
+        vague=any(cell.vague for cell in cells),
+        guesses=_guesses(cells),
+    )
+
+
+def _guesses(cells: Sequence[_Cell]) -> tuple[str, ...]:
+    if not any(cell.guesses for cell in cells):
+        return ()
+    options = ([*cell.guesses] if cell.guesses else [cell.text] for cell in cells)
+    combined = ("".join(each) for each in itertools.product(*options))
+    return tuple(dict.fromkeys(itertools.islice(combined, MAX_GUESSES)))
+
+
+def _cells(parts: Sequence[Node], quoted: bool, guesses: Guesses) -> Iterator[_Cell]:
+    for part in parts:
+        match part["Type"]:
+            case "Lit":
+                yield from _unescaped(part.get("Value", ""), quoted)
+            case "SglQuoted":
+                text = part.get("Value", "")
+                yield from (_Cell(char, False) for char in (decoded(text, UNKNOWN) if part.get("Dollar") else text))
+            case "DblQuoted":
+                yield from _cells(part.get("Parts", []), True, guesses)
+            case _:
+                yield _expansion(part, quoted, guesses)
+
+
+def _unescaped(text: str, quoted: bool) -> Iterator[_Cell]:
+    at = 0
+    while at < len(text):
+        following = text[at + 1 : at + 2]
+        if text[at] == "\\" and following and (not quoted or following in '$`"\\\n'):
+            if following != "\n":
+                yield _Cell(following, False)
+            at += 2
+        else:
+            yield _Cell(text[at], not quoted)
+            at += 1
+
+
+def _expansion(part: Node, quoted: bool, guesses: Guesses) -> _Cell:
+    kind = part["Type"]
+    if kind == "ParamExp":
+        name = part.get("Param", {}).get("Value", "")
+        plain = not set(part) - {"Type", "Short", "Param"}
+        if plain and name == "HOME":
+            return _Cell(HOME, False, shown="$HOME")
+        shown = f"${name}" if plain else f"${{{name}…}}"
+        return _Cell(UNKNOWN, not quoted, guesses(part), shown, vague=name not in ("PWD", "?", "#", "$", "!"))
+    shown = {"CmdSubst": "$(…)", "ProcSubst": "<(…)", "ArithmExp": "$((…))"}.get(kind, "…")
+    return _Cell(UNKNOWN, not quoted and kind != "ProcSubst", guesses(part), shown)
+
+
+def _without_braces(cells: list[_Cell]) -> Iterator[list[_Cell]]:
+    """Yields the words after brace expansion, of sequences such as ``{1..9}`` only one with an unknown part."""
+    mask = "".join(cell.text if cell.active and len(cell.text) == 1 else "\2" for cell in cells)
+    found = _BRACES.search(mask)
+    if found is None:
+        yield cells
+        return
+    before, inside, after = cells[: found.start()], cells[found.start() + 1 : found.end() - 1], cells[found.end() :]
+    inner = mask[found.start() + 1 : found.end() - 1]
+    if "," not in inner:
+        yield from _without_braces([*before, _Cell(UNKNOWN, True, shown="{" + inner + "}"), *after])
+        return
+    at = 0
+    for choice in inner.split(","):
+        yield from _without_braces([*before, *inside[at : at + len(choice)], *after])
+        at += len(choice) + 1
