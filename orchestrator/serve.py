@@ -18,7 +18,7 @@ from deputize.orchestrator.protocol import BoundedProtocol, most_connections
 from deputize.orchestrator.sockets import TRUSTED, bound_url, check_binding, listen
 from deputize.shared.errors import DeputizeError, Misconfigured
 from deputize.shared.libc import keep_memory_private
-from deputize.shared.log import log, set_up
+from deputize.shared.log import log, log_uncaught, set_up
 from deputize.shared.redis_access import reach
 from deputize.shared.settings import Settings
 from deputize.shared.text import visible
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings.load(host=options.host, port=options.port)
         set_up(settings.log_level, settings.secrets)
+        log_uncaught()
         serve(settings, None if options.fd is None else socket.socket(fileno=options.fd))
     except DeputizeError as error:
         print(f"serve: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - this process's final error

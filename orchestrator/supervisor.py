@@ -48,7 +48,7 @@ from deputize.orchestrator.stack import StackOptions, setting_digests
 from deputize.shared.errors import DeputizeError, Misconfigured
 from deputize.shared.ids import first_id
 from deputize.shared.libc import keep_memory_private
-from deputize.shared.log import log, set_up
+from deputize.shared.log import log, log_uncaught, set_up
 from deputize.shared.settings import Settings
 from deputize.shared.text import visible
 from deputize.shared.wire import now
@@ -256,6 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The model's key comes by stdin, because the environment is readable until the process is made private.
         settings = Settings.load(model_endpoint=json.load(sys.stdin))
         set_up(settings.log_level, settings.secrets)
+        log_uncaught()
         try:
             _run(settings, options)
         except (OSError, DeputizeError) as error:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 from deputize.shared.masking import SecretMask
@@ -54,6 +56,28 @@ class _TerminalLines(_Lines):
 def hide(secrets: Iterable[str]) -> None:
     """Masks these values from now on in every log line of the process."""
     _mask.add(secrets)
+
+
+def masked(text: str) -> str:
+    """Returns the text as a log line of this process would show it: without secrets."""
+    return _mask.text(text)
+
+
+def log_uncaught() -> None:
+    """Logs errors that end a thread or the process; Python itself would print them with whatever they quote."""
+
+    def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, traceback)
+        else:
+            log.critical("an error ends this process", exc_info=(kind, error, traceback))
+
+    def uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+        error = args.exc_value or args.exc_type()
+        log.critical("an error ends a thread", exc_info=(args.exc_type, error, args.exc_traceback))
+
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_in_thread
 
 
 def set_up(level: str = "INFO", secrets: Iterable[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Masks known secret values in all common encodings, and pieces of them that truncation has left."""
+"""Masks known secret values in all common encodings and in pieces, and other credentials by their shape."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+from deputize.shared.literal_search import search_for_any
+from deputize.shared.open_shape import open_shape
+from deputize.shared.token_shapes import search_for_shapes, without_shapes
 
 MASK = "***"
 MIN_SECRET = 8
@@ -25,15 +29,17 @@ class SecretMask:
     """Replaces secret values by ``***``: as they are, escaped for JSON, URLs, HTML and Python, in base64 and in hex.
 
     A piece of at least PIECE characters counts as the secret, and so does its beginning where a text ends or was
-    cut, and its end where a text begins: cutting and masking may then happen in either order.
+    cut, and its end where a text begins: cutting and masking may then happen in either order. Other credentials are
+    masked where their shape is known.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._values: dict[str, _Value] = {}
         self._forms: list[str] = []
-        self._signs: list[str] = []
-        """A text without any of these holds no secret and no piece of one."""
-        self._signs_in_json: list[str] = []
+        self._has_sign = search_for_any(())
+        """A text of which this is false holds none of the values and no piece of one."""
+        self._json_has_sign = self._has_sign
+        self._has_shape = search_for_shapes()
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
@@ -45,30 +51,29 @@ class SecretMask:
         encoded = {form for value in self._values for form in _forms(value)}
         self._forms = sorted(encoded, key=len, reverse=True)  # the longest first: one secret may be a part of another
         encoded -= self._values.keys()
-        self._signs = sorted({gram for value in self._values.values() for gram in value.grams.values()} | encoded)
+        self._has_sign = search_for_any({g for value in self._values.values() for g in value.grams.values()} | encoded)
         grams = {gram for value in self._values for gram in _Value.of(_escaped(value)).grams.values()}
-        self._signs_in_json = sorted(grams | set(map(_escaped, encoded)))
+        self._json_has_sign = search_for_any(grams | set(map(_escaped, encoded)))
 
     def text(self, text: str) -> str:
         """Returns the text without any secret."""
-        if not any(map(text.__contains__, self._signs)):
-            return text
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, MASK)
-        for value in self._values.values():
-            text = value.removed(text)
-        return text
+        if self._has_sign(text):
+            for form in self._forms:
+                if form in text:
+                    text = text.replace(form, MASK)
+            for value in self._values.values():
+                text = value.removed(text)
+        return without_shapes(text, MASK) if self._has_shape(text) else text
 
     def json(self, text: str) -> str:
         """Returns JSON text without any secret in its strings and keys; it stays valid JSON."""
-        if not any(map(text.__contains__, self._signs_in_json)):
+        if not self._json_has_sign(text) and not self._has_shape(text):
             return text
         return json.dumps(_mapped(json.loads(text), self.text), ensure_ascii=False)
 
     def open_end(self, text: str) -> int:
         """Returns how many characters at the text's end may be the beginning of a secret that goes on after it."""
-        longest = 0
+        longest = open_shape(text)
         for form in self._forms:
             # An encoded secret begins with characters that any word may end with, so a longer piece is required.
             least = 1 if form in self._values else ENCODED_START

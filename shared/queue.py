@@ -21,6 +21,7 @@ from kombu.transport import redis as kombu_redis
 from deputize.shared.celery_fixes import SafeChannel
 from deputize.shared.errors import DeputizeError, Misconfigured, Unavailable
 from deputize.shared.libc import keep_memory_private
+from deputize.shared.log import masked
 from deputize.shared.runs.keys import KEY_PREFIX
 from deputize.shared.settings import Settings
 
@@ -147,7 +148,7 @@ def _send(app: Celery, tickets: Sequence[Ticket]) -> None:
                 task_id=ticket.id,
                 queue=ticket.queue,
                 priority=broker_priority(ticket.priority),
-                argsrepr=repr(ticket.title),
+                argsrepr=repr(masked(ticket.title)),
                 kwargsrepr="{}",
                 producer=producer,
                 retry=False,

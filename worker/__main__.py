@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
     try:
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
         log.set_up(settings.log_level, settings.secrets)
+        log.log_uncaught()
         if settings.redis_url is None:
             raise Misconfigured("a worker needs DEPUTIZE_REDIS_URL; `deputize up` starts workers with a Redis")
         reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)

@@ -91,7 +91,7 @@ class RunState:
     def of_result(self) -> dict[str, Any]:
         """Returns the result's fields about what was done and read, and what it cost."""
         return {
-            "details": clip(self.steps.details(), MAX_DETAILS_CHARS),
+            "details": clip(self.emit.masked(self.steps.details()), MAX_DETAILS_CHARS),
             "errors": [*self.errors, *self.steps.errors()],
             "turn_count": self.meter.turns,
             "execution_time_ms": round(self.meter.elapsed * 1000),

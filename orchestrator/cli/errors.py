@@ -127,13 +127,25 @@ def _internal_error(error: Exception) -> str:
         if any(package in (parts := Path(frame.filename).parts) for package in PACKAGES)
     ]
     where = f" at {', called from '.join(frames[:FRAMES])}" if frames else ""
+    mask = _mask()
     return (
-        f"internal error: {type(error).__name__}: {error}{where}. "
-        f"This is a defect of deputize; please report it{_report(error)}"
+        f"internal error: {type(error).__name__}: {mask(str(error))}{where}. "
+        f"This is a defect of deputize; please report it{_report(error, mask)}"
     )
 
 
-def _report(error: Exception) -> str:
+def _mask() -> Callable[[str], str]:
+    """Returns what removes secrets from a report: it is made to be passed on."""
+    from deputize.shared.masking import SecretMask
+    from deputize.shared.settings import Settings
+
+    try:
+        return SecretMask(Settings.load(None).secrets).text
+    except DeputizeError:
+        return SecretMask().text
+
+
+def _report(error: Exception, mask: Callable[[str], str]) -> str:
     """Writes what a report needs below the home's logs. Returns the end of a sentence with its path."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -151,7 +163,7 @@ def _report(error: Exception) -> str:
         )
         private = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(private, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("\n".join(facts))
+            file.write(mask("\n".join(facts)))
     except (OSError, DeputizeError, PackageNotFoundError):
         return " with this line and the command that led to it."
     return f" with the file {path}, which holds the command and the whole error."

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from deputize.shared.settings.fields import SettingsFields
 from deputize.shared.settings.loading import TABLES, VARIABLES
+from deputize.shared.settings.model_endpoint import credentials_in
 from deputize.shared.wire import field_docstrings
 
 HIDDEN = "(set)"
@@ -43,7 +44,7 @@ def setting_lines(settings: SettingsFields) -> list[SettingLine]:
             variable,
             table,
             name,
-            _toml(_value(settings, table, name)),
+            _shown(settings, table, name),
             _toml(_value(defaults, table, name)),
             field_docstrings(TABLES[table][1] if table else SettingsFields).get(name, ""),
         )
@@ -67,6 +68,11 @@ def as_toml(lines: list[SettingLine]) -> Iterator[str]:
 
 def _value(settings: SettingsFields, table: str | None, name: str) -> Any:
     return getattr(getattr(settings, table) if table else settings, name)
+
+
+def _shown(settings: SettingsFields, table: str | None, name: str) -> str:
+    value = _value(settings, table, name)
+    return HIDDEN if isinstance(value, str) and credentials_in(value) else _toml(value)
 
 
 def _toml(value: Any) -> str:

@@ -46,6 +46,8 @@ def read(name: str, environ: Mapping[str, str]) -> str | None:
         return Path(path).read_text("utf-8").strip() or None
     except OSError as error:
         raise Misconfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:  # its message quotes the file
+        raise Misconfigured(f"{name}_FILE names {path}, which is not UTF-8; write it again as text") from None
 
 
 def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:

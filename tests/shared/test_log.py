@@ -7,11 +7,12 @@ import json
 import logging
 import re
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from deputize.shared.log import _Lines, delegation, set_up
+from deputize.shared.log import _Lines, delegation, log_uncaught, set_up
 from tests.hostile import HOSTILE, assert_harmless
 
 
@@ -43,6 +44,34 @@ def test_on_a_terminal_a_line_is_for_people(monkeypatch: pytest.MonkeyPatch) -> 
     assert re.match(r"\d\d:\d\d:\d\d warning it is away: ", first)
     assert first.endswith(" queue=q1 token=***")
     assert traceback[0] == "Traceback (most recent call last):"
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_an_error_that_ends_a_process_or_a_thread_is_logged_without_secrets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # to be as before
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    set_up("info", secrets=["token-of-the-operator"])
+    log_uncaught()
+
+    def fail() -> None:
+        raise ValueError("it quoted token-of-the-operator")
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    try:
+        fail()
+    except ValueError as error:
+        sys.excepthook(ValueError, error, error.__traceback__)
+    logged = capsys.readouterr().err
+    of_thread, of_process = map(json.loads, logged.splitlines())
+    assert (of_thread["message"], of_process["message"]) == ("an error ends a thread", "an error ends this process")
+    assert "it quoted ***" in of_thread["traceback"]
+    assert "token-of" not in logged
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "KeyboardInterrupt\n"
 
 
 @pytest.fixture

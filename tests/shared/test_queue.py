@@ -47,6 +47,13 @@ def served(app: Celery) -> list[str]:
         return [message.payload[0][0] for message in iter(lambda: queue.get(no_ack=True), None)]
 
 
+def test_a_credential_in_a_title_is_not_in_the_message(app: Celery, redis_url: str) -> None:
+    send_tickets(app, [Ticket("dlg_1", title="Try ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr")])
+    with redis.Redis.from_url(redis_url) as client:
+        message: dict[str, Any] = json.loads(client.lindex(queue_keys()[4], 0) or "")
+    assert message["headers"]["argsrepr"] == "'Try ***'"
+
+
 def test_a_ticket_carries_the_id_and_nothing_of_the_work(app: Celery, redis_url: str) -> None:
     send_tickets(app, [Ticket("dlg_1", title="Say hello")])
     with redis.Redis.from_url(redis_url) as client:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
+from deputize.shared.settings.loading import TABLES, VARIABLES
+from deputize.shared.settings.model_endpoint import HEADER_VARIABLES, MODEL_VARIABLES
+
+SECRET_VARIABLES = [
+    variable
+    for variable, (table, name) in VARIABLES.items()
+    if "SecretStr" in str((TABLES[table][1] if table else Settings).model_fields[name].annotation)
+]
 
 
 def test_the_environment_beats_the_file_and_the_file_beats_the_default(tmp_path: Path) -> None:
@@ -25,6 +34,23 @@ def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
     assert settings.model_endpoint["ANTHROPIC_API_KEY"].get_secret_value() == "sk-key"
     assert settings.has_model_endpoint
     assert "sk-key" not in repr(settings)
+
+
+@pytest.mark.parametrize("variable", [*SECRET_VARIABLES, *MODEL_VARIABLES])
+def test_every_secret_may_be_a_file_and_is_masked(variable: str, tmp_path: Path) -> None:
+    value = "X-Key: a-secret-value" if variable in HEADER_VARIABLES else "a-secret-value"
+    value = "https://x:a-secret-value@host" if "URL" in variable else value
+    (tmp_path / "file").write_text(f"{value}\n")
+    settings = Settings.load(environ={f"{variable}_FILE": str(tmp_path / "file")})
+    assert "a-secret-value" in settings.secrets
+    assert "a-secret-value" not in repr(settings)
+
+
+def test_a_file_that_is_no_text_is_named_and_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"sk-\xff-key")
+    with pytest.raises(Misconfigured, match=r"DEPUTIZE_TOKEN_FILE names .*key, which is not UTF-8") as refusal:
+        Settings.load(environ={"DEPUTIZE_TOKEN_FILE": str(tmp_path / "key")})
+    assert "sk-" not in "".join(traceback.format_exception(refusal.value)).replace(str(tmp_path), "")
 
 
 @pytest.mark.parametrize(

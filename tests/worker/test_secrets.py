@@ -38,18 +38,45 @@ SETTINGS = {
 }
 
 
+OF_OTHERS = {
+    "a model's key": "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQrStUvWxYz",
+    "a key of AWS": "AKIAQ7X3M2N5P8R4T6V9",
+    "a token of GitHub": "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr",
+    "a token of Slack": "xoxb-2345678901-3456789012-Zk9hWq2LpXv7RtY4uMbN8cDs",
+    "the claims of a JWT": "eyJzdWIiOiJzb21lb25lIn0.Zk9hWq2LpXv7RtY4uMbN8cDs",
+    "a line of a private key": "MIIEpAIBAAKCAQEAZk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQrStUvWxYz1234",
+    "a password in a URL": "hunter2-of-the-database",
+    "a bearer token": "Zk9hWq2LpXv7RtY4uMbN8cDs",
+}
+GIVEN = """{a model's key} {a key of AWS} {a token of GitHub} {a token of Slack}
+token: eyJhbGciOiJIUzI1NiJ9.{the claims of a JWT}
+-----BEGIN RSA PRIVATE KEY-----
+{a line of a private key}
+{a line of a private key}
+-----END RSA PRIVATE KEY-----
+postgres://app:{a password in a URL}@db/x
+curl -H "Authorization: Bearer {a bearer token}"
+"""
+
+
 @pytest.mark.requirement("P-17")
+@pytest.mark.parametrize(
+    ("secrets", "everything"),
+    [(SECRETS, "\n".join(SECRETS.values())), (OF_OTHERS, GIVEN.format_map(OF_OTHERS))],
+    ids=["its own", "of others"],
+)
 async def test_no_secret_is_in_anything_that_a_run_publishes_or_keeps_for_others(
-    redis_url: str, tmp_path: Path
+    redis_url: str, tmp_path: Path, secrets: dict[str, str], everything: str
 ) -> None:
-    everything = "\n".join(SECRETS.values())
+    named = next(iter(secrets.values()))
     model = script(
         tmp_path,
         [say(f"I know {everything}"), call("write_file", path="keys.txt", content=everything)],
-        [call("write_file", path=f"{SECRETS['the search key']}.txt", content="x")],
+        [call("write_file", path=f"{named}.txt", content="x")],
         [call("create_artifact", name="keys", content=everything)],
         [call("bash", command=f"echo '{everything}'; exit 3")],
-        [call(SECRETS["the model's token"], argument=everything)],
+        [call("bash", command=f"echo {'x' * 40} {named}")],
+        [call(named, argument=everything)],
         [say(f"Done with {everything}.")],
     )
     async with open_bench(redis_url, tmp_path / "home", **SETTINGS) as bench:
@@ -64,11 +91,11 @@ async def test_no_secret_is_in_anything_that_a_run_publishes_or_keeps_for_others
     public = {"patch": record["patch"], "result": record["result"], "progress": record["progress"]}
     public |= {f"event {at}": event for at, event in enumerate(events)} | {"frames": " ".join(map(str, frames))}
     public |= {f"artifact {name}": text for name, text in artifacts.items()}
-    escaped = {what: json.dumps(secret)[1:-1] for what, secret in SECRETS.items()}
+    escaped = {what: json.dumps(secret)[1:-1] for what, secret in secrets.items()}
     leaks = [
         f"{what} in {door}"
         for door, text in public.items()
-        for what, secret in SECRETS.items()
+        for what, secret in secrets.items()
         if secret in text or escaped[what] in text
     ]
     assert leaks == []

@@ -136,8 +136,10 @@ def test_a_fault_of_our_own_is_one_line_and_a_file_to_report(
         home.touch()
     monkeypatch.setenv("DEPUTIZE_HOME", str(home))
 
+    monkeypatch.setenv("DEPUTIZE_TOKEN", "token-of-the-operator")
+
     def command() -> None:
-        raise KeyError("it\x1b[31m\nems")
+        raise KeyError("it\x1b[31m\nems", "token-of-the-operator")
 
     assert run_command(command) == 3
     said = capsys.readouterr().err
@@ -145,6 +147,7 @@ def test_a_fault_of_our_own_is_one_line_and_a_file_to_report(
     assert "internal error: KeyError: " in said
     assert "please report" in said
     assert "\x1b" not in said
+    assert "token-of" not in said
     if not writable:
         assert str(home) not in said
         return
@@ -152,6 +155,7 @@ def test_a_fault_of_our_own_is_one_line_and_a_file_to_report(
     assert f"with the file {report}," in said
     assert report.stat().st_mode & 0o777 == 0o600
     assert 'raise KeyError("it' in report.read_text()
+    assert "token-of" not in report.read_text()
     assert shlex.join(sys.argv) in report.read_text()
 
 

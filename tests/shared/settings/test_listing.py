@@ -38,6 +38,14 @@ def test_a_secret_is_listed_without_its_value() -> None:
     assert HIDDEN in next(text for text in as_toml(lines) if text.startswith("# token"))
 
 
+def test_the_password_in_an_address_is_not_listed() -> None:
+    lines = setting_lines(settings_of(REDIS_URL=f"redis://:{SECRET}@redis.test/0"))
+    assert {line.value for line in lines if line.name == "redis_url"} == {HIDDEN}
+    assert SECRET not in "\n".join(as_toml(lines))
+    plain = setting_lines(settings_of(REDIS_URL="redis://redis.test/0"))
+    assert {line.value for line in plain if line.name == "redis_url"} == {'"redis://redis.test/0"'}
+
+
 def test_what_is_printed_as_a_file_is_read_back_as_it_was(tmp_path: Path) -> None:
     given = settings_of(
         PORT="1", QUEUES="a,b", SANDBOX_PROCESSES="99", PRICES='{"my-model": {"input": 1, "output": 5.5}}', TOKEN=SECRET
