@@ -1,0 +1,50 @@
+"""A worker for attacks, started once for all of them: as root, and as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.attacks.stage import DOORS, Stage, open_stage, uid_of
+from tests.leaks import descendants, kept
+from tests.waiting import until
+
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+
+
+async def opened(user: str) -> AsyncIterator[Stage]:
+    before = descendants()
+    folder = Path(tempfile.mkdtemp(prefix="deputize-", dir="/tmp"))  # those of pytest are closed to other users
+    try:
+        async with open_stage(folder, uid_of(user)) as stage:
+            for door in DOORS:  # the first run by each starts what later ones share
+                assert "agent" in (await stage.shell("id", door=door))[0]
+            kept.update(descendants())
+            yield stage
+        await until(lambda: descendants() <= before)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def root() -> AsyncIterator[Stage]:
+    async for stage in opened("root"):
+        yield stage
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def ordinary() -> AsyncIterator[Stage]:
+    async for stage in opened("ordinary"):
+        yield stage
+
+
+@pytest.fixture(params=USERS)
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """The worker of that user."""
+    return request.getfixturevalue(request.param)

@@ -1,0 +1,203 @@
+"""A worker for attacks by its model: what it holds, and what its machine and its other runs hold, is marked.
+
+A test gives the model's calls, the worker carries them out, and nothing that is marked may be in what comes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from deputize.orchestrator.delegations import open_service
+from deputize.shared.delegation import Step, ToolAgentResult
+from deputize.shared.events import StepCompleted
+from deputize.shared.runs.keys import children_key, history_key, record_key
+from deputize.shared.settings import Settings
+from tests.fleet import Fleet
+from tests.nesting import by_task
+from tests.preloaded import WORKER
+from tests.redis_server import RedisProcess
+from tests.running import call, say, script
+from tests.waiting import until
+from tests.worker.forked import ORDINARY_UID
+
+MARK = "canary-"
+"""How everything begins that no run may get hold of."""
+DOORS = ("bash", "mcp__planted__run")
+"""Both run a command: in a shell of the model, and in an MCP server whose program lies in the workspace."""
+KEPT_BY = ("files", "home", "redis", "scripts")
+
+
+def marked(what: str) -> str:
+    return f"{MARK}{what}-{secrets.token_hex(12)}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run: its result, its steps in the order of the calls, and all it has left, unmasked."""
+
+    result: ToolAgentResult
+    steps: list[Step]
+    left: bytes
+
+    def answers(self) -> list[str]:
+        return [step.error or step.result or "" for step in self.steps]
+
+
+@dataclass
+class Stage:
+    """One worker, run by root or by an ordinary user, and whom and what its runs may attack."""
+
+    folder: Path
+    settings: Settings
+    server: RedisProcess
+    pid: int = 0
+    victim: str = ""
+    marks: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def private_file(self) -> Path:
+        """A file of the worker's user."""
+        return self.folder / "files/.ssh/id_ed25519"
+
+    def files_of(self, id: str) -> Path:
+        return self.settings.workspaces / id / "files"
+
+    def whole(self) -> dict[str, bytes]:
+        """Every file that no run may change, with its content."""
+        found = [path for path in (self.folder / "files").rglob("*") if not path.is_dir()]
+        found += [self.files_of(self.victim) / "diary.txt"]
+        return {str(path): os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() for path in found}
+
+    @asynccontextmanager
+    async def fleet(self) -> AsyncGenerator[Fleet]:
+        """The service, for one test; the worker stays."""
+        async with open_service(self.settings, self.url) as service:
+            yield Fleet(self.settings, service)
+
+    async def run(self, *turns: list[dict[str, Any]], child: Any = (), wait: float = 60, **request: Any) -> Outcome:
+        """Has the model make these calls, a turn each. ``child`` are those of a subagent, which is given that task."""
+        async with self.fleet() as fleet:
+            scripts = self.folder / "scripts"
+            model = by_task(scripts, child=[[*child], [say("{{result}}")]], do=[*turns, [say("done")]])
+            (scripts / Path(model).name).chmod(0o644)
+            tools = sorted({each["call"] for turn in turns for each in turn})
+            limits = {"max_tool_calls": 2000, "max_tokens": 50_000_000}
+            asked = {"model": model, "tools": tools, "approval_mode": "auto", "limits": limits} | request
+            result = await fleet.result(await fleet.hand_over(**asked), wait)
+            events = [envelope.event for envelope in await fleet.service.events(result.delegation_id)]
+        steps = [event.step for event in events if isinstance(event, StepCompleted)]
+        return Outcome(result, steps, self._left_by(result.delegation_id))
+
+    async def attack(self, *turns: list[dict[str, Any]], **request: Any) -> Outcome:
+        """Runs, and looks for anything marked in what the model has got hold of, and for changes outside."""
+        before = self.whole()
+        outcome = await self.run(*turns, **request)
+        taken = [what for what, mark in self.marks.items() if mark.encode() in outcome.left]
+        assert taken == [], f"the model has got hold of {taken}"
+        assert self.whole() == before
+        return outcome
+
+    async def shell(self, *commands: str, door: str = "bash", **request: Any) -> list[str]:
+        """The answers to these commands, one after the other in one run, in the shell or by an MCP server."""
+        if door != "bash":
+            request |= {"workspace": {"kind": "directory", "path": str(self.folder / "files/project")}}
+        outcome = await self.attack([call(door, command=each) for each in commands], **request)
+        assert outcome.result.termination_reason == "completed", outcome.result.errors
+        return [answer.strip() for answer in outcome.answers()]
+
+    def _left_by(self, id: str) -> bytes:
+        """The conversation, the record and every file of a run and of its subagents."""
+        with redis.Redis.from_url(self.url) as client:
+            said = [*client.lrange(history_key(id), 0, -1), *client.hgetall(record_key(id)).values()]
+            of_subagents = [self._left_by(os.fsdecode(child)) for child in client.smembers(children_key(id))]
+        paths = [path for path in self.files_of(id).rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
+        return b"\n".join([*map(os.fsencode, said), *of_subagents, *(path.read_bytes() for path in paths)])
+
+
+@asynccontextmanager
+async def open_stage(folder: Path, uid: int | None, **settings: Any) -> AsyncGenerator[Stage]:
+    """A worker below ``folder`` that runs as ``uid``, by default as this process, and a victim at work in it."""
+    for name in KEPT_BY:
+        (folder / name).mkdir()
+    server = RedisProcess(folder / "redis")
+    key = marked("key")
+    chosen = Settings.load(
+        environ={},
+        redis_url=server.url,
+        home=folder / "home",
+        local=True,
+        scripts=folder / "scripts",
+        mcp_config=folder / "files/mcp.json",
+        model_endpoint={"ANTHROPIC_API_KEY": key},
+        **settings,
+    )
+    stage = Stage(folder, chosen, server, marks={"the key": key})
+    _mark_files(stage)
+    for path in (folder, *folder.rglob("*")) if uid else ():
+        os.chown(path, uid or -1, uid or -1, follow_symlinks=False)
+    try:
+        async with stage.fleet() as fleet:
+            try:
+                who = ("--uid", str(uid)) if uid else ()
+                program = "tests.attacks.ordinary_worker" if uid else WORKER
+                stage.pid = (await fleet.start("1", *who, program=program)).pid
+                stage.victim = await _victim(stage, fleet)
+                yield stage
+            finally:
+                await fleet.close()
+    finally:
+        server.kill()
+
+
+def _mark_files(stage: Stage) -> None:
+    """What lies on the machine, and a port of Redis as many have it."""
+    for what, path in {"a key of ssh": stage.private_file, "a dotfile": stage.folder / "files/.env"}.items():
+        stage.marks[what] = marked("file")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(stage.marks[what])
+        path.chmod(0o600)
+    project = stage.folder / "files/project"
+    project.mkdir()
+    shutil.copy(Path(__file__).with_name("planted_server.py"), project)
+    planted = {"command": "python3", "args": ["-SE", "${workspaceFolder}/planted_server.py"]}
+    (stage.folder / "files/mcp.json").write_text(json.dumps({"mcpServers": {"planted": planted}}))
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    with redis.Redis.from_url(stage.url) as client:
+        client.config_set("port", port)
+        client.set("deputize:test:mark", stage.marks.setdefault("a key of Redis", marked("redis")))
+
+
+async def _victim(stage: Stage, fleet: Fleet) -> str:
+    """A run of somebody else, in the middle of a command."""
+    marks = {what: marked("victim") for what in ("its file", "its variable", "its argument")}
+    stage.marks |= marks
+    line = (
+        f"echo {marks['its file']} > diary.txt; export MINE={marks['its variable']}; touch begun; "
+        f"exec -a {marks['its argument']} sleep 1000"
+    )
+    model = script(stage.folder / "scripts", [call("bash", command=line, timeout=600)], [say("done")])
+    (stage.folder / "scripts" / Path(model).name).chmod(0o644)
+    id = await fleet.hand_over(model=model, tools=["bash"])
+    await until((stage.files_of(id) / "begun").exists)
+    return id
+
+
+def uid_of(user: str) -> int | None:
+    return ORDINARY_UID if user == "ordinary" and os.geteuid() == 0 else None
