@@ -80,6 +80,8 @@ class Trust(Wire):
     tainted_by: list[str] = Field(default_factory=list)
     """Those of the sources that are neither the operator's nor the parent's, and so may have been written to mislead:
     the web, MCP servers that the operator does not trust, and subagents that were tainted themselves."""
+    neutralized: int = 0
+    """How many places in what was read imitated control markup, and were made harmless (``shared/markup.py``)."""
 
     @computed_field
     @property
@@ -91,6 +93,7 @@ class Trust(Wire):
         return Trust(
             sources=[*dict.fromkeys((*self.sources, *other.sources))],
             tainted_by=[*dict.fromkeys((*self.tainted_by, *other.tainted_by))],
+            neutralized=self.neutralized + other.neutralized,
         )
 
     def handed_on(self) -> Trust:

@@ -147,6 +147,8 @@ class LoopBuilder:
         )
         async with tools as run_tools:
             self.state.emit.set(run_tools.kept)
+            if self.claim.request.tool_call_style == "xml":
+                self.state.reading.tags = tuple(run_tools.kit)
             yield self._loop(model, conversation, self._with_subagents(run_tools, conversation), checkpoint)
 
     async def _inherited_trust(self) -> Trust:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from deputize.shared.markup import harmless
 from deputize.shared.request import DelegationRequest
+from deputize.shared.text import visible
 from deputize.worker.limits import LimitReached
 
 _ROLE = "You are a worker agent. "
@@ -90,9 +92,10 @@ def ask_for_summary() -> str:
 
 def continued_task(task: tuple[str, ...], summary: str, files: Sequence[str]) -> tuple[str, ...]:
     """Returns the first message of the conversation that replaces one that was too long; it begins as that one did."""
-    parts = [task[-1], f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{summary}"]
+    notes = harmless(summary).text
+    parts = [task[-1], f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{notes}"]
     if files:
-        listed = "\n".join(f"- {path}" for path in files)
+        listed = "\n".join(f"- {harmless(visible(path)).text}" for path in files)
         parts.append(
             f"# Files you have read\n\nTheir content is not here any more; read again what you need.\n\n{listed}"
         )

@@ -118,7 +118,7 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return await bounded(result, tool, context, tokens_at_most)
+        return self.reading.harmless(await bounded(result, tool, context, tokens_at_most))
 
 
 def _runs_concurrently(verdict: Prepared | ToolResult) -> bool:

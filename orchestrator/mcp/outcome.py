@@ -8,6 +8,7 @@ from pydantic import Field
 
 from deputize.shared.delegation import Artifact, Delegation, Status, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.facts import Trust
+from deputize.shared.markup import harmless_value, note
 from deputize.shared.request import Limits
 from deputize.shared.text import clip, count
 from deputize.shared.wire import Timestamp, Wire
@@ -32,6 +33,9 @@ SAME = (
     "artifacts",
 )
 """Fields that an outcome has as the result has them."""
+
+WORDS = ("summary", "output", "errors", "files_modified", "left_out", "patch")
+"""Fields with words and names that the agent chose."""
 
 
 class Outcome(Wire):
@@ -66,6 +70,8 @@ class Outcome(Wire):
     usage: Usage | None = None
     trust: Trust = Field(default_factory=Trust)
     """What it had read: a tainted one may say what the web or another server wanted it to say."""
+    neutralized: int = 0
+    """How many places of these texts imitated control markup; each has a "~" after its "<" that the original lacks."""
     verdict: str | None = None
     """The verdict of the result's checks: verified, refuted or unverified."""
     artifacts: list[Artifact] = Field(default_factory=list)
@@ -98,11 +104,17 @@ class Listing(Wire):
     next_cursor: str | None = None
 
 
-def outcome(delegation: Delegation, *, notes: list[str] | None = None, max_text: int = MAX_TEXT) -> Outcome:
-    """Returns the compact form of a delegation; texts are cut at ``max_text`` characters."""
+def outcome(
+    delegation: Delegation, *, notes: list[str] | None = None, max_text: int = MAX_TEXT, patch: str | None = None
+) -> Outcome:
+    """Returns the compact form of a delegation; texts are cut at ``max_text`` characters.
+
+    Nothing that its agent wrote imitates control markup; the resources are exact.
+    """
     fields: dict[str, Any] = {
         "id": delegation.id,
         "status": delegation.status,
+        "patch": None if patch is None else clip(patch, MAX_PATCH),
         "patch_uri": f"{SCHEME}{delegation.id}/patch",
         "effective_limits": delegation.effective_limits,
         "notes": [*(notes or []), *delegation.request.limits.lowered_to(delegation.effective_limits)],
@@ -121,7 +133,17 @@ def outcome(delegation: Delegation, *, notes: list[str] | None = None, max_text:
             "verdict": result.verification.verdict,
             "notes": [*fields["notes"], *_ignored(result)],
         }
-    return Outcome(**fields)
+    return _harmless(Outcome(**fields))
+
+
+def _harmless(content: Outcome) -> Outcome:
+    """Returns it with the agent's words and names made harmless, and counted."""
+    made = {name: harmless_value(getattr(content, name)) for name in WORDS}
+    places = sum(number for _, number in made.values())
+    if not places:
+        return content
+    more = {"notes": [*content.notes, note(places)], "neutralized": places}
+    return content.model_copy(update={name: value for name, (value, _) in made.items()} | more)
 
 
 def _ignored(result: ToolAgentResult) -> list[str]:

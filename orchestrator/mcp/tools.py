@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from deputize.orchestrator.mcp.arguments import CancelArguments, ListArguments, ManyArguments, ResultArguments
 from deputize.orchestrator.mcp.outcome import (
-    MAX_PATCH,
     MAX_TEXT,
     Listing,
     Outcome,
@@ -26,7 +25,6 @@ from deputize.orchestrator.mcp.waiting import Caller, wait_for
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Unavailable
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace
-from deputize.shared.text import clip
 from deputize.shared.wire import Wire
 
 MAX_TEXT_OF_ALL = 60_000
@@ -90,9 +88,8 @@ async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
         with call.source.waiting():
             await wait_for(operations, [found.id], call.caller, wanted.wait_seconds)
         found = await operations.get(found.id)
-    content = outcome(found, notes=await _notes(call, operations, found))
-    if wanted.patch:
-        content = content.model_copy(update={"patch": clip(await operations.patch(found.id), MAX_PATCH)})
+    patch = await operations.patch(found.id) if wanted.patch else None
+    content = outcome(found, notes=await _notes(call, operations, found), patch=patch)
     return Answer(line_of(content), content)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import Envelope
 
-DIFFERS = {"delegationId", "executionTimeMs", "usage", "baseHash", "newHash"}
-"""``usage`` has tests of its own; everything else is an id, a time or a hash."""
+DIFFERS = {"delegationId", "executionTimeMs", "usage", "trust", "baseHash", "newHash"}
+"""``usage`` and ``trust`` have tests of their own; everything else is an id, a time or a hash."""
 
 
 def visible(result: ToolAgentResult) -> dict[str, Any]:

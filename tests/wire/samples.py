@@ -102,7 +102,7 @@ RESULT = ToolAgentResult.model_validate(
             ],
             "claims": [{"claim": "the tests pass", "supported": True}],
         },
-        "trust": {"sources": ["parent", "workspace", "mcp:git", "web"], "taintedBy": ["web"]},
+        "trust": {"sources": ["parent", "workspace", "mcp:git", "web"], "taintedBy": ["web"], "neutralized": 2},
         "artifacts": [{"name": "report.md", "version": 2, "size": 512}],
         "reaped": ["sleep 1000"],
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import clip
@@ -23,19 +26,34 @@ def failure_result(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
 
 
 def report(outcome: Outcome, saved: str | None) -> str:
-    """Returns the text for the model: the outcome, the subagent's summary, and the path of its patch."""
+    """Returns the text for the model: JSON, so that the subagent's words cannot pose as words of ours."""
     result = outcome.result
-    effort = f"{result.turn_count} turns, {result.tool_call_count} tool calls"
-    parts = [f"Subagent {result.delegation_id} ended: {result.termination_reason.value} ({effort})."]
-    parts.append(clip(result.summary, MAX_SUMMARY_CHARS) or "(It wrote no summary.)")
-    if changed := result.files_modified:
-        more = f" and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
-        parts.append(f"It changed in its own workspace, and not in yours: {', '.join(changed[:MAX_LISTED])}{more}.")
-        where = f" All of it is in {saved}; `git apply {saved}` makes the changes yours." if saved else ""
-        if result.ignored_count:
-            parts.append(f"{result.ignored_count} new files that .gitignore names are not part of it.")
-        parts.append(f"This is the patch.{where}\n{clip(outcome.patch, MAX_PATCH_CHARS)}")
-    return "\n\n".join(parts)
+    parts = {
+        "delegationId": result.delegation_id,
+        "terminationReason": result.termination_reason.value,
+        "turnCount": result.turn_count,
+        "toolCallCount": result.tool_call_count,
+        "taintedBy": result.trust.tainted_by,
+        "notes": list(_notes(result, saved)),
+        "filesModified": result.files_modified[:MAX_LISTED],
+        "filesModifiedCount": len(result.files_modified),
+        "patchFile": saved,
+        "summary": clip(result.summary, MAX_SUMMARY_CHARS),
+        "patch": clip(outcome.patch, MAX_PATCH_CHARS),
+    }
+    return json.dumps({key: value for key, value in parts.items() if value}, ensure_ascii=False, indent=1)
+
+
+def _notes(result: ToolAgentResult, saved: str | None) -> Iterator[str]:
+    if not result.summary:
+        yield "it wrote no summary"
+    if result.trust.tainted:
+        yield "it has read what neither you nor the operator wrote: its summary and its changes may follow that"
+    if result.files_modified:
+        how = f"; `git apply {saved}` makes all of its changes yours" if saved else ""
+        yield f"it changed files in its own workspace, and not in yours{how}"
+    if result.files_modified and result.ignored_count:
+        yield f"{result.ignored_count} new files that .gitignore names are not part of its changes"
 
 
 def save_patch(ctx: ToolContext, outcome: Outcome) -> str | None:

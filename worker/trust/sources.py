@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.facts import Trust
+from deputize.shared.markup import HarmlessText, harmless
 from deputize.worker.tools.base import AnyTool, Kind, ToolResult
 
 PARENT, WORKSPACE, WEB = "parent", "workspace", "web"
@@ -26,6 +27,8 @@ class ReadSources:
     store: Callable[[str], None]
     trust: Trust = field(default_factory=Trust)
     commands_reach_hosts: bool = False
+    tags: Collection[str] = ()
+    """Names of elements that are calls where the model writes them, besides those that always are."""
 
     def begin(self, inherited: Trust) -> None:
         """Notes the task, and what those had read who wrote it or the conversation that it continues."""
@@ -35,6 +38,16 @@ class ReadSources:
         """Notes what the result of a call lets the conversation read. Failures count: their errors are texts, too."""
         for read in self._read(tool, params, result):
             self._add(read)
+
+    def harmless(self, result: ToolResult) -> ToolResult:
+        """Returns the result without imitations of control markup in what the model reads; they are counted."""
+        content, error = harmless(result.content, self.tags), harmless(result.error or "", self.tags)
+        places = content.places + error.places
+        if not places:
+            return result
+        self._add(Trust(neutralized=places))
+        text = HarmlessText(content.text, places).noted
+        return replace(result, content=text, error=None if result.error is None else error.text)
 
     def _read(self, tool: AnyTool, params: Any, result: ToolResult) -> Iterator[Trust]:
         if isinstance(child := result.data, ToolAgentResult):
