@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from deputize.orchestrator.audit_log import AuditPage
     from deputize.shared.catalog import ToolCard, WorkerCard
+    from deputize.shared.permission import PermissionOutcome, PermissionRequest
     from deputize.shared.runs.cost import CostReport
     from deputize.shared.runs.disk import DiskUsage, Pruned
 
@@ -154,6 +155,26 @@ class Client:
         """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
         body = {"fromTurn": from_turn, "idempotencyKey": idempotency_key}
         return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/retry", content=json.dumps(body)))
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
+        from deputize.shared.permission import PermissionRequest
+
+        params = {"delegation": delegation} if delegation else {}
+        answer = await self._http.send("GET", "/v1/permissions", params=params)
+        return self._http.read(answer, lambda body: _each(PermissionRequest.model_validate, body["items"]))
+
+    async def answer_permission(
+        self,
+        id: str,
+        outcome: PermissionOutcome | str,
+        *,
+        reason: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Answers a call that waits for permission; also with an alias: ``approve``, ``deny``, …"""
+        body = json.dumps({"outcome": outcome, "reason": reason, "arguments": arguments})
+        await self._http.send("POST", f"/v1/permissions/{quote(id, safe='')}", content=body)
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -25,15 +26,17 @@ from deputize.shared.delegation import Delegation, Status, ToolAgentStep
 from deputize.shared.errors import OutOfSpace, TooLarge, Unavailable
 from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
+from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from deputize.shared.queue import Ticket
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
-from deputize.shared.runs import disk
+from deputize.shared.runs import disk, permissions
 from deputize.shared.runs.cost import CostReport, cost_report
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.pausing import resume
 from deputize.shared.runs.spend import check_caps
 from deputize.shared.runs.store import Page, RunStore
 from deputize.shared.settings import Settings
+from deputize.shared.wire import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,25 @@ class Delegations:
         """Checks the request, writes the record, then sends the ticket. A written record is never lost."""
         delegations, replayed = await self._accept([request])
         return AcceptedDelegation(delegations[0], replayed[0])
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
+        async with _redis_guard(self._settings):
+            return [kept.request for kept in await permissions.pending(self.store.redis, delegation)]
+
+    async def answer_permission(
+        self,
+        id: str,
+        outcome: PermissionOutcome,
+        *,
+        reason: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        by: str | None = None,
+    ) -> PermissionRequest:
+        """Answers a call that waits for permission; returns what was asked. Raises Conflict for a second answer."""
+        answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=arguments, by=by, at=now())
+        async with _redis_guard(self._settings):
+            return await permissions.answer(self.store.redis, id, answer)
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
@@ -112,7 +134,7 @@ class Delegations:
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """Returns the delegation when it is finished, or after ``wait`` seconds."""
         async with _redis_guard(self._settings):
-            found = await self.store.get(id)
+            found = await self._found(id)
             if found.status.finished or wait <= 0:
                 return found
             try:
@@ -121,7 +143,10 @@ class Delegations:
                         pass
             except TimeoutError:
                 pass
-            return await self.store.get(id)
+            return await self._found(id)
+
+    async def _found(self, id: str) -> Delegation:
+        return (await permissions.with_pending(self.store.redis, [await self.store.get(id)]))[0]
 
     async def list(
         self,
@@ -135,9 +160,10 @@ class Delegations:
     ) -> Page:
         """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
         async with _redis_guard(self._settings):
-            return await self.store.list(
+            page = await self.store.list(
                 status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
             )
+            return Page(await permissions.with_pending(self.store.redis, page.items), page.next_cursor)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Yields every event after ``after``, then the live ones, up to ``run_finished``."""

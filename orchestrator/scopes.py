@@ -12,7 +12,7 @@ class Scope(StrEnum):
     READ = "read"
     SUBMIT = "submit"
     APPROVE = "approve"
-    """Reserved for answers to permissions; no route needs it yet."""
+    """For answers to permission requests; to list them is ``read``."""
     ADMIN = "admin"
 
 
@@ -21,7 +21,7 @@ MCP_PATH = "/mcp"
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json"})
 """For probes, and for clients that are generated; they need no token."""
 
-_READ, _SUBMIT, _ADMIN = (frozenset({scope}) for scope in (Scope.READ, Scope.SUBMIT, Scope.ADMIN))
+_READ, _SUBMIT, _APPROVE, _ADMIN = (frozenset({scope}) for scope in Scope)
 _ANY_TOKEN = frozenset[Scope]()
 """The messages of MCP are all alike to HTTP, so its tools and resources are checked one by one."""
 
@@ -43,8 +43,10 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("GET", "/v1/delegations/{id}/steps"): _READ,
     ("GET", "/v1/disk"): _READ,
     ("GET", "/v1/events"): _READ,
+    ("GET", "/v1/permissions"): _READ,
     ("GET", "/v1/tools"): _READ,
     ("GET", "/v1/workers"): _READ,
+    ("POST", "/v1/permissions/{permissionId}"): _APPROVE,
     ("GET", "/v1/audit"): _ADMIN,
     ("POST", "/v1/delegations:prune"): _ADMIN,
     ("GET", MCP_PATH): _ANY_TOKEN,

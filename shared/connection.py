@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
@@ -83,6 +83,16 @@ async def shielded(work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({doing})
         raise
+
+
+async def retried(ask: Callable[[], Awaitable[T]]) -> T:
+    """Returns the store's reply, however long Redis is unavailable. A cancellation waits for a pending request."""
+    backoff = Backoff()
+    while True:
+        try:
+            return await shielded(ask())
+        except REDIS_ERRORS:
+            await backoff.wait()
 
 
 class Script:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter
 
 from deputize.shared.delegation import Step, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.permission import PermissionQuestion
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import Timestamp, Wire
 
@@ -146,17 +147,18 @@ class StepUpdated(Transient):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-class PermissionRequested(Event):
+class PermissionRequested(PermissionQuestion, Event):
+    """A call of the run waits for a person, or one of a child: then ``path`` ends with the child."""
+
     type: Literal["permission_requested"] = "permission_requested"
-    permission_id: str
-    step: Step
-    details: dict[str, Any]
-    expires_at: Timestamp
 
 
 class PermissionAnswered(Event):
+    """The end of a question; ``path`` is that of the request."""
+
     type: Literal["permission_answered"] = "permission_answered"
     permission_id: str
+    path: list[str] = Field(default_factory=list)
     outcome: str
     reason: str | None = None
     by: str | None = None

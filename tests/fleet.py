@@ -88,7 +88,14 @@ class Fleet:
 @asynccontextmanager
 async def open_fleet(redis_url: str, home: Path, **settings: Any) -> AsyncGenerator[Fleet]:
     home.mkdir(parents=True, exist_ok=True)
-    own = {"redis_url": redis_url, "home": home, "local": True, "concurrency": 50, "scripts": tempfile.gettempdir()}
+    own = {
+        "redis_url": redis_url,
+        "home": home,
+        "local": True,
+        "concurrency": 50,
+        "scripts": tempfile.gettempdir(),
+        "permission_timeout_seconds": 0,
+    }
     chosen = Settings.load(environ={}, **(own | settings))
     async with open_service(chosen, redis_url) as service:
         fleet = Fleet(chosen, service)

@@ -83,7 +83,13 @@ async def open_bench(
     redis_url: str, home: Path, *, name: str = "worker-1", offered: Sequence[AnyTool] = BUILTIN, **settings: Any
 ) -> AsyncGenerator[Bench]:
     """A worker's services with its files below ``home``. ``offered`` are the tools that its runs may have."""
-    own = {"redis_url": redis_url, "home": home, "local": True, "scripts": tempfile.gettempdir()}
+    own = {
+        "redis_url": redis_url,
+        "home": home,
+        "local": True,
+        "scripts": tempfile.gettempdir(),
+        "permission_timeout_seconds": 0,
+    }
     chosen = Settings.load(environ={}, **(own | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []

@@ -12,7 +12,7 @@ from typing import Any
 from deputize.shared.connection import Pipe
 from deputize.shared.errors import Fenced
 from deputize.shared.event_size import capped
-from deputize.shared.events import Envelope, Event, TextDelta, ThinkingDelta
+from deputize.shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
 from deputize.shared.masking import SecretMask
 from deputize.shared.runs.keys import channel
 from deputize.shared.runs.record import Claim
@@ -39,6 +39,7 @@ class Emitter:
         self._ledger: list[tuple[str, str]] = []
         self._fields: dict[str, str] = {}
         self._artifacts: dict[str, str] = {}
+        self._permissions: dict[str, str] = {}
         self._flushing: asyncio.Handle | None = None
         self._last: asyncio.Future[Any] | None = None
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
@@ -62,6 +63,19 @@ class Emitter:
             self._schedule()
         else:
             self._publish(event)
+
+    def request_permission(self, event: PermissionRequested, fields: Mapping[str, str]) -> None:
+        """Publishes a permission request of this run, and stores it with further ``fields`` in the same write."""
+        self.emit(event)
+        _, stored = self._events[-1]
+        self._permissions |= {event.permission_id: stored} | {
+            name: self.masked_json(value) for name, value in fields.items()
+        }
+
+    def emit_marked(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
+        """Publishes an event of a permission; the mark, stored in the same write, shows later attempts that it is."""
+        self.emit(event)
+        self._permissions[mark] = "1"
 
     def delta(self, kind: type[TextDelta | ThinkingDelta], turn: int, text: str) -> None:
         """Appends to the live text, which is sent in frames instead of token by token."""
@@ -148,11 +162,14 @@ class Emitter:
             ledger=self._ledger,
             fields=self._fields,
             artifacts=self._artifacts,
+            permissions=self._permissions,
+            path=" ".join(self._claim.path),
             retry_ms=self._retry_ms,
             retention=self._retention,
         )
         self._length += len(self._entries)
         self._events, self._entries, self._ledger, self._fields, self._artifacts = [], [], [], {}, {}
+        self._permissions = {}
         self._last = self._pipe.script(RECORD, *writing.call(self._claim.id, self._claim.fence))
         self._last.add_done_callback(self._written)
 

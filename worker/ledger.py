@@ -57,11 +57,16 @@ class Ledger:
     def check(self, call: str) -> None:
         """Raises ``ToolError`` for a call that must not be judged again, because it may have crashed its worker.
 
-        One that had started is left to ``resolve``.
+        One that had started is left to ``resolve``; one that waited for permission did nothing meanwhile.
         """
-        known = self._kept.get(call, {}).get("state") in ("started", "finished")
+        known = self._kept.get(call, {}).get("state") in ("waits", "started", "finished")
         if not known and (doubt := self._suspicion(call)):
             raise ToolError(ErrorType.CANCELLED, doubt.error or "")
+
+    def wait(self, call: str) -> None:
+        """Records that the call waits for permission, unless an earlier attempt has begun it."""
+        if self._kept.get(call, {}).get("state") != "started":
+            self._emit.set_call_state(call, json.dumps({"state": "waits"}))
 
     async def start(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> None:
         """Records that the call begins; if it may have an effect, waits until that is stored."""

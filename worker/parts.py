@@ -30,6 +30,8 @@ from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models.base import Model
 from deputize.worker.models.caching import Retention
 from deputize.worker.models.xml_calls.model import XmlCalls
+from deputize.worker.permission.approval import Approval
+from deputize.worker.permission.requests import PermissionRequests
 from deputize.worker.policy import PolicyContext
 from deputize.worker.prompt import first_message, system_prompt
 from deputize.worker.sandbox.bubblewrap import MOUNT
@@ -237,7 +239,7 @@ class LoopBuilder:
             ),
             tool_calls=ToolCalls(
                 run_tools=tools,
-                policy=self._policy(tools.context.sandbox.broken),
+                approval=self._approval(tools.context.sandbox.broken),
                 meter=state.meter,
                 steps=state.steps,
                 reading=state.reading,
@@ -249,6 +251,18 @@ class LoopBuilder:
             repetition=Repetition(tools.polled) if settings.loop_detection else None,
             checkpoint=checkpoint,
         )
+
+    def _approval(self, broken: str | None) -> Approval:
+        services, emit = self.services, self.state.emit
+        requests = PermissionRequests(
+            self.claim,
+            services.store.redis,
+            services.leases.bus,
+            emit,
+            self._idle,
+            services.settings.permission_timeout_seconds,
+        )
+        return Approval(self._policy(broken), requests, self.state.steps, self.state.reading)
 
     def _policy(self, broken: str | None) -> PolicyContext:
         request = self.claim.request

@@ -29,13 +29,17 @@ class StepLog:
     announced: set[str] = field(default_factory=set[str])
     """The ids of all started steps, those of earlier attempts included: none is started twice."""
 
-    def start(self, call: Call, tool: AnyTool | None, title: str) -> Step:
-        """Starts and returns a step; its id is the call's key. An earlier attempt may have announced it."""
+    def start(self, call: Call, tool: AnyTool | None, title: str, *, awaits: bool = False) -> Step:
+        """Starts and returns a step; its id is the call's key. An earlier attempt may have announced it.
+
+        ``awaits``: a person is asked before the call is executed.
+        """
+        type = tool.step_type if tool else "tool_call"
         step = Step(
             id=call.key,
-            type=tool.step_type if tool else "tool_call",
+            type="bash-confirm" if awaits and type == "bash" else type,
             title=title,
-            status=StepStatus.RUNNING,
+            status=StepStatus.AWAITING_CONFIRMATION if awaits else StepStatus.RUNNING,
             tool_name=tool.name if tool else call.name,
             arguments=call.arguments,
             turn_index=self.turn,

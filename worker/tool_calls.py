@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
 from deputize.shared.errors import ErrorType, Fenced, ToolError
 from deputize.shared.log import log
@@ -14,22 +13,17 @@ from deputize.worker.conversation import tokens_at_most
 from deputize.worker.ledger import Ledger
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Call
-from deputize.worker.policy import PolicyCall, PolicyContext, denial, judge
+from deputize.worker.permission.approval import Approval, Asked, Prepared
 from deputize.worker.steps import StepLog, in_doubt, not_executed
 from deputize.worker.threads import EXIT_EXCEPTIONS
 from deputize.worker.toolkit.registry import find_tool
 from deputize.worker.toolkit.run_tools import RunTools
-from deputize.worker.tools.base import AnyTool, Effect, ToolContext, ToolResult
+from deputize.worker.tools.base import Effect, ToolContext, ToolResult
 from deputize.worker.tools.bounded_result import bounded
 from deputize.worker.trust.sources import ReadSources
 
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A call that may be executed."""
-
-    tool: AnyTool
-    params: Any
+Judged = Prepared | Asked | ToolResult
+"""A call that may be executed, one that a person is asked about, or the result of one that is not executed."""
 
 
 @dataclass(slots=True)
@@ -37,7 +31,7 @@ class ToolCalls:
     """The tool calls of one run."""
 
     run_tools: RunTools
-    policy: PolicyContext
+    approval: Approval
     meter: Meter
     steps: StepLog
     reading: ReadSources
@@ -53,7 +47,7 @@ class ToolCalls:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
         self.results = {}
         await self.ledger.record_retry(calls)
-        judged = [(call, await self._judge(call)) for call in calls]
+        judged = await self._ask([(call, await self._judge(call)) for call in calls])
         for concurrent, group in groupby(judged, lambda pair: _runs_concurrently(pair[1])):
             if concurrent:
                 async with asyncio.TaskGroup() as tasks:
@@ -64,8 +58,16 @@ class ToolCalls:
                     await self._process(call, verdict)
         return [self.results[call.key] for call in calls]
 
-    async def _judge(self, call: Call) -> Prepared | ToolResult:
-        """Returns the call ready for execution, or the result that states why it is not executed."""
+    async def _ask(self, judged: Sequence[tuple[Call, Judged]]) -> Sequence[tuple[Call, Judged]]:
+        """Publishes the permission requests of the turn, all at once."""
+        asked = [verdict for _, verdict in judged if isinstance(verdict, Asked)]
+        if not asked:
+            return judged
+        published = iter(await self.approval.ask(asked, self.run_tools.context))
+        return [(call, next(published) if isinstance(verdict, Asked) else verdict) for call, verdict in judged]
+
+    async def _judge(self, call: Call) -> Judged:
+        """Returns the call ready for execution, or asked about, or the result that states why it is not executed."""
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
         try:
@@ -76,29 +78,40 @@ class ToolCalls:
             params = await tool.accept(self.run_tools.context, call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        policy = replace(self.policy, trust=self.reading.trust)
-        denied = denial(await judge(PolicyCall.of(tool, params, call.arguments), policy))
-        return ToolResult.failed(denied) if denied else Prepared(tool, params)
+        if earlier := self.ledger.finished(call.key):
+            return earlier
+        return await self.approval.judge(call, tool, params)
 
-    async def _process(self, call: Call, verdict: Prepared | ToolResult) -> None:
+    async def _process(self, call: Call, verdict: Judged) -> None:
         """Executes one judged call and records its result; its step ends in every case."""
         if isinstance(verdict, ToolResult):
             self.results[call.key] = verdict
             self.steps.refuse(call, verdict)
             return
-        if earlier := self.ledger.finished(call.key):
-            self.results[call.key] = earlier
-            return
-        step = self.steps.start(call, verdict.tool, verdict.tool.title(verdict.params))
-        result = in_doubt("the run was stopped while this call was under way")
+        step = verdict.step or self.steps.start(call, verdict.tool, verdict.tool.title(verdict.params))
+        result = not_executed("the run was stopped while it waited for permission")
+        prepared: Prepared | None = None
         try:
             context = replace(self.run_tools.context, call_id=call.key, on_metadata=self.steps.updates(step))
-            result = await self._run(verdict, context)
+            settled = await self._settled(verdict, context)
+            if isinstance(settled, ToolResult):
+                result = settled
+            else:
+                prepared, result = settled, in_doubt("the run was stopped while this call was under way")
+                result = await self._run(prepared, context)
         finally:
             self.results[call.key] = result
-            self.reading.note(verdict.tool, verdict.params, result)
+            if prepared:
+                self.reading.note(prepared.tool, prepared.params, result)
             self.steps.end(step, result)
             self.ledger.finish(call.key, result)
+
+    async def _settled(self, verdict: Prepared | Asked, context: ToolContext) -> Prepared | ToolResult:
+        """Returns the call when it may be executed, or the result of one that may not, after the person's answer."""
+        if isinstance(verdict, Prepared):
+            return verdict
+        self.ledger.wait(context.call_id)
+        return await self.approval.settle(verdict, context)
 
     async def _run(self, prepared: Prepared, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
@@ -118,8 +131,8 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return self.reading.harmless(await bounded(result, tool, context, tokens_at_most))
+        return prepared.noted(self.reading.harmless(await bounded(result, tool, context, tokens_at_most)))
 
 
-def _runs_concurrently(verdict: Prepared | ToolResult) -> bool:
+def _runs_concurrently(verdict: Judged) -> bool:
     return isinstance(verdict, Prepared) and verdict.tool.side_by_side

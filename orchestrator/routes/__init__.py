@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from deputize.orchestrator.routes import audit, cost, delegations, events, files, fleet, follow_up, health
+from deputize.orchestrator.routes import audit, cost, delegations, events, files, fleet, follow_up, health, permissions
 
 ROUTERS: list[APIRouter] = [
     delegations.router,
     follow_up.router,
+    permissions.router,
     events.router,
     files.router,
     cost.router,
@@ -21,5 +22,5 @@ ROUTERS: list[APIRouter] = [
 OPEN: list[APIRouter] = [health.router]
 """For probes, which send no token. Every other router requires it."""
 
-BODIES: list[type[BaseModel]] = [*delegations.BODIES, *follow_up.BODIES]
+BODIES: list[type[BaseModel]] = [*delegations.BODIES, *follow_up.BODIES, *permissions.BODIES]
 """Every model of a request body."""

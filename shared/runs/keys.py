@@ -8,6 +8,8 @@ CANCEL = "deputize:cancel"
 """Channel of cancellation requests: ids."""
 PRUNE = "deputize:prune"
 """Channel of requests to remove files: the minimum age of ended delegations in seconds, then ids of any age."""
+PENDING = "deputize:permissions"
+"""Permission requests without an answer: the ids from the root to the delegation that asks, by the request's id."""
 PRESENCE = "deputize:presence"
 """Worker processes that have not signed off, by owner."""
 INDEX = "deputize:runs"
@@ -87,6 +89,22 @@ def artifacts_key(id: str) -> str:
     return f"{record_key(id)}:artifacts"
 
 
+def permissions_key(id: str) -> str:
+    """Returns the key of a run's permission requests and their answers (``shared/runs/permissions.py``)."""
+    return f"{record_key(id)}:permissions"
+
+
+def grants_key(id: str) -> str:
+    """Returns the key of the answers that are remembered for a run and its child delegations."""
+    return f"{record_key(id)}:grants"
+
+
+def permission_channel(id: str) -> str:
+    """Returns the channel of the answers to a run's permission requests."""
+    return f"{PENDING}:{id}"
+
+
 def keys_of(id: str) -> list[str]:
     """Returns all keys of one delegation, which get a time to live when it ends."""
-    return [record_key(id), events_key(id), history_key(id), ledger_key(id), children_key(id), artifacts_key(id)]
+    of_the_run = record_key, events_key, history_key, ledger_key, children_key, artifacts_key
+    return [key(id) for key in (*of_the_run, permissions_key, grants_key)]

@@ -42,6 +42,8 @@ class Claim:
     checkpoint: dict[str, Any]
     depth: int = 0
     """The nesting depth: the number of delegations this one is nested in."""
+    path: tuple[str, ...] = ()
+    """The ids from the root of the run tree to this run."""
     lost: int = 0
     """How many workers were lost in a row, without a turn completed in between."""
     handed_over: bool = False
@@ -98,6 +100,7 @@ class Claim:
             ledger=ledger,
             checkpoint=json.loads(fields.get("checkpoint") or "{}"),
             depth=int(fields.get("depth") or 0),
+            path=(*(fields.get("path") or "").split(), id),
             lost=int(fields.get("lost") or 0),
             handed_over=fields.get("ended") == "handed_over",
             cancelled=bool(fields.get("cancel")),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from deputize.shared.runs.keys import EVENTS, LEASES, keys_of
+from deputize.shared.runs.keys import EVENTS, LEASES, PENDING, keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,10 @@ class RunUpdate:
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     artifacts: Mapping[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of artifacts (``shared/runs/artifacts.py``)."""
+    permissions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Fields of the hash of permissions (``shared/runs/permissions.py``); one that exists stays as it is."""
+    path: str = ""
+    """The ids from the root of the run tree to this run, where permissions are requested."""
     retry_ms: int | None = None
     """If set, the write drops history, ledger and kit, releases the fence and queues the run for that time later."""
     retention: int = 0
@@ -40,9 +44,11 @@ class RunUpdate:
             "ledger": len(self.ledger),
             "fields": len(self.fields),
             "artifacts": len(self.artifacts),
+            "permissions": len(self.permissions),
+            "path": self.path,
         }
         if self.retry_ms is not None:
             arguments["retry_ms"] = self.retry_ms
-        pairs = chain(self.ledger, self.fields.items(), self.artifacts.items())
+        pairs = chain(self.ledger, self.fields.items(), self.artifacts.items(), self.permissions.items())
         values = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
-        return [LEASES, *keys_of(id)], arguments, values
+        return [LEASES, PENDING, *keys_of(id)], arguments, values

@@ -27,7 +27,11 @@ async def settings() -> AsyncIterator[Settings]:
         # Where this user's own files lie; the chapter about MCP puts an mcp.json there.
         variables.setenv("XDG_CONFIG_HOME", folder)
         settings = Settings.load(
-            environ={}, home=Path(folder) / "home", model="scripted", scripts=tempfile.gettempdir()
+            environ={},
+            home=Path(folder) / "home",
+            model="scripted",
+            scripts=tempfile.gettempdir(),
+            permission_timeout_seconds=0,
         )
         kept.add(folder)
         async with stack_in_use(settings) as stack:

@@ -52,7 +52,7 @@ async def test_sandboxed_denies_what_leaves_the_workspace_and_says_what_would_al
         "errors": [
             (
                 "web_fetch: denied: web_fetch connects to example.org. This needs a person's approval, and "
-                "interactive approval is off in this version; the operator can add the host to "
+                "interactive approval is off here; the operator can add the host to "
                 "DEPUTIZE_TOOLS_ALLOWED_HOSTS, and a delegation with approvalMode auto may do it. Go on "
                 "without, and say so."
             ),
@@ -90,7 +90,7 @@ async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(
         "errors": [
             (
                 "write_file: denied: write_file changes something (edit). This needs a person's approval, and "
-                "interactive approval is off in this version; a delegation with approvalMode sandboxed or auto "
+                "interactive approval is off here; a delegation with approvalMode sandboxed or auto "
                 "may do it."
             ),
         ],

@@ -76,7 +76,7 @@ async def test_what_does_not_only_read_needs_approval(
         "errors": [
             (
                 "mcp__greeting__sign: denied: mcp__greeting__sign acts outside the workspace. This needs a "
-                "person's approval, and interactive approval is off in this version; a delegation with "
+                "person's approval, and interactive approval is off here; a delegation with "
                 "approvalMode auto may do it."
             ),
         ],

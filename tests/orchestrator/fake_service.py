@@ -35,10 +35,10 @@ from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED, Page
 from deputize.shared.wire import now
-from tests.orchestrator.fake_audit_log import FakeAuditLog
+from tests.orchestrator.fake_permissions import FakePermissions
 
 
-class FakeService(FakeAuditLog):
+class FakeService(FakePermissions):
     """Does nothing by itself: a test calls ``happen`` and ``finish``."""
 
     def __init__(self, caps: Limits | None = None) -> None:

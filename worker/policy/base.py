@@ -104,10 +104,10 @@ def apply_mode(verdict: Verdict, call: PolicyCall, policy_context: PolicyContext
 
 
 def denial(verdict: Verdict) -> ToolError | None:
-    """Returns the error for a call that may not run, or None. ASK is denied: there is no interactive approval yet."""
+    """Returns the error for a call that may not run, or None. ASK is denied: it is for runs that can ask no person."""
     if verdict.decision is Decision.ALLOW:
         return None
     reason = verdict.reason
     if verdict.decision is Decision.ASK:
-        reason += f". This needs a person's approval, and interactive approval is off in this version; {verdict.remedy}"
+        reason += f". This needs a person's approval, and interactive approval is off here; {verdict.remedy}"
     return ToolError(verdict.error_type, f"denied: {reason}.")

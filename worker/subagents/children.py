@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
 
-from deputize.shared.background import Backoff
 from deputize.shared.bus import RECHECK_SECONDS, Inbox
-from deputize.shared.connection import REDIS_ERRORS, shielded
+from deputize.shared.connection import retried
 from deputize.shared.delegation import Delegation, Status, Usage
 from deputize.shared.errors import NotFound
 from deputize.shared.runs.children import children_of
@@ -23,7 +21,6 @@ from deputize.worker.services import Services
 END_SECONDS = 2.0
 """How long a run that ends waits for its children to end, where it has the time."""
 
-T = TypeVar("T")
 Listener = Callable[[str], None]
 
 
@@ -93,13 +90,3 @@ async def _end_or_recheck(inbox: Inbox, listener: Listener) -> None:
         async with asyncio.timeout(RECHECK_SECONDS):
             while (message := await inbox.get()) is not None and '"run_finished"' not in message:
                 listener(message)
-
-
-async def retried(ask: Callable[[], Awaitable[T]]) -> T:
-    """Returns the store's reply, however long Redis is unavailable. A cancellation waits for a pending request."""
-    backoff = Backoff()
-    while True:
-        try:
-            return await shielded(ask())
-        except REDIS_ERRORS:
-            await backoff.wait()

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from deputize.shared.agents import unknown_agent, with_agent
+from deputize.shared.connection import retried
 from deputize.shared.delegation import Status, Usage
 from deputize.shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
 from deputize.shared.events import Envelope, StepStarted
@@ -27,7 +28,7 @@ from deputize.worker.emit import Emitter
 from deputize.worker.limits import LimitReached, Meter
 from deputize.worker.models.base import Call
 from deputize.worker.services import Services
-from deputize.worker.subagents.children import Children, retried
+from deputize.worker.subagents.children import Children
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.context import Outcome, ToolContext

@@ -6,7 +6,8 @@
 -- nothing is written, a code and the index of the delegation: 'key_reused' (with another request), 'record_gone' (the
 -- key stands for a delegation that was removed: doing it again is not what the key was sent for), 'fenced' (the parent
 -- runs under another fence).
--- How deep a delegation is nested is written here and nowhere else, so no caller can set it.
+-- How deep a delegation is nested is written here and nowhere else, so no caller can set it; and of one that its
+-- parent's run submits itself (under a fence) the ids from the root of the run tree to the parent.
 local arguments = cjson.decode(ARGV[1])
 local index, leases = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')
@@ -56,6 +57,11 @@ for at, new in ipairs(arguments.delegations) do
     if children ~= '' then
       local parent = parent_of(children)
       redis.call('HSET', record, 'depth', (tonumber(redis.call('HGET', parent, 'depth') or '') or 0) + 1)
+      if arguments.fence ~= '' then
+        local id = string.match(parent, '{(.+)}')
+        local above = redis.call('HGET', parent, 'path')
+        redis.call('HSET', record, 'path', above and (above .. ' ' .. id) or id)
+      end
       -- A parent that has ended already has given its keys an end; one that is gone gets none.
       local kept = redis.call('TTL', parent)
       if kept ~= -2 then redis.call('SADD', children, new.id) end

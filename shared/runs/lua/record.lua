@@ -1,13 +1,15 @@
 -- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
--- KEYS: leases, record, events, history, ledger, children, artifacts
+-- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants
 -- Arguments: id, fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done again from the
 --   start: the next claim is due after that time, and history, ledger and kit are dropped), before (the history's length), and how many
 --   values of each kind follow in ARGV, as they are and in this order: events (seq, event), history (entry), ledger
---   (call, state; a call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content)
+--   (call, state; a call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content),
+--   permissions (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the
+--   run, for these)
 -- Returns 'written', or 'fenced' where the fence is another's.
 local arguments = cjson.decode(ARGV[1])
-local leases, record, events, history, ledger, artifacts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7]
+local leases, pending, record, events, history, ledger, _, artifacts, permissions = unpack(KEYS)
 local held, finisher, seq = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq'))
 local ends, retry_ms = arguments.retention_seconds > 0, arguments.retry_ms
 if held ~= arguments.fence then
@@ -43,10 +45,19 @@ for _ = 1, arguments.ledger do
 end
 for _ = 1, arguments.fields do redis.call('HSET', record, following(), following()) end
 for _ = 1, arguments.artifacts do redis.call('HSET', artifacts, following(), following()) end
+for _ = 1, arguments.permissions do
+  local name, value = following(), following()
+  if redis.call('HSETNX', permissions, name, value) == 1 and not string.find(name, ':', 1, true) then
+    redis.call('HSET', pending, name, arguments.path)
+  end
+end
+if ends or retry_ms then
+  for _, name in ipairs(redis.call('HKEYS', permissions)) do redis.call('HDEL', pending, name) end
+end
 if ends then
   redis.call('HSET', record, 'fence', '', 'finisher', arguments.fence)
   redis.call('ZREM', leases, arguments.id)
-  for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
+  for i = 3, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
 end
 if retry_ms then
   local clock = redis.call('TIME')

@@ -13,7 +13,7 @@ from deputize.shared.errors import Fenced, KeyReused, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import PAGE, prune
-from deputize.shared.runs.keys import INDEX, PRUNE, children_key, keys_of
+from deputize.shared.runs.keys import INDEX, PRUNE, children_key, grants_key, keys_of
 from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.update import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
@@ -50,7 +50,9 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     store: RunStore, pipe: Pipe, bus: Bus
 ) -> None:
     queued, running, done = await accepted(store), await claimed(store), await claimed(store)
-    await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger=[("call", "asked")], artifacts={"a": "1"}))
+    kept = {"artifacts": {"a": "1"}, "permissions": {"prm_1": "{}"}, "path": done.id}
+    await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger=[("call", "asked")], **kept))
+    await store.redis.hset(grants_key(done.id), "grant", "{}")
     await accepted(store, parent_id=done.id)
     await write(pipe, done, ending(done, 2))
     assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))

@@ -23,7 +23,6 @@ from deputize.shared.events import (
     ErrorSeen,
     ModelRetried,
     PermissionAnswered,
-    PermissionRequested,
     ProgressMade,
     Replied,
     RunResumed,
@@ -38,6 +37,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.hostile import ACTING, HOSTILE, assert_harmless
 from tests.orchestrator.command_line import Done, started
+from tests.orchestrator.fake_permissions import question
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import on_terminal
 from tests.waiting import until
@@ -103,7 +103,7 @@ def happen(service: FakeService, id: str) -> None:
         Replied(turn=1, text=f"{ACTING}\n{HOSTILE}!", stop_reason=HOSTILE, usage=Usage(), cache_miss=HOSTILE),
         StepStarted(step=step(StepStatus.RUNNING)),
         StepUpdated(step_id="s", metadata={"output": f"{HOSTILE}\n{ACTING}"}),
-        PermissionRequested(permission_id=HOSTILE, step=failed, details={}, expires_at=now()),
+        question(HOSTILE, failed),
         PermissionAnswered(permission_id=HOSTILE, outcome=HOSTILE),
         StepCompleted(step=failed),
         ModelRetried(turn=1, error=HOSTILE, delay_seconds=1),

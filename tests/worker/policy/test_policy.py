@@ -148,7 +148,7 @@ def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
     assert error.type is ErrorType.PERMISSION_DENIED
     assert error.message == (
         "denied: some_edit changes something (edit). This needs a person's approval, and interactive approval is off "
-        "in this version; a delegation with approvalMode sandboxed or auto may do it."
+        "here; a delegation with approvalMode sandboxed or auto may do it."
     )
     assert denial(Verdict(Decision.ALLOW, "because", "rule")) is None
     denied = denial(Verdict(Decision.DENY, "because", "rule"))
@@ -156,7 +156,7 @@ def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
     assert denied.message == "denied: because."
 
 
-NOT_INTERACTIVE = "This needs a person's approval, and interactive approval is off in this version; "
+NOT_INTERACTIVE = "This needs a person's approval, and interactive approval is off here; "
 AUTO = "a delegation with approvalMode auto may do it"
 
 

@@ -1,0 +1,82 @@
+"""Permissions: the calls that wait for a person, and the answers to them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from deputize.orchestrator.dependencies import Note, Service, body_of, document
+from deputize.orchestrator.problems import problem_responses
+from deputize.orchestrator.routes.delegations import ID
+from deputize.shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
+from deputize.shared.request import MAX_NAME
+from deputize.shared.runs.permissions import delegation_of
+from deputize.shared.wire import Request, Wire
+
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+
+router = APIRouter(prefix="/v1", tags=["permissions"])
+
+
+class PermissionItems(Wire):
+    items: list[PermissionRequest]
+
+
+class PermissionFilter(Request):
+    """Which requests to list."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
+
+    delegation: str | None = Field(default=None, max_length=MAX_NAME)
+    """Only those of this delegation and of those that it submitted itself."""
+
+    @field_validator("delegation")
+    @classmethod
+    def _id(cls, delegation: str | None) -> str | None:
+        if delegation is not None and not ID.fullmatch(delegation):
+            raise ValueError("is not the id of a delegation")
+        return delegation
+
+
+class PermissionReply(Request):
+    """A person's answer."""
+
+    outcome: PermissionOutcome
+    """Also ``approve``, ``allow``, ``y`` for ``proceed_once`` and ``deny``, ``reject``, ``n`` for ``cancel``."""
+    reason: str | None = Field(default=None, max_length=2000)
+    """For the model, where the answer is ``cancel``."""
+    arguments: dict[str, Any] | None = None
+    """For ``modify``: all arguments of the call, changed."""
+
+    @field_validator("outcome", mode="before")
+    @classmethod
+    def _parsed(cls, outcome: Any) -> Any:
+        return parse_outcome(outcome) if isinstance(outcome, str) else outcome
+
+
+BODIES: list[type[BaseModel]] = [PermissionReply]
+
+
+@router.get("/permissions", responses=problem_responses(422))
+async def list_permissions(service: Service, wanted: Annotated[PermissionFilter, Query()]) -> PermissionItems:
+    """Lists the calls that wait for a person's answer, the oldest first."""
+    return PermissionItems(items=await service.permissions(wanted.delegation))
+
+
+@router.post(
+    "/permissions/{permissionId}",
+    status_code=204,
+    responses=problem_responses(400, 404, 408, 409, 413, 415, 422),
+    openapi_extra=document(PermissionReply),
+)
+async def answer_permission(
+    service: Service,
+    id: Annotated[str, Path(alias="permissionId")],
+    reply: Annotated[PermissionReply, Depends(body_of(PermissionReply, MAX_ANSWER_BYTES))],
+    note: Note,
+) -> None:
+    """Answers a call that waits for permission, once. 409 where it has an answer, or does not wait any more."""
+    note.ids += [asker] if (asker := delegation_of(id)) else []
+    await service.answer_permission(id, reply.outcome, reason=reply.reason, arguments=reply.arguments, by=note.token)

@@ -1,0 +1,146 @@
+"""Permissions: the question to a person about one call of a run, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from deputize.shared.delegation import Step
+from deputize.shared.text import did_you_mean
+from deputize.shared.wire import Timestamp, Wire
+
+
+class PermissionOutcome(StrEnum):
+    """What a person decides about a call."""
+
+    PROCEED_ONCE = "proceed_once"
+    PROCEED_ALWAYS = "proceed_always"
+    """Also for similar calls of the run, its parents and its children: same commands, same hosts, or the same tool."""
+    PROCEED_ALWAYS_TOOL = "proceed_always_tool"
+    """Also for every other call of the same tool."""
+    PROCEED_ALWAYS_SERVER = "proceed_always_server"
+    """Also for every other call of a tool of the same MCP server."""
+    MODIFY = "modify"
+    """With other arguments, which are validated and judged again."""
+    CANCEL = "cancel"
+
+    @property
+    def proceeds(self) -> bool:
+        return self is not PermissionOutcome.CANCEL
+
+    @property
+    def is_remembered(self) -> bool:
+        return self in REMEMBERED
+
+
+REMEMBERED = (
+    PermissionOutcome.PROCEED_ALWAYS,
+    PermissionOutcome.PROCEED_ALWAYS_TOOL,
+    PermissionOutcome.PROCEED_ALWAYS_SERVER,
+)
+ALIASES: Mapping[str, PermissionOutcome] = {
+    **dict.fromkeys(("approve", "allow", "y"), PermissionOutcome.PROCEED_ONCE),
+    **dict.fromkeys(("deny", "reject", "n"), PermissionOutcome.CANCEL),
+    "modify_with_editor": PermissionOutcome.MODIFY,
+}
+
+
+def parse_outcome(text: str) -> PermissionOutcome:
+    """Returns the outcome of that name or alias. Raises ValueError."""
+    known = {**{outcome.value: outcome for outcome in PermissionOutcome}, **ALIASES}
+    if text not in known:
+        near = did_you_mean(text[:64], list(known), 1, show=repr)
+        raise ValueError(f"{text[:64]!r} is not an outcome; {near or 'there are ' + ', '.join(known)}")
+    return known[text]
+
+
+class EditDetails(Wire):
+    """A change of files."""
+
+    type: Literal["edit"] = "edit"
+    paths: list[str] = Field(default_factory=list)
+    diff: str = ""
+    """The change as a unified diff, where it can be computed before the call."""
+
+
+class CommandDetails(Wire):
+    """One command of a line."""
+
+    command: str
+    decision: Literal["allow", "ask", "deny"]
+    """``allow``: it only reads; ``ask``: it may change something."""
+    reason: str
+
+
+class ExecuteDetails(Wire):
+    """A command line."""
+
+    type: Literal["execute"] = "execute"
+    command: str
+    commands: list[CommandDetails] = Field(default_factory=list)
+    """The commands in it, also those that another one starts."""
+    effects: list[str] = Field(default_factory=list)
+    """What it does besides, such as writing a file."""
+
+
+class McpDetails(Wire):
+    """A call of an MCP server's tool."""
+
+    type: Literal["mcp"] = "mcp"
+    server: str
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class InfoDetails(Wire):
+    """Any other call."""
+
+    type: Literal["info"] = "info"
+    urls: list[str] = Field(default_factory=list)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+PermissionDetails = Annotated[
+    EditDetails | ExecuteDetails | McpDetails | InfoDetails,
+    Field(discriminator="type"),
+]
+
+
+class PermissionQuestion(Wire):
+    """What a person is asked about a call."""
+
+    permission_id: str
+    path: list[str] = Field(default_factory=list)
+    """The ids of the delegations from the root of the run tree to the one that asks."""
+    step: Step
+    details: PermissionDetails
+    reason: str = ""
+    """Why the policy asks."""
+    rule: str = ""
+    """The rule that asks; one of a file with file and line."""
+    remembers: dict[str, list[str]] = Field(default_factory=dict)
+    """What each outcome that is remembered would permit from then on; one that is missing is refused."""
+    created_at: Timestamp
+    expires_at: Timestamp
+
+
+class PermissionRequest(PermissionQuestion):
+    """A question that waits for its answer."""
+
+    delegation_id: str
+    """The delegation that asks."""
+
+
+class PermissionAnswer(Wire):
+    """The answer to a permission request."""
+
+    outcome: PermissionOutcome
+    reason: str | None = None
+    arguments: dict[str, Any] | None = None
+    """For ``modify``: the arguments of the call instead of the model's."""
+    by: str | None = None
+    """Who answered: the name of a token; null where the time was over, and where no token is asked for."""
+    at: Timestamp

@@ -1,0 +1,180 @@
+"""Permission requests in Redis: kept with their run, answered once, and listed while they wait.
+
+A hash of the run has for each request its event (field ``ID``), its subject (``ID:subject``) and its answer
+(``ID:answer``); marks (``ID:requested``, ``ID:reported``) show which events the run has published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from deputize.shared.connection import Script
+from deputize.shared.delegation import Delegation, Status
+from deputize.shared.errors import Conflict, Invalid, NotFound
+from deputize.shared.grants import PermissionSubject, covered_by, grants_of
+from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
+from deputize.shared.runs.keys import PENDING, grants_key, permission_channel, permissions_key, record_key
+from deputize.shared.wire import now
+
+ANSWER = Script("answer")
+ID = re.compile(r"prm_([0-9a-z]{26})_[0-9a-f]{8}")
+
+
+def permission_id(delegation: str, retries: int, turn: int, call: str) -> str:
+    """Returns the id of the request for a call: the same one in every attempt."""
+    digest = sha256(f"{retries}:{turn}:{call}".encode()).hexdigest()
+    return f"prm_{delegation.removeprefix('dlg_')}_{digest[:8]}"
+
+
+def delegation_of(id: str) -> str | None:
+    """Returns the delegation that asks; None where this is not the id of a request."""
+    found = ID.fullmatch(id)
+    return f"dlg_{found[1]}" if found else None
+
+
+def subject_field(id: str) -> str:
+    return f"{id}:subject"
+
+
+def answer_field(id: str) -> str:
+    return f"{id}:answer"
+
+
+def requested_mark(id: str) -> str:
+    """Returns the field that marks that a run has published the request of a child."""
+    return f"{id}:requested"
+
+
+def reported_mark(id: str) -> str:
+    """Returns the field that marks that a run has published the answer."""
+    return f"{id}:reported"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRequest:
+    """A request as it is kept, and what a remembered answer is compared with."""
+
+    request: PermissionRequest
+    subject: PermissionSubject
+
+    @property
+    def id(self) -> str:
+        return self.request.permission_id
+
+    @property
+    def is_over(self) -> bool:
+        return self.request.expires_at <= now()
+
+
+async def pending(redis: Any, delegation: str | None = None) -> list[KeptRequest]:
+    """Returns the requests that wait for an answer, the oldest first; of one delegation and those below it, or all."""
+    paths: Mapping[str, str] = await redis.hgetall(PENDING)
+    ids = [id for id, path in paths.items() if delegation is None or delegation in path.split()]
+    found = [kept for kept in await _read(redis, ids) if not kept.is_over]
+    return sorted(found, key=lambda kept: (kept.request.created_at, kept.id))
+
+
+async def _read(redis: Any, ids: Sequence[str]) -> list[KeptRequest]:
+    async with redis.pipeline(transaction=False) as pipeline:
+        for id in ids:
+            pipeline.hmget(permissions_key(delegation_of(id) or ""), [id, subject_field(id)])
+        texts = await pipeline.execute()
+    if gone := [id for id, (request, _) in zip(ids, texts, strict=True) if request is None]:
+        await redis.hdel(PENDING, *gone)
+    return [_kept(*both) for both in texts if both[0] is not None]
+
+
+def _kept(request: str, subject: str) -> KeptRequest:
+    return KeptRequest(PermissionRequest.model_validate_json(request), PermissionSubject.model_validate_json(subject))
+
+
+async def find(redis: Any, id: str) -> KeptRequest:
+    """Returns the request, answered or not. Raises ``NotFound``."""
+    texts: list[Any] = [None]
+    if asker := delegation_of(id):
+        texts = await redis.hmget(permissions_key(asker), [id, subject_field(id)])
+    if texts[0] is None:
+        raise NotFound(
+            f"there is no permission request {id[:100]}; it never was, or the retention of its delegation is over. "
+            "`deputize permissions` lists those that wait"
+        )
+    return _kept(*texts)
+
+
+async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequest:
+    """Writes the answer of a request, and answers those of the same run tree that it covers, too.
+
+    Raises ``NotFound``, ``Invalid``, and ``Conflict`` where it was answered before, or waits for an answer no more.
+    """
+    kept = await find(redis, id)
+    _check(kept, given)
+    verdict, *before = await write_answer(redis, kept, given)
+    match verdict:
+        case "before":
+            raise Conflict(_answered(id, PermissionAnswer.model_validate_json(before[0])))
+        case "expired":
+            raise Conflict(f"{id} expired: its time to be answered ended at {kept.request.expires_at:%H:%M:%S} UTC")
+        case "closed":
+            raise Conflict(f"{id} waits for an answer no more: its delegation has ended or begun again")
+        case _:
+            await answer_covered(redis, kept, given)
+    return kept.request
+
+
+async def write_answer(redis: Any, kept: KeptRequest, given: PermissionAnswer, *, ends: bool = False) -> list[str]:
+    """Writes the answer, if it is the first one; ``ends``: because the time is over. See ``answer.lua``."""
+    asker, root = kept.request.delegation_id, kept.request.path[0]
+    keys = [permissions_key(asker), PENDING, grants_key(root), record_key(root)]
+    arguments = {
+        "id": kept.id,
+        "answer": given.to_json(),
+        "expires_ms": int(kept.request.expires_at.timestamp() * 1000),
+        "ends": ends,
+        "grants": grants_of(kept.subject, given.outcome),
+        "channel": permission_channel(asker),
+    }
+    return await ANSWER.run(redis, keys, arguments)
+
+
+async def answer_covered(redis: Any, kept: KeptRequest, given: PermissionAnswer) -> None:
+    """Answers the other requests of the run tree that an answer covers. A worker does it for those that come later."""
+    grants = grants_of(kept.subject, given.outcome)
+    for other in await pending(redis, kept.request.path[0]) if grants else ():
+        if covered_by(other.subject, grants):
+            await write_answer(redis, other, by_grant(given))
+
+
+def by_grant(given: PermissionAnswer) -> PermissionAnswer:
+    """Returns the answer of a request that a remembered answer covers; it grants nothing further."""
+    outcome = PermissionOutcome.PROCEED_ONCE
+    return PermissionAnswer(outcome=outcome, reason=f"covered by the answer {given.outcome}", by=given.by, at=now())
+
+
+def _check(kept: KeptRequest, given: PermissionAnswer) -> None:
+    if given.outcome.is_remembered and given.outcome not in kept.request.remembers:
+        there = ", ".join(kept.request.remembers)
+        detail = f"{given.outcome} does not apply to this call; there are proceed_once, modify, cancel, {there}"
+        raise Invalid(detail, [{"pointer": "/outcome", "detail": detail}])
+    if (given.outcome is PermissionOutcome.MODIFY) != (given.arguments is not None):
+        detail = "the outcome modify, and no other one, needs arguments: all those of the call, changed"
+        raise Invalid(detail, [{"pointer": "/arguments", "detail": detail}])
+
+
+def _answered(id: str, before: PermissionAnswer) -> str:
+    by = f" by {before.by}" if before.by else ""
+    return f"{id} was answered before: {before.outcome}{by} at {before.at:%H:%M:%S} UTC"
+
+
+async def with_pending(redis: Any, delegations: Sequence[Delegation]) -> list[Delegation]:
+    """Returns the delegations with the ids of the requests that they and those below them wait for."""
+    if not any(each.status is Status.WAITING for each in delegations):
+        return [*delegations]
+    paths = {id: path.split() for id, path in (await redis.hgetall(PENDING)).items()}
+    return [
+        each.model_copy(update={"pending_permissions": sorted(id for id, path in paths.items() if each.id in path)})
+        for each in delegations
+    ]

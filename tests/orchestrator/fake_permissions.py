@@ -1,0 +1,50 @@
+"""The permission requests of the fake service, in a dictionary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deputize.shared.delegation import Step
+from deputize.shared.errors import Conflict, NotFound
+from deputize.shared.events import PermissionRequested
+from deputize.shared.permission import ExecuteDetails, PermissionAnswer, PermissionOutcome, PermissionRequest
+from deputize.shared.wire import now
+from tests.orchestrator.fake_audit_log import FakeAuditLog
+
+
+class FakePermissions(FakeAuditLog):
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: dict[str, PermissionRequest] = {}
+        self.given_answers: dict[str, PermissionAnswer] = {}
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        self.check()
+        waiting = [request for id, request in self.requests.items() if id not in self.given_answers]
+        return [request for request in waiting if delegation in (None, *request.path)]
+
+    async def answer_permission(
+        self, id: str, outcome: PermissionOutcome, *, by: str | None = None, **fields: Any
+    ) -> PermissionRequest:
+        self.check()
+        if id not in self.requests:
+            raise NotFound(f"there is no permission request {id}")
+        if before := self.given_answers.get(id):
+            raise Conflict(f"{id} was answered before: {before.outcome} by {before.by}")
+        self.given_answers[id] = PermissionAnswer(outcome=outcome, by=by, at=now(), **fields)
+        return self.requests[id]
+
+
+def question(text: str, step: Step) -> PermissionRequested:
+    """A question whose every text is this one."""
+    return PermissionRequested(
+        permission_id=text,
+        path=[text],
+        step=step,
+        details=ExecuteDetails(command=f"ls\n{text}", effects=[text]),
+        reason=text,
+        rule=text,
+        remembers={"proceed_always": [text]},
+        created_at=now(),
+        expires_at=now(),
+    )

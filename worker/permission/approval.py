@@ -1,0 +1,132 @@
+"""The effect of an answer: the call that may be executed, or the result that the model gets instead."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deputize.shared.delegation import Step
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.permission import PermissionAnswer, PermissionOutcome
+from deputize.shared.runs.permissions import KeptRequest
+from deputize.shared.text import clip
+from deputize.worker.models.base import Call
+from deputize.worker.permission.details import details_of, subject_of
+from deputize.worker.permission.requests import PermissionRequests, Question
+from deputize.worker.policy import PolicyCall, PolicyContext, Verdict, denial, judge
+from deputize.worker.policy.decision import Decision
+from deputize.worker.policy.shell import classify
+from deputize.worker.steps import StepLog
+from deputize.worker.tools.base import AnyTool, ToolContext, ToolResult
+from deputize.worker.trust.sources import ReadSources
+
+MAX_SHOWN = 2000
+"""Characters of changed arguments that the model is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that may be executed."""
+
+    tool: AnyTool
+    params: Any
+    step: Step | None = None
+    """Its step, where a person was asked, so that it was started before."""
+    note: str = ""
+    """What the model has to know about the call besides its result."""
+
+    def noted(self, result: ToolResult) -> ToolResult:
+        """Returns the result with the note."""
+        if not self.note:
+            return result
+        return replace(result, content=f"{self.note}\n{result.content}".rstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that may be executed only if a person permits it."""
+
+    call: Call
+    tool: AnyTool
+    params: Any
+    policy_call: PolicyCall
+    verdict: Verdict
+    step: Step | None = None
+    kept: KeptRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Judges the calls of one run, and asks about those that need a person's permission."""
+
+    policy: PolicyContext
+    requests: PermissionRequests
+    steps: StepLog
+    reading: ReadSources
+
+    async def judge(self, call: Call, tool: AnyTool, params: Any) -> Prepared | Asked | ToolResult:
+        """Returns the call with what may become of it."""
+        policy_call = PolicyCall.of(tool, params, call.arguments)
+        verdict = await self._judge(policy_call)
+        if verdict.decision is Decision.ASK and self.requests.are_possible:
+            return Asked(call, tool, params, policy_call, verdict)
+        denied = denial(verdict)
+        return ToolResult.failed(denied) if denied else Prepared(tool, params)
+
+    async def _judge(self, call: PolicyCall) -> Verdict:
+        return await judge(call, replace(self.policy, trust=self.reading.trust))
+
+    async def ask(self, asked: list[Asked], context: ToolContext) -> list[Asked]:
+        """Starts the steps of these calls of one turn and publishes the requests, all at once."""
+        started = [
+            replace(each, step=self.steps.start(each.call, each.tool, each.tool.title(each.params), awaits=True))
+            for each in asked
+        ]
+        questions = [await self._question(each, context) for each in started]
+        kept = await self.requests.ask(self.steps.turn, questions)
+        return [replace(each, kept=request) for each, request in zip(started, kept, strict=True)]
+
+    async def _question(self, asked: Asked, context: ToolContext) -> Question:
+        assert asked.step is not None
+        call = asked.policy_call
+        line = call.touches.command
+        classified = None if line is None else await classify(line)
+        details = details_of(call, asked.call.arguments, classified)
+        return Question(asked.step, details, subject_of(call, classified), asked.verdict)
+
+    async def settle(self, asked: Asked, context: ToolContext) -> Prepared | ToolResult:
+        """Waits for the answer; returns the call as it may be executed, or the result of one that may not."""
+        assert asked.kept is not None
+        answer = await self.requests.answer(asked.kept)
+        if answer.outcome is PermissionOutcome.CANCEL:
+            return ToolResult.failed(_refusal(answer))
+        if answer.outcome is PermissionOutcome.MODIFY:
+            return await self._modified(asked, answer, context)
+        return Prepared(asked.tool, asked.params, asked.step)
+
+    async def _modified(self, asked: Asked, answer: PermissionAnswer, context: ToolContext) -> Prepared | ToolResult:
+        arguments = answer.arguments or {}
+        try:
+            params = await asked.tool.accept(context, arguments)
+        except ToolError as error:
+            detail = f"a person changed the arguments of this call, and they are wrong: {error.message}"
+            return ToolResult.failed(ToolError(error.type, f"not executed: {detail}"))
+        verdict = await self._judge(PolicyCall.of(asked.tool, params, arguments))
+        if verdict.decision is Decision.DENY and (denied := denial(verdict)):
+            return ToolResult.failed(denied)
+        shown = clip(json.dumps(arguments, ensure_ascii=False), MAX_SHOWN)
+        note = f"A person changed the arguments of this call before it was executed: {shown}"
+        return Prepared(asked.tool, params, asked.step, note)
+
+
+def _refusal(answer: PermissionAnswer) -> ToolError:
+    if answer.by is None and answer.reason and answer.reason.startswith("no one answered"):
+        text = f"denied: {answer.reason}. Nothing was executed. Go on without it, and mention it in your answer."
+    else:
+        why = f": {answer.reason}" if answer.reason else ""
+        text = (
+            f"rejected by a person{why}. Nothing was executed. Do not try the same in another way; go on without it, "
+            "or end with what you would need."
+        )
+    return ToolError(ErrorType.PERMISSION_DENIED, text)

@@ -1,0 +1,56 @@
+"""What a person is shown about a call, and what a remembered answer about it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deputize.shared.grants import PermissionSubject
+from deputize.shared.permission import (
+    CommandDetails,
+    EditDetails,
+    ExecuteDetails,
+    InfoDetails,
+    McpDetails,
+    PermissionDetails,
+)
+from deputize.worker.permission.patterns import command_patterns
+from deputize.worker.policy import PolicyCall
+from deputize.worker.policy.shell import Classified
+from deputize.worker.tools.base import Kind
+
+
+def details_of(
+    call: PolicyCall, arguments: Mapping[str, Any], line: Classified | None, diff: str = ""
+) -> PermissionDetails:
+    """Returns the details of a call, by what it does; ``line``: its command line, if it has one."""
+    tool, touches = call.tool, call.touches
+    if touches.command is not None:
+        return ExecuteDetails(command=touches.command, **_parts(line))
+    if tool.origin.server is not None:
+        return McpDetails(server=tool.origin.server, tool=tool.origin.remote or tool.name, arguments=dict(arguments))
+    if tool.kind in (Kind.EDIT, Kind.DELETE, Kind.MOVE):
+        return EditDetails(paths=list(touches.paths), diff=diff)
+    urls = [text for text in arguments.values() if isinstance(text, str) and text.startswith(("http://", "https://"))]
+    return InfoDetails(urls=urls, arguments=dict(arguments))
+
+
+def _parts(line: Classified | None) -> dict[str, Any]:
+    if line is None:
+        return {}
+    commands = [
+        CommandDetails(command=" ".join(each.words), decision=each.decision.value, reason=each.reason)
+        for each in line.commands
+    ]
+    return {"commands": commands, "effects": list(line.effects)}
+
+
+def subject_of(call: PolicyCall, line: Classified | None) -> PermissionSubject:
+    """Returns the subject of a call; ``line``: its command line, if it has one."""
+    return PermissionSubject(
+        tool=call.tool.name,
+        server=call.tool.origin.server,
+        commands=command_patterns(line) if line else [],
+        is_command=line is not None,
+        hosts=list(call.touches.hosts),
+    )

@@ -1,0 +1,179 @@
+"""The permission requests of one run: all of a turn are published at once, and each call waits when its turn comes.
+
+A request is kept in Redis with its run, under an id that is the same in every attempt: an attempt that finds it there
+waits for the same answer until the same time, and publishes nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from deputize.shared.bus import RECHECK_SECONDS, Bus, Inbox
+from deputize.shared.connection import retried
+from deputize.shared.delegation import Step
+from deputize.shared.events import PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
+from deputize.shared.grants import PermissionSubject, covered_by, remembered
+from deputize.shared.permission import (
+    PermissionAnswer,
+    PermissionDetails,
+    PermissionOutcome,
+    PermissionQuestion,
+    PermissionRequest,
+)
+from deputize.shared.runs.keys import grants_key, permission_channel, permissions_key
+from deputize.shared.runs.permissions import (
+    KeptRequest,
+    answer_field,
+    by_grant,
+    permission_id,
+    reported_mark,
+    subject_field,
+    write_answer,
+)
+from deputize.shared.runs.record import Claim
+from deputize.shared.text import plain_number
+from deputize.worker.emit import Emitter
+from deputize.worker.policy import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about a call."""
+
+    step: Step
+    details: PermissionDetails
+    subject: PermissionSubject
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class PermissionRequests:
+    """The requests of one run. ``idle`` frees its slot and stops its clock while its block runs."""
+
+    claim: Claim
+    redis: Any
+    bus: Bus
+    emit: Emitter
+    idle: Callable[[], AbstractContextManager[None]]
+    seconds: float
+    """How long a request waits for its answer; 0: a call that needs approval is denied at once."""
+    _open: dict[str, KeptRequest] = field(default_factory=dict[str, KeptRequest])
+    """The requests of the current turn whose answers were not published yet."""
+
+    @property
+    def are_possible(self) -> bool:
+        return self.seconds > 0
+
+    async def ask(self, turn: int, questions: Sequence[Question]) -> list[KeptRequest]:
+        """Publishes the requests of a turn, unless an earlier attempt did; returns them in this order."""
+        ids = [permission_id(self.claim.id, self.claim.retries, turn, question.step.id) for question in questions]
+        kept: dict[str, str] = {}
+        if self.claim.attempt > 1:
+            kept = await self._fields([*ids, *map(reported_mark, ids)])
+        created = await self._clock()
+        found: list[KeptRequest] = []
+        for id, question in zip(ids, questions, strict=True):
+            if id in kept:
+                request = PermissionRequest.model_validate_json(kept[id])
+            else:
+                request = self._publish(id, question, created)
+            found.append(KeptRequest(request, question.subject))
+        self._open = {each.id: each for each in found if reported_mark(each.id) not in kept}
+        await self.emit.settled()
+        return found
+
+    def _publish(self, id: str, question: Question, created: datetime) -> PermissionRequest:
+        verdict = question.verdict
+        asked = PermissionQuestion(
+            permission_id=id,
+            path=list(self.claim.path),
+            step=question.step,
+            details=question.details,
+            reason=verdict.reason,
+            rule=f"{verdict.rule} ({verdict.place})" if verdict.place else verdict.rule,
+            remembers=remembered(question.subject),
+            created_at=created,
+            expires_at=created + timedelta(seconds=self.seconds),
+        )
+        subject = {subject_field(id): question.subject.to_json()}
+        self.emit.request_permission(PermissionRequested(**dict(asked)), subject)
+        return PermissionRequest(**dict(asked), delegation_id=self.claim.id)
+
+    async def answer(self, kept: KeptRequest) -> PermissionAnswer:
+        """Waits for the answer. When the time is over, that is an answer, too."""
+        if found := await self._look(kept):
+            return found
+        self.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
+        self.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
+        begun = time.monotonic()
+        with self.idle():
+            found = await self._wait(kept)
+        self.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
+        return found
+
+    async def _wait(self, kept: KeptRequest) -> PermissionAnswer:
+        async with self.bus.listen(permission_channel(self.claim.id)) as inbox:
+            while (found := await self._look(kept)) is None:
+                left = (kept.request.expires_at - await self._clock()).total_seconds()
+                await _news(inbox, min(left, RECHECK_SECONDS))
+        return found
+
+    async def _look(self, kept: KeptRequest) -> PermissionAnswer | None:
+        """Returns the answer, if there is one; publishes those of all requests of the turn that have come."""
+        answers = await self._answers({kept.id, *self._open})
+        if kept.id not in answers and (given := await self._given(kept)):
+            await retried(partial(write_answer, self.redis, kept, given, ends=True))
+            answers = await self._answers({kept.id, *self._open})
+        for id in [id for id in self._open if id in answers]:
+            self._report(self._open.pop(id), answers[id])
+        return answers.get(kept.id)
+
+    async def _answers(self, ids: Collection[str]) -> dict[str, PermissionAnswer]:
+        found = await self._fields([*map(answer_field, ids)])
+        parse = PermissionAnswer.model_validate_json
+        return {id: parse(found[answer_field(id)]) for id in ids if answer_field(id) in found}
+
+    async def _fields(self, names: Sequence[str]) -> dict[str, str]:
+        """Returns those fields of the run's permissions that exist."""
+        values = await retried(partial(self.redis.hmget, permissions_key(self.claim.id), names))
+        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+    async def _given(self, kept: KeptRequest) -> PermissionAnswer | None:
+        """Returns the answer that needs no person: an earlier one covers the call, or the time is over."""
+        grants = await retried(partial(self.redis.hgetall, grants_key(self.claim.path[0])))
+        if covering := covered_by(kept.subject, grants):
+            return by_grant(PermissionAnswer.model_validate_json(grants[covering[0]]))
+        now = await self._clock()
+        if now < kept.request.expires_at:
+            return None
+        seconds = plain_number((kept.request.expires_at - kept.request.created_at).total_seconds())
+        return PermissionAnswer(outcome=PermissionOutcome.CANCEL, reason=f"no one answered within {seconds} s", at=now)
+
+    def _report(self, kept: KeptRequest, given: PermissionAnswer) -> None:
+        event = PermissionAnswered(
+            permission_id=kept.id,
+            path=kept.request.path,
+            outcome=given.outcome,
+            reason=given.reason,
+            by=given.by,
+        )
+        self.emit.emit_marked(event, reported_mark(kept.id))
+
+    async def _clock(self) -> datetime:
+        """Returns the time of Redis, which is the same for all workers."""
+        seconds, micros = await retried(self.redis.time)
+        return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
+
+
+async def _news(inbox: Inbox, seconds: float) -> None:
+    """Returns when an answer was announced, when one may have been missed, or after so many seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await inbox.get()
