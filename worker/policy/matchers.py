@@ -114,7 +114,10 @@ def of_path(patterns: Sequence[str], allows: bool) -> Matches:
 
     def matches(call: PolicyCall, policy_context: PolicyContext) -> bool:
         paths = call.touches.paths
-        return bool(paths) and quantifier(fits(real_path(path, policy_context.workspace)) for path in paths)
+        try:
+            return bool(paths) and quantifier(fits(real_path(path, policy_context.workspace)) for path in paths)
+        except OSError:  # a link that cannot be read, or that a command exchanges meanwhile
+            return not allows
 
     return matches
 

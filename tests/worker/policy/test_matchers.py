@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,18 @@ def test_a_path_is_compared_as_it_really_is(
     (root / "out").symlink_to(tmp_path)
     call = PolicyCall(TOOLS["read_file"], Touches(paths=(path,)))
     assert matches(tmp_path, f'path = "{pattern}"', call, decision, workspace=root) is expected
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_a_link_that_cannot_be_read_allows_nothing_and_raises_nothing(tmp_path: Path, decision: str) -> None:
+    """Those of a process that has ended, until it is waited for."""
+    ended = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+    call = PolicyCall(TOOLS["read_file"], Touches(paths=(f"/proc/{ended}/cwd/keys/x",)))
+    try:
+        assert not (matches(tmp_path, 'path = "keys/**"', call, decision) and decision == "allow")
+    finally:
+        os.waitpid(ended, 0)
 
 
 def test_an_absolute_path_below_the_workspace_is_inside(tmp_path: Path) -> None:
