@@ -11,6 +11,7 @@ import secrets
 import shutil
 import socket
 import stat
+import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ import redis
 
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import Step, ToolAgentResult
-from deputize.shared.events import StepCompleted
-from deputize.shared.runs.keys import children_key, history_key, record_key
+from deputize.shared.events import AnyEvent, StepCompleted
+from deputize.shared.runs.keys import artifacts_key, children_key, history_key, record_key
 from deputize.shared.settings import Settings
 from tests.fleet import Fleet
 from tests.nesting import by_task
@@ -36,6 +37,11 @@ MARK = "canary-"
 """How everything begins that no run may get hold of."""
 DOORS = ("bash", "mcp__planted__run")
 """Both run a command: in a shell of the model, and in an MCP server whose program lies in the workspace."""
+LIMITS = {"memory_bytes": 400 << 20, "tmp_bytes": 16 << 20, "file_bytes": 24 << 20, "processes": 64}
+"""Small ones, so that what exhausts them is quick."""
+WORKSPACE_BYTES = 48 << 20
+RULES = '[[rule]]\nname = "locked"\ndecision = "deny"\nreason = "locked is for people"\npath = "locked/**"\n'
+SKILL = "---\nname: good\ndescription: A good one.\n---\nDo good.\n"
 KEPT_BY = ("files", "home", "redis", "scripts")
 
 
@@ -45,14 +51,20 @@ def marked(what: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run: its result, its steps in the order of the calls, and all it has left, unmasked."""
+    """What came of a run: its result, its events, its patch, and all it has left, unmasked."""
 
     result: ToolAgentResult
-    steps: list[Step]
+    events: list[AnyEvent]
+    patch: str
     left: bytes
 
+    @property
+    def steps(self) -> list[Step]:
+        """In the order of the calls."""
+        return [event.step for event in self.events if isinstance(event, StepCompleted)]
+
     def answers(self) -> list[str]:
-        return [step.error or step.result or "" for step in self.steps]
+        return [f"{step.result or ''}\n{step.error or ''}".strip() for step in self.steps]
 
 
 @dataclass
@@ -69,6 +81,17 @@ class Stage:
     @property
     def url(self) -> str:
         return self.server.url
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the worker's user is this process's."""
+        return Path(f"/proc/{self.pid}").stat().st_uid == os.geteuid()
+
+    @property
+    def port(self) -> int:
+        """Where Redis listens besides its socket."""
+        with redis.Redis.from_url(self.url) as client:
+            return int(client.config_get("port")["port"] or 0)
 
     @property
     def private_file(self) -> Path:
@@ -101,8 +124,8 @@ class Stage:
             asked = {"model": model, "tools": tools, "approval_mode": "auto", "limits": limits} | request
             result = await fleet.result(await fleet.hand_over(**asked), wait)
             events = [envelope.event for envelope in await fleet.service.events(result.delegation_id)]
-        steps = [event.step for event in events if isinstance(event, StepCompleted)]
-        return Outcome(result, steps, self._left_by(result.delegation_id))
+            patch = await fleet.service.patch(result.delegation_id)
+        return Outcome(result, events, patch, self._left_by(result.delegation_id))
 
     async def attack(self, *turns: list[dict[str, Any]], **request: Any) -> Outcome:
         """Runs, and looks for anything marked in what the model has got hold of, and for changes outside."""
@@ -114,17 +137,25 @@ class Stage:
         return outcome
 
     async def shell(self, *commands: str, door: str = "bash", **request: Any) -> list[str]:
-        """The answers to these commands, one after the other in one run, in the shell or by an MCP server."""
-        if door != "bash":
+        """The answers to these commands, one after the other in one run, in the shell or by an MCP server.
+
+        For the shell they are written into files first, so that no rule about command lines sees what they do.
+        """
+        calls = [call(door, command=each) for each in commands]
+        written = [call("write_file", path=f".attack-{at}", content=each) for at, each in enumerate(commands)]
+        if door == "bash":
+            calls = [call("bash", command=f"bash .attack-{at}") for at in range(len(commands))]
+        else:
             request |= {"workspace": {"kind": "directory", "path": str(self.folder / "files/project")}}
-        outcome = await self.attack([call(door, command=each) for each in commands], **request)
+        outcome = await self.attack(written, calls, **request)
         assert outcome.result.termination_reason == "completed", outcome.result.errors
-        return [answer.strip() for answer in outcome.answers()]
+        return outcome.answers()[len(written) :]
 
     def _left_by(self, id: str) -> bytes:
         """The conversation, the record and every file of a run and of its subagents."""
         with redis.Redis.from_url(self.url) as client:
             said = [*client.lrange(history_key(id), 0, -1), *client.hgetall(record_key(id)).values()]
+            said += client.hgetall(artifacts_key(id)).values()
             of_subagents = [self._left_by(os.fsdecode(child)) for child in client.smembers(children_key(id))]
         paths = [path for path in self.files_of(id).rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
         return b"\n".join([*map(os.fsencode, said), *of_subagents, *(path.read_bytes() for path in paths)])
@@ -144,7 +175,11 @@ async def open_stage(folder: Path, uid: int | None, **settings: Any) -> AsyncGen
         local=True,
         scripts=folder / "scripts",
         mcp_config=folder / "files/mcp.json",
+        policy=[folder / "files/rules.toml"],
+        skills_dir=folder / "files/skills",
+        workspace_max_bytes=WORKSPACE_BYTES,
         model_endpoint={"ANTHROPIC_API_KEY": key},
+        sandbox=LIMITS | settings.pop("sandbox", {}),
         **settings,
     )
     stage = Stage(folder, chosen, server, marks={"the key": key})
@@ -172,8 +207,14 @@ def _mark_files(stage: Stage) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(stage.marks[what])
         path.chmod(0o600)
-    project = stage.folder / "files/project"
-    project.mkdir()
+    project, repository, skill = (stage.folder / "files" / name for name in ("project", "repository", "skills/good"))
+    for folder in (project, repository, skill):
+        folder.mkdir(parents=True)
+    (skill / "SKILL.md").write_text(SKILL)
+    (stage.folder / "files/rules.toml").write_text(RULES)
+    (repository / "src.txt").write_text("original\n")
+    for line in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm first"):
+        subprocess.run(["git", "-C", repository, *line.split()], check=True)
     shutil.copy(Path(__file__).with_name("planted_server.py"), project)
     planted = {"command": "python3", "args": ["-SE", "${workspaceFolder}/planted_server.py"]}
     (stage.folder / "files/mcp.json").write_text(json.dumps({"mcpServers": {"planted": planted}}))

@@ -1,0 +1,99 @@
+"""Commands and fetches of a run that may reach one host reach no other one, under whatever name."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from deputize.shared.delegation import StepStatus
+from tests.attacks.conftest import USERS
+from tests.attacks.stage import Stage, open_stage, uid_of
+from tests.internet import redirect, response
+from tests.running import call
+from tests.worker.web.servers import saying, serving
+
+pytestmark = pytest.mark.system
+HELLO = response("hello", "text/plain")
+COMMANDS = {
+    "past the proxy": "curl -sS -m 5 --noproxy '*' http://{allowed}/ http://{other}/",
+    "another port": "curl -sS -m 5 --noproxy '' http://{other}/",
+    "another port in a tunnel": "curl -sS -m 5 --noproxy '' -p http://{other}/",
+    "Redis": "curl -sS -m 5 --noproxy '' -p http://localhost:{redis}/",
+    "an address": "curl -sS -m 5 --noproxy '' http://127.0.0.1:{port}/",
+    "an address in a tunnel": "curl -sS -m 5 --noproxy '' -p http://127.0.0.1:{port}/",
+    "an address in one number": "curl -sS -m 5 --noproxy '' -p http://2130706433:{port}/",
+    "an address in IPv6": "curl -sS -m 5 --noproxy '' -p 'http://[::1]:{port}/'",
+    "an address of IPv4 in IPv6": "curl -sS -m 5 --noproxy '' -p 'http://[::ffff:127.0.0.1]:{port}/'",
+    "the unspecified address": "curl -sS -m 5 --noproxy '' http://0.0.0.0:{port}/",
+    "metadata": "curl -sS -m 5 http://169.254.169.254/latest/meta-data/",
+    "a user's name": "curl -sS -m 5 --noproxy '' -p http://{allowed}@{other}/",
+    "the Host header": "curl -sS -m 5 --noproxy '' -H 'Host: {allowed}' http://{other}/",
+    "a redirect": "curl -sSL -m 5 --noproxy '' http://{away}/",
+    "a redirect in tunnels": "curl -sSL -m 5 --noproxy '' -p http://{away}/",
+    "a name of nothing": "curl -sS -m 5 http://secret.of.mine.example.org/",
+    "name resolution": "python3 -c 'import socket; socket.getaddrinfo(\"example.org\", 80)'",
+    "UDP": 'python3 -c \'import socket; socket.socket(2, 2).sendto(b"x", ("1.1.1.1", 53))\'',
+}
+URLS = (
+    *("http://{other}/", "http://127.0.0.1:{port}/", "http://[::1]:{port}/", "http://2130706433:{port}/"),
+    *("http://0x7f.1:{port}/", "http://[::ffff:7f00:1]:{port}/", "http://{allowed}@{other}/", "http://{away}/"),
+    *("http://169.254.169.254/latest/meta-data/", "http://metadata.google.internal/", "http://localhost:{redis}/"),
+    *(
+        "file:///etc/passwd",
+        "file://{file}",
+        "gopher://{other}/",
+        "ftp://{other}/",
+        "unix://{file}",
+        "http://0:{port}/",
+    ),
+)
+
+
+@asynccontextmanager
+async def reaching(user: str) -> AsyncIterator[tuple[Stage, dict[str, str], list[str]]]:
+    """A worker whose commands may reach two ports of this machine; their names, and what another server was asked."""
+    asked: list[str] = []
+
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append("asked")
+        writer.write(response("SECRET", "text/plain"))
+
+    folder = Path(tempfile.mkdtemp(prefix="deputize-", dir="/tmp"))
+    try:
+        async with (
+            serving(other) as there,
+            serving(saying(HELLO)) as here,
+            serving(saying(redirect(f"http://{there}/"))) as away,
+        ):
+            own = {"sandbox": {"allowed_hosts": ["localhost"]}, "tools": {"private_hosts": [here, away]}}
+            async with open_stage(folder, uid_of(user), **own) as stage:
+                names = {"allowed": here, "away": away, "other": there, "port": here.rpartition(":")[2]}
+                yield stage, names | {"redis": str(stage.port), "file": str(stage.private_file)}, asked
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_one_host_is_reached_and_no_other_one(user: str) -> None:
+    async with reaching(user) as (stage, names, asked):
+        commands = [f"({line.format(**names)}) 2>&1 || echo refused" for line in COMMANDS.values()]
+        tools = [call("bash", command="curl -sS --noproxy '' http://{allowed}/".format(**names))]
+        tools += [call("bash", command=each) for each in commands]
+        urls = [call("web_fetch", url=url.format(**names)) for url in ("http://{allowed}/", *URLS)]
+        outcome = await stage.attack(tools, urls)
+    commands_said, fetches = outcome.answers()[: len(tools)], outcome.steps[len(tools) :]
+    assert commands_said[0] == "hello"
+    for way, said in zip(COMMANDS, commands_said[1:], strict=True):
+        assert "refused" in said or "is not in sandbox.allowed_hosts" in said or "cannot be reached" in said, way
+        assert "hello" not in said, way
+    assert len(fetches) == len(URLS) + 1
+    fetched = [step.arguments["url"] for step in fetches if step.status is StepStatus.COMPLETED]
+    assert fetched == [f"http://{names['allowed']}/"]
+    assert asked == []
+    assert b"SECRET" not in outcome.left
