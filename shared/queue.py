@@ -6,6 +6,7 @@ What must not be lost is in the record and its lease (shared/runs/store.py), nev
 
 from __future__ import annotations
 
+import ssl
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ def create_app(settings: Settings, redis_url: str) -> Celery:
     app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
     app.conf.update(_dispatch_configuration(), **_worker_configuration(settings))
     app.conf.broker_transport_options = _transport_options()
+    app.conf.broker_use_ssl = tls_options(redis_url)
     return app
 
 
@@ -171,12 +173,28 @@ def queue_keys(queue: str = QUEUE) -> list[str]:
 def broker_url(redis_url: str) -> str:
     """Returns the address in Celery's form: ``unix:///x.sock?db=1`` is ``redis+socket:///x.sock?virtual_host=1``."""
     parts = urlsplit(redis_url)
-    if parts.scheme in ("redis", "rediss"):
+    if parts.scheme == "rediss":
+        return parts._replace(query=urlencode(_query(redis_url, tls=False))).geturl()
+    if parts.scheme == "redis":
         return redis_url
     if parts.scheme != "unix":
         raise Misconfigured(f"redis_url: {parts.scheme}:// is not redis://, rediss:// or unix://")
     query = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)]
     return f"redis+socket://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
+
+
+def tls_options(redis_url: str) -> dict[str, Any] | None:
+    """Returns Celery's own form of the TLS options in a ``rediss://`` address; None without TLS.
+
+    Celery and Flower take them from nowhere else: kombu would verify no certificate, and Flower would not connect.
+    """
+    if urlsplit(redis_url).scheme != "rediss":
+        return None
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, **_query(redis_url, tls=True)}
+
+
+def _query(redis_url: str, *, tls: bool) -> dict[str, str]:
+    return {name: text for name, text in parse_qsl(urlsplit(redis_url).query) if name.startswith("ssl_") is tls}
 
 
 @cache

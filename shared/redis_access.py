@@ -9,9 +9,12 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from deputize.shared.errors import Misconfigured, Unavailable
-from deputize.shared.runs.keys import BUS, INDEX
+from deputize.shared.runs.keys import BUS, INDEX, KEY_PREFIX
 
-NEEDED = "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE"
+NEEDED = (
+    "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE; "
+    "all rules are in shared/redis_user.acl"
+)
 
 NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
 """How Redis replies to a client without a password when it requires one."""
@@ -27,6 +30,8 @@ def check_access(client: redis.Redis) -> None:
     with client.pubsub() as pubsub:
         pubsub.subscribe(BUS)
         pubsub.get_message(timeout=2)
+        pubsub.psubscribe(f"{KEY_PREFIX}/{client.get_connection_kwargs().get('db') or 0}.celeryev/*")
+        pubsub.get_message(timeout=2)
 
 
 def explained(error: Exception) -> Misconfigured | None:
@@ -39,6 +44,12 @@ def explained(error: Exception) -> Misconfigured | None:
         return Misconfigured(
             f"redis_url: {str(error).rstrip('.')}. Check the user and the password in DEPUTIZE_REDIS_URL"
         )
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return Misconfigured(
+            f"redis_url: its certificate is refused: {error}. DEPUTIZE_REDIS_CA_FILE names the certificates that count"
+        )
+    if "WRONG_VERSION_NUMBER" in str(error):
+        return Misconfigured("redis_url: there is no TLS at this address; use redis://, or the server's other port")
     if "DENIED" in str(error):
         return Misconfigured(f"redis_url: {error}. Set a password on the server and in DEPUTIZE_REDIS_URL")
     if isinstance(error, NoPermissionError) or "ACL failure in script" in str(error):

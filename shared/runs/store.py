@@ -102,8 +102,10 @@ class RunStore:
         """
         keys = [INDEX, LEASES]
         for id, request, _ in new:
-            key = idempotency_key(request.idempotency_key) if request.idempotency_key else ""
-            keys += [record_key(id), events_key(id), key, children_key(request.parent_id) if request.parent_id else ""]
+            # The index stands for none: a user that is kept to our keys may not name an empty one.
+            key = idempotency_key(request.idempotency_key) if request.idempotency_key else INDEX
+            siblings = children_key(request.parent_id) if request.parent_id else INDEX
+            keys += [record_key(id), events_key(id), key, siblings]
         arguments = {
             "claim_ms": int(claim_seconds * 1000),
             "idempotency_seconds": IDEMPOTENCY_SECONDS,

@@ -9,6 +9,7 @@ from deputize.shared.settings.fields import (
 )
 from deputize.shared.settings.loading import Settings
 from deputize.shared.settings.model_endpoint import header_pairs, secrets_of
+from deputize.shared.settings.redis import RedisSettings
 from deputize.shared.settings.sandbox import SandboxSettings
 from deputize.shared.settings.variables import environment
 
@@ -16,6 +17,7 @@ __all__ = [
     "CAPS",
     "AgentSettings",
     "ModelPrice",
+    "RedisSettings",
     "SandboxSettings",
     "Settings",
     "SpendSettings",

@@ -2,7 +2,8 @@
 
 ``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment overrides the file, the file the default. The
 fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[tools]`` table; those of
-``SandboxSettings`` (in ``sandbox.py``) are ``DEPUTIZE_SANDBOX_`` + name, or keys of ``[sandbox]``.
+``SandboxSettings`` (in ``sandbox.py``) are ``DEPUTIZE_SANDBOX_`` + name, or keys of ``[sandbox]``,
+and so on for the other tables.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from deputize.shared.request import ApprovalMode, Limits
+from deputize.shared.settings.redis import RedisSettings
 from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
 from deputize.shared.settings.values import COMMA_SEPARATED, PATHS, AbsolutePath, FilePath, upper_case
 
@@ -160,8 +163,10 @@ class SettingsFields(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    redis_url: str | None = None
-    """Unset: the embedded server of this machine's stack."""
+    redis: RedisSettings = RedisSettings()
+    """Its user and its certificates."""
+    redis_url: str | None = Field(default=None, repr=False)
+    """``redis://``, ``rediss://`` (TLS) or ``unix://``. Unset: the embedded server of this machine's stack."""
     host: str = "127.0.0.1"
     port: int = Field(default=8642, ge=0, le=65535)
     home: AbsolutePath = Path("~/.local/state/deputize")
@@ -251,6 +256,14 @@ class SettingsFields(BaseModel):
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES, for the model client and for masking."""
+
+    @field_validator("redis_url")
+    @classmethod
+    def _whole_address(cls, url: str | None, info: ValidationInfo) -> str | None:
+        parts: RedisSettings | None = info.data.get("redis")
+        if url is None and parts and parts.is_set:
+            raise ValueError("is not set, so the settings of the table redis are about no server")
+        return parts.address(url) if url is not None and parts else url
 
     @field_validator("caps", mode="before")
     @classmethod

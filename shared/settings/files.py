@@ -88,7 +88,11 @@ def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
     folder = path.absolute().parent
     if isinstance(rules := values.get("policy"), str):
         values["policy"] = [rules]  # only a variable separates paths by colons
-    tables = [table for table in (values, values.get("tools"), values.get("sandbox")) if isinstance(table, dict)]
+    tables = [
+        table
+        for table in (values, values.get("tools"), values.get("sandbox"), values.get("redis"))
+        if isinstance(table, dict)
+    ]
     for table in tables:
         table |= {key: _from(folder, table[key]) for key in paths if table.get(key)}
     return values

@@ -13,7 +13,8 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.request import Limits
 from deputize.shared.settings import files, variables
 from deputize.shared.settings.fields import CAPS, SettingsFields, SpendSettings, ToolSettings
-from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, credentials_in, names_endpoint, secrets_of
+from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, names_endpoint, passwords_in, secrets_of
+from deputize.shared.settings.redis import RedisSettings
 from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
 from deputize.shared.settings.variables import PREFIX
 from deputize.shared.wire import explain
@@ -23,6 +24,7 @@ TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "tools": ("TOOLS_", ToolSettings),
     "spend": ("SPEND_", SpendSettings),
     "sandbox": ("SANDBOX_", SandboxSettings),
+    "redis": ("REDIS_", RedisSettings),
 }
 """Settings that are tables of their own: what follows ``DEPUTIZE_`` in their variables, and their fields."""
 
@@ -47,7 +49,7 @@ VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
 _BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in VARIABLES.items()}
 _PATHS = {
     name
-    for model in (SettingsFields, ToolSettings, SandboxSettings)
+    for model in (SettingsFields, ToolSettings, SandboxSettings, RedisSettings)
     for name, field in model.model_fields.items()
     if _has_path(field.annotation)
 }
@@ -72,8 +74,10 @@ class Settings(SettingsFields):
     def secrets(self) -> list[str]:
         """Values that must not leave the process: they are masked in events, results and logs."""
         endpoint = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
-        own = [secret.get_secret_value() for secret in (self.token, self.tools.search_key) if secret]
-        return [*secrets_of(endpoint), *own, *credentials_in(self.redis_url)]
+        own = [
+            secret.get_secret_value() for secret in (self.token, self.tools.search_key, self.redis.password) if secret
+        ]
+        return [*secrets_of(endpoint), *own, *passwords_in(self.redis_url)]
 
     @property
     def asks_for_token(self) -> bool:

@@ -38,6 +38,12 @@ def names_endpoint(variables: Collection[str]) -> bool:
     return any(name in variables for name in (*KEY_VARIABLES, *URL_VARIABLES))
 
 
+def passwords_in(url: str | None) -> list[str]:
+    """Returns the password in a URL, as written and as sent. Its user is a name that may occur in any text."""
+    _, _, password = (urlsplit(url).netloc if url else "").rpartition("@")[0].partition(":")
+    return list(dict.fromkeys([password, unquote(password)])) if password else []
+
+
 def credentials_in(url: str | None) -> list[str]:
     """Returns the user and the password in a URL, as written and as sent. The rest of it is not secret."""
     userinfo, at, _ = (urlsplit(url).netloc if url else "").rpartition("@")

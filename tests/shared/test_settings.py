@@ -41,7 +41,7 @@ def test_every_secret_may_be_a_file_and_is_masked(variable: str, tmp_path: Path)
     value = "X-Key: a-secret-value" if variable in HEADER_VARIABLES else "a-secret-value"
     value = "https://x:a-secret-value@host" if "URL" in variable else value
     (tmp_path / "file").write_text(f"{value}\n")
-    settings = Settings.load(environ={f"{variable}_FILE": str(tmp_path / "file")})
+    settings = Settings.load(environ={"DEPUTIZE_REDIS_URL": "redis://h", f"{variable}_FILE": str(tmp_path / "file")})
     assert "a-secret-value" in settings.secrets
     assert "a-secret-value" not in repr(settings)
 

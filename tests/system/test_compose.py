@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,11 @@ from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, text
 from tests.fleet import open_fleet
 from tests.redis_server import RedisProcess
+from tests.system.compose import BIN, ROOT, service, shell
 
 pytestmark = pytest.mark.system
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN = 24, 1, 2, 21
-ROOT = Path(__file__).parents[2]
 LIBRARIES = {"PYTHONPATH": str(ROOT)}
-BIN = Path(sys.executable).parent
-
-
-@cache
-def service(name: str, **variables: str) -> dict[str, Any]:
-    """A service as the real Compose reads it where the caller has set nothing but ``variables``."""
-    done = subprocess.run(
-        [BIN / "docker-compose", "--profile", "*", "config", "--format", "json"],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"]} | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)["services"][name]
 
 
 def environment(name: str, folder: Path, secrets: dict[str, str], **variables: str) -> dict[str, str]:
@@ -213,14 +198,6 @@ def test_the_dockerfiles_fetch_nothing_but_a_base_image_that_can_be_set() -> Non
         assert "WORKDIR /var/lib/deputize" in lines
 
 
-def _shell(command: str, folder: Path, **places: str) -> subprocess.CompletedProcess[str]:
-    """A shell's command of the compose file, with the container's ``places`` in this folder."""
-    for place in places.values():
-        command = command.replace(place, str(folder))
-    given = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    return subprocess.run(["sh", "-c", command.replace("$$", "$")], env=given, capture_output=True, text=True)
-
-
 def test_flower_asks_for_the_password_of_its_secret(tmp_path: Path) -> None:
     found = service("flower")
     assert "flower_auth" in [secret["source"] for secret in found["secrets"]]
@@ -228,7 +205,7 @@ def test_flower_asks_for_the_password_of_its_secret(tmp_path: Path) -> None:
     (tmp_path / "celery").write_text('#!/bin/sh\necho "$FLOWER_BASIC_AUTH $@"\n')
     (tmp_path / "celery").chmod(0o755)
     assert found["entrypoint"][:2] == ["sh", "-c"]
-    done = _shell(found["entrypoint"][2], tmp_path, secrets="/run/secrets")
+    done = shell(found["entrypoint"][2], tmp_path, secrets="/run/secrets")
     assert done.stdout == "deputize:pw --app deputize.shared.queue:app flower\n", done.stderr
     assert "--read-only=true" in found["command"]
 
@@ -236,12 +213,12 @@ def test_flower_asks_for_the_password_of_its_secret(tmp_path: Path) -> None:
 def test_a_worker_is_well_as_long_as_its_loop_gives_a_sign_of_life(tmp_path: Path) -> None:
     kind, command = service("worker")["healthcheck"]["test"]
     assert kind == "CMD-SHELL"
-    assert _shell(command, tmp_path, home="/tmp/deputize").returncode != 0
+    assert shell(command, tmp_path, home="/tmp/deputize").returncode != 0
     (tmp_path / "alive-worker-1@host").touch()
-    assert _shell(command, tmp_path, home="/tmp/deputize").returncode == 0
+    assert shell(command, tmp_path, home="/tmp/deputize").returncode == 0
     past = time.time() - 300
     os.utime(tmp_path / "alive-worker-1@host", (past, past))
-    assert _shell(command, tmp_path, home="/tmp/deputize").returncode != 0
+    assert shell(command, tmp_path, home="/tmp/deputize").returncode != 0
 
 
 def test_files_of_the_host_can_be_handed_over() -> None:

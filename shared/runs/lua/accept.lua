@@ -1,5 +1,5 @@
 -- Accepts delegations, all or none: record, index, claim deadline and run_queued in one step.
--- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children ('' where there is none)
+-- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children (the index where there is none)
 -- Arguments: claim_ms, idempotency_seconds, channel, fence (the one under which their parents must run; '' asks for
 --   none), delegations: for each id, hash (of its request), event (the first one), fields (of the record)
 -- Returns {'accepted', id or '', ...}: for each '' or the id that its idempotency key already stands for. Or, and then
@@ -25,10 +25,11 @@ end
 for at, new in ipairs(arguments.delegations) do
   local record, _, key, children = keys_of(at)
   held_by[at] = ''
-  if arguments.fence ~= '' and redis.call('HGET', parent_of(children), 'fence') ~= arguments.fence then
+  local is_under = children ~= index and redis.call('HGET', parent_of(children), 'fence') == arguments.fence
+  if arguments.fence ~= '' and not is_under then
     return {'fenced', at - 1}
   end
-  if key ~= '' then
+  if key ~= index then
     local held = redis.call('HMGET', key, 'id', 'hash')
     local twin = seen[key]
     if twin then  -- the same key twice in one batch
@@ -54,7 +55,7 @@ for at, new in ipairs(arguments.delegations) do
     redis.call('PUBLISH', arguments.channel, new.event)
     redis.call('ZADD', index, 0, new.id)
     redis.call('ZADD', leases, now + arguments.claim_ms, new.id)
-    if children ~= '' then
+    if children ~= index then
       local parent = parent_of(children)
       redis.call('HSET', record, 'depth', (tonumber(redis.call('HGET', parent, 'depth') or '') or 0) + 1)
       if arguments.fence ~= '' then
@@ -67,7 +68,7 @@ for at, new in ipairs(arguments.delegations) do
       if kept ~= -2 then redis.call('SADD', children, new.id) end
       if kept > 0 then redis.call('EXPIRE', children, kept) end
     end
-    if key ~= '' then
+    if key ~= index then
       redis.call('HSET', key, 'id', new.id, 'hash', new.hash)
       redis.call('EXPIRE', key, arguments.idempotency_seconds)
     end

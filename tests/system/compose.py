@@ -1,0 +1,36 @@
+"""The compose file as the real Compose reads it, and its commands in a folder that stands for a container."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+@cache
+def service(name: str, **variables: str) -> dict[str, Any]:
+    """A service as the real Compose reads it where the caller has set nothing but ``variables``."""
+    done = subprocess.run(
+        [BIN / "docker-compose", "--profile", "*", "config", "--format", "json"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]} | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)["services"][name]
+
+
+def shell(command: str, folder: Path, **places: str) -> subprocess.CompletedProcess[str]:
+    """A shell's command of the compose file, with the container's ``places`` in this folder."""
+    for place in places.values():
+        command = command.replace(place, str(folder))
+    given = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(["sh", "-c", command.replace("$$", "$")], env=given, capture_output=True, text=True)
