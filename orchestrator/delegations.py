@@ -16,6 +16,7 @@ from deputize.orchestrator.audit_log import AuditPage, AuditRecord
 from deputize.orchestrator.continuation import check_continued, continued_request, repeated_request
 from deputize.orchestrator.dispatch import Dispatcher
 from deputize.orchestrator.home import is_full, no_space
+from deputize.orchestrator.permission_arguments import check_arguments
 from deputize.orchestrator.request_checks import check_requests
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared import bus
@@ -89,6 +90,7 @@ class Delegations:
         """Answers a call that waits for permission; returns what was asked. Raises Conflict for a second answer."""
         answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=arguments, by=by, at=now())
         async with _redis_guard(self._settings):
+            await check_arguments(self.store.redis, self._catalog, id, arguments)
             return await permissions.answer(self.store.redis, id, answer)
 
     async def continue_(

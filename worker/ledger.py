@@ -7,7 +7,8 @@ result). When the turn's results are in the history, the ledger is cleared.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic_core import to_json
@@ -49,7 +50,7 @@ class Ledger:
         if not self._again:
             return
         for call in calls:
-            if self.finished(call.key) is None:
+            if self._kept.get(call.key, {}).get("state") not in ("finished", "waits"):
                 state = self._kept.get(call.key, {"state": "asked"}) | self._again
                 self._emit.set_call_state(call.key, json.dumps(state))
         await self._emit.settled()
@@ -63,10 +64,19 @@ class Ledger:
         if not known and (doubt := self._suspicion(call)):
             raise ToolError(ErrorType.CANCELLED, doubt.error or "")
 
-    def wait(self, call: str) -> None:
-        """Records that the call waits for permission, unless an earlier attempt has begun it."""
-        if self._kept.get(call, {}).get("state") != "started":
+    @contextmanager
+    def waiting(self, calls: Sequence[str]) -> Generator[None]:
+        """Records, while the block runs, that none of these calls is under way: a person is waited for.
+
+        A worker that is lost meanwhile was not lost by one of them.
+        """
+        known = {call: self._kept.get(call, {"state": "asked"}) for call in calls}
+        idle = [call for call, kept in known.items() if kept["state"] in ("asked", "waits")]
+        for call in idle:
             self._emit.set_call_state(call, json.dumps({"state": "waits"}))
+        yield
+        for call in idle:
+            self._emit.set_call_state(call, json.dumps({"state": "asked"}))
 
     async def start(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> None:
         """Records that the call begins; if it may have an effect, waits until that is stored."""

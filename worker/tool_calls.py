@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 from deputize.shared.errors import ErrorType, Fenced, ToolError
@@ -40,12 +41,14 @@ class ToolCalls:
     """Called after every call that may have changed the workspace."""
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     """Results of the current turn by call key: a cancellation in its middle loses none."""
+    _calls: Sequence[Call] = ()
+    """The calls of the current turn."""
     interrupted: bool = False
     """Whether a call was stopped in its middle, so that its changes of files are not noted."""
 
     async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
-        self.results = {}
+        self.results, self._calls = {}, calls
         await self.ledger.record_retry(calls)
         judged = await self._ask([(call, await self._judge(call)) for call in calls])
         for concurrent, group in groupby(judged, lambda pair: _runs_concurrently(pair[1])):
@@ -110,8 +113,11 @@ class ToolCalls:
         """Returns the call when it may be executed, or the result of one that may not, after the person's answer."""
         if isinstance(verdict, Prepared):
             return verdict
-        self.ledger.wait(context.call_id)
-        return await self.approval.settle(verdict, context)
+        return await self.approval.settle(verdict, context, partial(self.ledger.waiting, self._not_begun))
+
+    @property
+    def _not_begun(self) -> list[str]:
+        return [call.key for call in self._calls if call.key not in self.results]
 
     async def _run(self, prepared: Prepared, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deputize.shared.delegation import Step
+from deputize.shared.delegation import Step, StepStatus
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.permission import PermissionAnswer, PermissionOutcome
 from deputize.shared.runs.permissions import KeptRequest
@@ -92,15 +94,24 @@ class Approval:
         call = asked.policy_call
         line = call.touches.command
         classified = None if line is None else await classify(line)
-        details = details_of(call, asked.call.arguments, classified)
+        diff = ""
+        with suppress(ToolError):  # an edit of a text that an earlier call of the turn will write
+            diff = await asked.tool.preview(context, asked.params)
+        details = details_of(call, asked.call.arguments, classified, diff)
         return Question(asked.step, details, subject_of(call, classified), asked.verdict)
 
-    async def settle(self, asked: Asked, context: ToolContext) -> Prepared | ToolResult:
-        """Waits for the answer; returns the call as it may be executed, or the result of one that may not."""
+    async def settle(
+        self, asked: Asked, context: ToolContext, waiting: Callable[[], AbstractContextManager[None]]
+    ) -> Prepared | ToolResult:
+        """Waits for the answer; returns the call as it may be executed, or the result of one that may not.
+
+        ``waiting`` is entered while it waits.
+        """
         assert asked.kept is not None
-        answer = await self.requests.answer(asked.kept)
+        answer = await self.requests.answer(asked.kept, waiting)
         if answer.outcome is PermissionOutcome.CANCEL:
             return ToolResult.failed(_refusal(answer))
+        self.steps.updates(asked.kept.request.step)(None, {"status": StepStatus.RUNNING.value})
         if answer.outcome is PermissionOutcome.MODIFY:
             return await self._modified(asked, answer, context)
         return Prepared(asked.tool, asked.params, asked.step)

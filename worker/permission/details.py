@@ -16,7 +16,7 @@ from deputize.shared.permission import (
 )
 from deputize.worker.permission.patterns import command_patterns
 from deputize.worker.policy import PolicyCall
-from deputize.worker.policy.shell import Classified
+from deputize.worker.policy.shell import Classified, SubCommand
 from deputize.worker.tools.base import Kind
 
 
@@ -26,7 +26,7 @@ def details_of(
     """Returns the details of a call, by what it does; ``line``: its command line, if it has one."""
     tool, touches = call.tool, call.touches
     if touches.command is not None:
-        return ExecuteDetails(command=touches.command, **_parts(line))
+        return ExecuteDetails(command=touches.command, **_parts(touches.command, line))
     if tool.origin.server is not None:
         return McpDetails(server=tool.origin.server, tool=tool.origin.remote or tool.name, arguments=dict(arguments))
     if tool.kind in (Kind.EDIT, Kind.DELETE, Kind.MOVE):
@@ -35,14 +35,20 @@ def details_of(
     return InfoDetails(urls=urls, arguments=dict(arguments))
 
 
-def _parts(line: Classified | None) -> dict[str, Any]:
+def _parts(text: str, line: Classified | None) -> dict[str, Any]:
     if line is None:
         return {}
     commands = [
         CommandDetails(command=" ".join(each.words), decision=each.decision.value, reason=each.reason)
-        for each in line.commands
+        for each in sorted(line.commands, key=lambda each: _position(text, each))
     ]
     return {"commands": commands, "effects": list(line.effects)}
+
+
+def _position(text: str, command: SubCommand) -> int:
+    """Returns where the command begins in the line; one that is spelled otherwise there comes last."""
+    found = text.find(" ".join(command.words))
+    return len(text) if found < 0 else found
 
 
 def subject_of(call: PolicyCall, line: Classified | None) -> PermissionSubject:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -106,14 +106,16 @@ class PermissionRequests:
         self.emit.request_permission(PermissionRequested(**dict(asked)), subject)
         return PermissionRequest(**dict(asked), delegation_id=self.claim.id)
 
-    async def answer(self, kept: KeptRequest) -> PermissionAnswer:
-        """Waits for the answer. When the time is over, that is an answer, too."""
+    async def answer(
+        self, kept: KeptRequest, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> PermissionAnswer:
+        """Waits for the answer; when the time is over, that is an answer, too. ``waiting`` is entered meanwhile."""
         if found := await self._look(kept):
             return found
         self.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
         self.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
         begun = time.monotonic()
-        with self.idle():
+        with self.idle(), waiting():
             found = await self._wait(kept)
         self.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
         return found
@@ -157,19 +159,19 @@ class PermissionRequests:
         return PermissionAnswer(outcome=PermissionOutcome.CANCEL, reason=f"no one answered within {seconds} s", at=now)
 
     def _report(self, kept: KeptRequest, given: PermissionAnswer) -> None:
-        event = PermissionAnswered(
-            permission_id=kept.id,
-            path=kept.request.path,
-            outcome=given.outcome,
-            reason=given.reason,
-            by=given.by,
-        )
-        self.emit.emit_marked(event, reported_mark(kept.id))
+        self.emit.emit_marked(report_of(kept.request, given), reported_mark(kept.id))
 
     async def _clock(self) -> datetime:
         """Returns the time of Redis, which is the same for all workers."""
         seconds, micros = await retried(self.redis.time)
         return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
+
+
+def report_of(asked: PermissionQuestion, given: PermissionAnswer) -> PermissionAnswered:
+    """Returns the event of an answer."""
+    return PermissionAnswered(
+        permission_id=asked.permission_id, path=asked.path, outcome=given.outcome, reason=given.reason, by=given.by
+    )
 
 
 async def _news(inbox: Inbox, seconds: float) -> None:

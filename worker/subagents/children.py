@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from deputize.shared.bus import RECHECK_SECONDS, Inbox
 from deputize.shared.connection import retried
@@ -21,7 +21,17 @@ from deputize.worker.services import Services
 END_SECONDS = 2.0
 """How long a run that ends waits for its children to end, where it has the time."""
 
-Listener = Callable[[str], None]
+
+class Listener(Protocol):
+    """Follows a child while its parent waits for it."""
+
+    def hear(self, message: str) -> None:
+        """Takes a message of the child's channel."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Called where messages may have been missed."""
+        ...
 
 
 class Children:
@@ -50,10 +60,12 @@ class Children:
             else:
                 self._meter.lent[child.id] = child.effective_limits
 
-    async def wait(self, id: str, listener: Listener = lambda message: None) -> Delegation:
+    async def wait(self, id: str, listener: Listener | None = None) -> Delegation:
         """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``."""
         async with self._bus.listen(channel(id)) as inbox:
             while not (child := await retried(partial(self._store.get, id))).status.finished:
+                if listener:
+                    await listener.catch_up()
                 await _end_or_recheck(inbox, listener)
         return child
 
@@ -84,9 +96,10 @@ class Children:
         await self._emit.settled()
 
 
-async def _end_or_recheck(inbox: Inbox, listener: Listener) -> None:
+async def _end_or_recheck(inbox: Inbox, listener: Listener | None) -> None:
     """Returns when the end was announced, when events may have been missed, or after some seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(RECHECK_SECONDS):
             while (message := await inbox.get()) is not None and '"run_finished"' not in message:
-                listener(message)
+                if listener:
+                    listener.hear(message)

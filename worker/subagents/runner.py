@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from deputize.shared.runs.record import Claim
 from deputize.worker.emit import Emitter
 from deputize.worker.limits import LimitReached, Meter
 from deputize.worker.models.base import Call
+from deputize.worker.permission.bubbling import ChildPermissions
 from deputize.worker.services import Services
 from deputize.worker.subagents.children import Children
 from deputize.worker.threads import run_in_thread
@@ -45,7 +47,7 @@ class SlotRelease:
 
     def __init__(self, free_slot: Callable[[], AbstractContextManager[None]], emit: Emitter) -> None:
         self._free_slot = free_slot
-        self._emit = emit
+        self.emit = emit
         self._waits = 0
         self._freed = ExitStack()
 
@@ -55,14 +57,14 @@ class SlotRelease:
         self._waits += 1
         if self._waits == 1:
             self._freed.enter_context(self._free_slot())
-            self._emit.set({"status": Status.WAITING.value})
+            self.emit.set({"status": Status.WAITING.value})
         try:
             yield
         finally:
             self._waits -= 1
             if not self._waits:
                 self._freed.close()
-                self._emit.set({"status": Status.RUNNING.value})
+                self.emit.set({"status": Status.RUNNING.value})
 
 
 class SubagentRunner:
@@ -90,6 +92,7 @@ class SubagentRunner:
         self._meter = meter
         self._children = children
         self._slot = slot
+        self._permissions = ChildPermissions(claim, services.store.redis, slot.emit, meter)
         self._kit = kit
         self._folder = folder
         self._open_calls = open_calls
@@ -109,13 +112,15 @@ class SubagentRunner:
         ctx.metadata(delegationId=id)
         try:
             with self._slot.waiting():
-                result = (await self._children.wait(id, partial(_publish_step, ctx, id))).result
+                result = (await self._children.wait(id, _ChildListener(ctx, id, self._permissions))).result
             assert result is not None
             self._meter.book(id, result.usage)
             return Outcome(result, await retried(partial(self._store.patch, id)))
         except NotFound:
             self._meter.book(id, Usage())
             raise _record_removed() from None
+        finally:
+            self._permissions.close(id)
 
     async def _create(self, key: str, request: DelegationRequest, copy: bool) -> None:
         """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
@@ -237,9 +242,20 @@ def _record_removed() -> ToolError:
     )
 
 
-def _publish_step(ctx: ToolContext, id: str, message: str) -> None:
-    """Publishes the start of a child's step as an update of its call."""
-    if '"step_started"' in message:
-        event = Envelope.from_json(message).event
-        if isinstance(event, StepStarted):
-            ctx.metadata(delegationId=id, step=event.step.title)
+@dataclass(frozen=True, slots=True)
+class _ChildListener:
+    """Publishes the starts of a child's steps as updates of its call, and its permission requests."""
+
+    ctx: ToolContext
+    id: str
+    permissions: ChildPermissions
+
+    def hear(self, message: str) -> None:
+        self.permissions.hear(message)
+        if '"step_started"' in message:
+            event = Envelope.from_json(message).event
+            if isinstance(event, StepStarted):
+                self.ctx.metadata(delegationId=self.id, step=event.step.title)
+
+    async def catch_up(self) -> None:
+        await self.permissions.catch_up(self.id)

@@ -91,6 +91,10 @@ class Tool(ABC, Generic[P]):
         """Returns the paths, command and hosts that the call will use."""
         return Touches()
 
+    async def preview(self, ctx: ToolContext, params: P) -> str:
+        """Returns the change that the call would make as a unified diff, where it can be computed before."""
+        return ""
+
     @abstractmethod
     async def run(self, ctx: ToolContext, params: P) -> ToolResult:
         """Runs the call. Raises ``ToolError`` for what the model can correct; cancellation propagates."""

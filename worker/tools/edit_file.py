@@ -79,6 +79,10 @@ class EditFile(Recoverable[EditFileParams]):
             return ToolResult(f"Successfully edited {params.path}, before the run was interrupted.", self.title(params))
         return False if now == facts["before"] else None
 
+    async def preview(self, ctx: ToolContext, params: EditFileParams) -> str:
+        path, file, done = await run_in_thread(_plan, ctx, params)
+        return unified_diff(file.text, done.text, path).text
+
     async def run(self, ctx: ToolContext, params: EditFileParams) -> ToolResult:
         return await run_in_thread(self._edit, ctx, params)
 

@@ -52,6 +52,14 @@ class WriteFile(Tool[WriteFileParams]):
     def touches(self, params: WriteFileParams) -> Touches:
         return Touches(paths=(params.path,))
 
+    async def preview(self, ctx: ToolContext, params: WriteFileParams) -> str:
+        path = ctx.files.relative(params.path)
+        before, is_whole = await run_in_thread(_current_text, ctx, path)
+        if not is_whole:
+            return ""
+        text = preserve_format(before, params.content)[0] if before else params.content
+        return unified_diff(before.text if before else "", text, path, created=before is None).text
+
     async def run(self, ctx: ToolContext, params: WriteFileParams) -> ToolResult:
         return await run_in_thread(self._write, ctx, params)
 

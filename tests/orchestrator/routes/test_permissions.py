@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.delegations import open_service
+from deputize.shared.events import PermissionAnswered
 from tests.asking import WRITE, asking_bench, begun, questions
 from tests.orchestrator.tokens import bearer, entry, serving, write
 from tests.running import Bench, say, script
+from tests.waiting import until
 
 
 @dataclass
@@ -28,6 +31,9 @@ class Front:
         response = await self.http.get("/v1/permissions", params=params, headers=bearer("ada"))
         assert response.status_code == 200, response.text
         return response.json()["items"]
+
+    async def has_announced(self) -> bool:
+        return bool((await self.http.get("/v1/tools", headers=bearer("ada"))).json())
 
     async def answer(self, id: str, outcome: str, by: str = "ada", **fields: Any) -> httpx2.Response:
         body = {"outcome": outcome, **fields}
@@ -76,6 +82,38 @@ async def test_a_request_is_listed_answered_once_and_recorded(front: Front, tmp_
     found = [(each["token"], each["status"], each["delegationIds"]) for each in log]
     assert found == [("bob", 409, [id]), ("ada", 204, [id])]
     assert await front.pending() == []
+
+
+async def test_of_many_answers_at_once_one_counts(front: Front, tmp_path: Path) -> None:
+    id, run = await begun(front.bench, script(tmp_path, [WRITE], [say("done")]))
+    (request,) = await questions(front.bench)
+    outcomes = ["y", "n"] * 5
+    given = [front.answer(request.permission_id, outcome, by) for outcome in outcomes for by in ("ada", "bob")]
+    found = await asyncio.gather(*given)
+    assert sorted(each.status_code for each in found) == [204, *[409] * 19]
+    await run
+    (report,) = [each.event for each in await front.bench.events(id) if isinstance(each.event, PermissionAnswered)]
+    first = f"was answered before: {report.outcome} by {report.by} at "
+    assert [each for each in found if each.status_code == 409 and first not in each.json()["detail"]] == []
+
+
+async def test_changed_arguments_are_checked_where_they_are_sent(front: Front, tmp_path: Path) -> None:
+    id, run = await begun(front.bench, script(tmp_path, [WRITE], [say("done")]))
+    (request,) = await questions(front.bench)
+    await until(front.has_announced)
+    for arguments, pointer in (
+        ({"path": 7, "content": ""}, "/arguments/path"),
+        ({"path": "a"}, "/arguments"),
+        (None, "/arguments"),
+    ):
+        refused = await front.answer(request.permission_id, "modify", arguments=arguments)
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, pointer), refused.text
+    wrong = await front.answer(request.permission_id, "proceed_always_server")
+    assert (wrong.status_code, wrong.json()["errors"][0]["pointer"]) == (422, "/outcome")
+    changed = await front.answer(request.permission_id, "modify", arguments={"path": "b.txt", "content": "y"})
+    assert changed.status_code == 204, changed.text
+    await run
+    assert (await front.bench.result(id)).files_modified == ["b.txt"]
 
 
 @pytest.mark.parametrize("id", ["prm_x", "prm_" + "0" * 26 + "_00000000", "dlg_x", "%2e%2e"])

@@ -1,0 +1,187 @@
+"""What each answer does, and what the model reads of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.delegation import Status
+from deputize.shared.errors import Conflict, Invalid
+from deputize.shared.events import PermissionAnswered, StepCompleted
+from deputize.shared.permission import ALIASES, PermissionOutcome, parse_outcome
+from deputize.shared.runs.keys import history_key
+from tests.asking import WRITE, answered, asking_bench, begun, questions, until_status
+from tests.running import Bench, call, say, script
+
+COMMAND = call("bash", command="touch made")
+
+
+@pytest.fixture
+async def asking(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        yield bench
+
+
+async def read_by_model(bench: Bench, id: str) -> str:
+    """The result of the one call."""
+    lines = await bench.store.redis.lrange(history_key(id), 0, -1)
+    (answer,) = [json.loads(line) for line in lines if '"tool_result"' in line]
+    return answer["content"][0]["content"]
+
+
+async def steps(bench: Bench, id: str) -> list[Any]:
+    return [each.event.step for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
+
+
+@pytest.mark.requirement("S001-035", "S001-036", "S002-076")
+async def test_a_refused_command_does_not_run_and_the_model_reads_why(asking: Bench, tmp_path: Path) -> None:
+    id, run = await begun(asking, script(tmp_path, [COMMAND], [say("done")]))
+    (request,) = await questions(asking)
+    await answered(asking, request, "cancel", reason="use make")
+    await run
+    result, (step,) = await asking.result(id), await steps(asking, id)
+    assert (result.success, result.files_modified) == (True, [])
+    assert (step.type, step.status, step.title) == ("bash-confirm", "failed", "$ touch made")
+    assert step.error.startswith("rejected by a person: use make. Nothing was executed.")
+    assert step.error in await read_by_model(asking, id)
+
+
+@pytest.mark.requirement("S002-075", "S004-033")
+@pytest.mark.parametrize(
+    ("asked", "details", "title"),
+    [
+        (
+            call("bash", command="git push origin main && ls > out"),
+            {
+                "type": "execute",
+                "command": "git push origin main && ls > out",
+                "commands": [
+                    {"command": "git push origin main", "decision": "ask", "reason": "git is not known to only read"},
+                    {"command": "ls", "decision": "allow", "reason": "ls only reads"},
+                ],
+                "effects": ["writes out"],
+            },
+            "$ git push origin main && ls > out",
+        ),
+        (
+            WRITE,
+            {
+                "type": "edit",
+                "paths": ["a.txt"],
+                "diff": "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n",
+            },
+            "write a.txt",
+        ),
+        (
+            call("web_fetch", url="http://example.org/a"),
+            {"type": "info", "urls": ["http://example.org/a"], "arguments": {"url": "http://example.org/a"}},
+            "fetch http://example.org/a",
+        ),
+    ],
+)
+async def test_a_person_sees_what_would_be_done(
+    asking: Bench, tmp_path: Path, asked: Any, details: dict[str, Any], title: str
+) -> None:
+    id, run = await begun(asking, script(tmp_path, [asked], [say("done")]))
+    (request,) = await questions(asking)
+    assert request.details.to_dict() == details
+    assert (request.step.title, request.step.arguments) == (title, asked["arguments"])
+    assert (request.delegation_id, request.path, request.rule) == (id, [id], "ask_before_changes")
+    await answered(asking, request, "cancel")
+    await run
+
+
+@pytest.mark.requirement("S004-034")
+async def test_changed_arguments_are_used_and_the_model_reads_that(asking: Bench, tmp_path: Path) -> None:
+    id, run = await begun(asking, script(tmp_path, [WRITE], [say("done")]))
+    (request,) = await questions(asking)
+    await answered(asking, request, "modify", arguments={"path": "b.txt", "content": "y\n"})
+    await run
+    assert (await asking.result(id)).files_modified == ["b.txt"]
+    note, _, rest = (await read_by_model(asking, id)).partition("\n")
+    assert note == (
+        'A person changed the arguments of this call before it was executed: {"path": "b.txt", "content": "y\\n"}'
+    )
+    assert rest.startswith("Successfully wrote to b.txt")
+
+
+async def test_changed_arguments_are_validated_and_judged_again(asking: Bench, tmp_path: Path) -> None:
+    forbidden = {"command": "rm -rf /"}
+    for arguments, error in (({"cmd": 1}, "a person changed the arguments of this call"), (forbidden, "forbidden")):
+        id, run = await begun(asking, script(tmp_path, [COMMAND], [say("done")]))
+        (request,) = await questions(asking)
+        await answered(asking, request, "modify", arguments=arguments)
+        await run
+        (step,) = await steps(asking, id)
+        assert (step.status, error in step.error) == ("failed", True), step.error
+
+
+async def test_without_an_answer_the_call_is_denied_when_its_time_is_over(redis_url: str, tmp_path: Path) -> None:
+    async with asking_bench(redis_url, tmp_path / "home", permission_timeout_seconds=0.3) as bench:
+        id, run = await begun(bench, script(tmp_path, [WRITE], [say("done")]))
+        (request,) = await questions(bench)
+        await run
+        (step,) = await steps(bench, id)
+        assert step.error.startswith("denied: no one answered within 0.3 s. Nothing was executed.")
+        (report,) = [each.event for each in await bench.events(id) if isinstance(each.event, PermissionAnswered)]
+        assert (report.outcome, report.by) == ("cancel", None)
+        assert report.reason == "no one answered within 0.3 s"
+        with pytest.raises(Conflict, match="was answered before: cancel"):
+            await answered(bench, request, "proceed_once")
+        assert await bench.store.redis.exists("deputize:permissions") == 0
+
+
+async def test_a_cancelled_run_stops_waiting(asking: Bench, tmp_path: Path) -> None:
+    id, run = await begun(asking, script(tmp_path, [WRITE], [say("done")]))
+    (request,) = await questions(asking)
+    await until_status(asking, id, Status.WAITING)
+    await asking.store.cancel(id)
+    await run
+    (step,) = await steps(asking, id)
+    assert ((await asking.result(id)).termination_reason, step.status) == ("cancelled", "failed")
+    assert step.error.startswith("not executed: ")
+    with pytest.raises(Conflict, match="waits for an answer no more"):
+        await answered(asking, request, "proceed_once")
+    assert await asking.store.redis.exists("deputize:permissions") == 0
+
+
+async def test_the_time_of_the_wait_is_not_that_of_the_run(redis_url: str, tmp_path: Path) -> None:
+    async with asking_bench(redis_url, tmp_path / "home", permission_timeout_seconds=1.5) as bench:
+        id, run = await begun(bench, script(tmp_path, [WRITE], [say("done")]), limits={"timeout_seconds": 1})
+        await run
+        result = await bench.result(id)
+    assert (result.termination_reason, result.summary) == ("completed", "done")
+    assert result.execution_time_ms < 1000
+
+
+async def test_an_outcome_that_does_not_apply_is_refused(asking: Bench, tmp_path: Path) -> None:
+    _, run = await begun(asking, script(tmp_path, [WRITE], [say("done")]))
+    (request,) = await questions(asking)
+    for outcome, more in (("proceed_always_server", {}), ("modify", {}), ("proceed_once", {"arguments": {}})):
+        with pytest.raises(Invalid):
+            await answered(asking, request, outcome, **more)
+    await answered(asking, request, "cancel")
+    await run
+
+
+@pytest.mark.requirement("S004-034")
+def test_every_outcome_has_its_names() -> None:
+    assert {outcome.value for outcome in PermissionOutcome} == {
+        "proceed_once",
+        "proceed_always",
+        "proceed_always_tool",
+        "proceed_always_server",
+        "modify",
+        "cancel",
+    }
+    assert {alias: parse_outcome(alias).value for alias in ALIASES} == {
+        **dict.fromkeys(("approve", "allow", "y"), "proceed_once"),
+        **dict.fromkeys(("deny", "reject", "n"), "cancel"),
+        "modify_with_editor": "modify",
+    }
+    with pytest.raises(ValueError, match="did you mean 'proceed_once'"):
+        parse_outcome("proced_once")

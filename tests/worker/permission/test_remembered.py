@@ -1,0 +1,147 @@
+"""Answers that are remembered: for the same commands, hosts, tools and servers of one run tree, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.events import PermissionRequested, StepCompleted
+from deputize.shared.grants import PermissionSubject, covered_by, grants_of, remembered
+from deputize.shared.permission import PermissionOutcome
+from deputize.shared.runs.keys import grants_key
+from deputize.worker.permission.patterns import command_patterns
+from deputize.worker.policy.shell import classify_line
+from tests.asking import WRITE, answered, asking_bench, begun, questions
+from tests.nesting import by_task, carrying_out, delegate
+from tests.running import Bench, call, say, script
+
+ALWAYS = PermissionOutcome.PROCEED_ALWAYS
+
+
+@pytest.fixture
+async def asking(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        yield bench
+
+
+def subject(line: str) -> PermissionSubject:
+    return PermissionSubject(tool="bash", is_command=True, commands=command_patterns(classify_line(line)))
+
+
+def covered(granted: str, line: str) -> bool:
+    return bool(covered_by(subject(line), grants_of(subject(granted), ALWAYS)))
+
+
+@pytest.mark.parametrize(
+    ("granted", "line", "is_covered"),
+    [
+        ("git push", "git push", True),
+        ("git push origin main", "git push --force", True),
+        ("git push", "git pull", False),
+        ("git push", "git push && rm x", False),
+        ("git push && rm x", "rm x", True),
+        ("git push && rm x", "rm x; git push origin", True),
+        ("git push && rm x", "rm y", False),
+        ("git push", "ls && git push", True),
+        ("git push", "git push $(rm x)", False),
+        ("git push", "git push > out", False),
+        ("git push", "sh -c 'git push'", True),
+        ("git push", "sh -c 'git push; rm x'", False),
+        ("git push", "LD_PRELOAD=./x git push", False),
+        ("git push", "./git push", False),
+        ("git -C a push", "git -C b push", False),
+        ("pytest tests/a.py", "pytest tests/b.py", True),
+        ("python a.py", "python b.py", False),
+        ("python a.py", "python a.py", True),
+        ("npm run build", "npm run other", False),
+        ("rm *", "rm *", True),
+        ("rm $x", "rm $x", False),
+        ("$x", "$x", False),
+        ("touch a > b", "touch a > b", False),
+    ],
+)
+def test_a_command_is_remembered_by_its_beginning_and_a_line_only_as_all_its_commands(
+    granted: str, line: str, is_covered: bool
+) -> None:
+    assert covered(granted, line) is is_covered
+
+
+def test_the_other_grants() -> None:
+    fetch = PermissionSubject(tool="web_fetch", hosts=["a.example"])
+    server = PermissionSubject(tool="mcp__s__one", server="s")
+    other = PermissionSubject(tool="mcp__s__two", server="s")
+    edit = PermissionSubject(tool="write_file")
+    of = PermissionOutcome
+    assert remembered(fetch) == {
+        "proceed_always": ["web_fetch at a.example"],
+        "proceed_always_tool": ["every call of web_fetch"],
+    }
+    assert remembered(server)["proceed_always_server"] == ["every tool of s"]
+    assert covered_by(fetch, grants_of(fetch, ALWAYS))
+    assert not covered_by(PermissionSubject(tool="web_fetch", hosts=["a.example", "b"]), grants_of(fetch, ALWAYS))
+    assert not covered_by(PermissionSubject(tool="web_fetch"), grants_of(fetch, ALWAYS))
+    assert not covered_by(other, grants_of(server, ALWAYS))
+    assert not covered_by(other, grants_of(server, of.PROCEED_ALWAYS_TOOL))
+    assert covered_by(other, grants_of(server, of.PROCEED_ALWAYS_SERVER))
+    assert covered_by(subject("rm x"), grants_of(subject("git push"), of.PROCEED_ALWAYS_TOOL))
+    assert not covered_by(edit, grants_of(server, of.PROCEED_ALWAYS_SERVER))
+    assert [grants_of(edit, outcome) for outcome in (of.PROCEED_ONCE, of.MODIFY, of.CANCEL)] == [[], [], []]
+
+
+async def asked(bench: Bench, id: str) -> list[str]:
+    return [each.event.step.title for each in await bench.events(id) if isinstance(each.event, PermissionRequested)]
+
+
+async def made(bench: Bench, id: str) -> list[tuple[str, str]]:
+    ended = [each.event.step for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
+    return [(step.title, step.status.value) for step in ended]
+
+
+async def test_a_later_call_that_is_covered_does_not_wait_and_the_policy_still_denies(
+    asking: Bench, tmp_path: Path
+) -> None:
+    turns: list[list[Any]] = [
+        [call("bash", command=line)] for line in ("touch a", "touch b", "touch c && mkdir d", "rm -rf / && touch e")
+    ]
+    id, run = await begun(asking, script(tmp_path, *turns, [say("done")]))
+    (first,) = await questions(asking)
+    await answered(asking, first, "proceed_always_tool")
+    await run
+    assert await made(asking, id) == [
+        ("$ touch a", "completed"),
+        ("$ touch b", "completed"),
+        ("$ touch c && mkdir d", "completed"),
+        ("bash", "failed"),
+    ]
+    assert await asking.store.redis.hkeys(grants_key(id)) == ['["tool", "bash"]']
+    assert await asking.store.redis.ttl(grants_key(id)) > 0
+
+
+async def test_an_answer_covers_the_requests_of_siblings_that_wait(asking: Bench, tmp_path: Path) -> None:
+    tasks = [[delegate("one"), delegate("two")]]
+    model = by_task(tmp_path, parent=[*tasks, [say("ok")]], one=[[WRITE], [say("ok")]], two=[[WRITE], [say("ok")]])
+    async with carrying_out(asking):
+        id, run = await begun(asking, model, task="parent", tools=["*", "call_subagent"])
+        first, second = await questions(asking, 2)
+        assert first.path[:-1] == second.path[:-1] == [id]
+        await answered(asking, second, "proceed_always")
+        await run
+    result = await asking.result(id)
+    assert (result.success, result.errors) == (True, [])
+    for child in (first.delegation_id, second.delegation_id):
+        assert await made(asking, child) == [("write a.txt", "completed")]
+
+
+async def test_what_is_remembered_ends_with_the_run_tree(asking: Bench, tmp_path: Path) -> None:
+    model = script(tmp_path, [WRITE], [say("done")])
+    _, run = await begun(asking, model)
+    (request,) = await questions(asking)
+    await answered(asking, request, "proceed_always")
+    await run
+    _, run = await begun(asking, model)
+    (request,) = await questions(asking)
+    await answered(asking, request, "cancel")
+    await run
