@@ -37,6 +37,7 @@ Others cross files of the worker and become a result or one of the above there:
     ├── SourceUnreadable         a file cannot be copied into the workspace
     ├── SourceTooLarge           there is more to copy than ``workspace_max_bytes``
     ├── CopyStopped              a copy was cancelled
+    ├── NotDelegated             the worker: there is no control group for the commands of its runs
     └── CannotApply              a file cannot take a run's change without losing other work
     ValueError
     └── InvalidSchema            a tool's parameters are not a valid JSON Schema

@@ -145,6 +145,7 @@ class LoopBuilder:
             self.project,
             depth_left=self.services.settings.tools.max_depth - self.claim.depth,
             warn=self._warn,
+            report=self._report_limit,
             hide=self.state.emit.add_secrets,
         )
         async with tools as run_tools:
@@ -167,6 +168,9 @@ class LoopBuilder:
 
     def _warn(self, message: str) -> None:
         self.state.report_error(message, "tools_missing")
+
+    def _report_limit(self, message: str) -> None:
+        self.state.report_error(message, "limit")
 
     def _conversation(self, model: Model) -> tuple[Conversation, Model]:
         """Returns the conversation, and the model in the tool-call style of the request."""

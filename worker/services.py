@@ -39,6 +39,7 @@ from deputize.worker.sandbox.base import NoSandbox, Sandbox
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from deputize.worker.sandbox.setup_command import SetupCache
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.standby.process import Standby
 from deputize.worker.threads import run_in_thread
@@ -88,6 +89,8 @@ class Services:
     """The rules of the policy's files."""
     usage: Usage = field(default_factory=Usage)
     """That of the model calls of all runs so far."""
+    bounds: WorkerBounds = field(kw_only=True)
+    """What the commands of all runs may use."""
     outages: Outages = field(init=False)
     prefixes: SharedPrefixes = field(init=False)
     setup: SetupCache = field(init=False)
@@ -96,7 +99,7 @@ class Services:
     def __post_init__(self) -> None:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
         self.prefixes = SharedPrefixes(self.pipe)
-        self.setup = SetupCache(self.settings, partial(reach_of, self.settings, "setup_hosts"))
+        self.setup = SetupCache(self.settings, partial(reach_of, self.settings, "setup_hosts"), self.bounds)
 
     def count(self, usage: Usage) -> None:
         """Adds the usage of a model call to that of this process."""
@@ -183,21 +186,31 @@ class Services:
 
     @asynccontextmanager
     async def sandbox(
-        self, workspace: Workspace, tools: ProjectTools, *, read_only: bool = False
+        self,
+        workspace: Workspace,
+        tools: ProjectTools,
+        *,
+        read_only: bool = False,
+        report: Callable[[str], None] = lambda sentence: None,
     ) -> AsyncGenerator[Sandbox]:
-        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files."""
+        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
+
+        ``report`` receives the limits for which commands in the background were killed.
+        """
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
-        limits = self.settings.sandbox
-        with Bubblewrap(
-            workspace.path,
-            status_folder=workspace.status_folder,
-            tools=tools,
-            limits=limits,
-            read_only=read_only,
-            reach=reach_of(self.settings, "allowed_hosts"),
-        ) as sandbox:
+        with (
+            self.bounds.run(workspace.path, report) as bounds,
+            Bubblewrap(
+                workspace.path,
+                status_folder=workspace.status_folder,
+                tools=tools,
+                bounds=bounds,
+                read_only=read_only,
+                reach=reach_of(self.settings, "allowed_hosts"),
+            ) as sandbox,
+        ):
             yield sandbox
 
 
@@ -214,6 +227,7 @@ async def open_services(
     standby: Standby,
     tools: Sequence[AnyTool] = BUILTIN,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    bounds: WorkerBounds | None = None,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closes them and leaves the catalog with the block."""
     rules = await run_in_thread(load_rules, settings.policy, settings.trusted_folder)
@@ -231,9 +245,8 @@ async def open_services(
         parts = store, pipe, leases, Catalog(redis), progress, validators
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = available_tools(settings, tools), sources, default_kit(settings, tools)
-        services = Services(
-            settings, name, presence.owner, concurrency, *parts, sandbox_problem, *kit, send, waiting, rules=rules
-        )
+        own, shared = (settings, name, presence.owner, concurrency), bounds or WorkerBounds(settings.sandbox)
+        services = Services(*own, *parts, sandbox_problem, *kit, send, waiting, rules=rules, bounds=shared)
         status = WorkerStatus(services)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _background(services, status, janitor):

@@ -27,6 +27,7 @@ from deputize.worker.models import open_model
 from deputize.worker.run import Run
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import shown_paths
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.services import Services, open_services
 from deputize.worker.standby.process import Standby
 from deputize.worker.threads import run_in_thread
@@ -41,9 +42,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        await run_in_thread(check_writable, settings.workspaces)
-        await run_in_thread(_warm_up, settings)
-        await _pause_what_was_left(settings, redis_url)
+        bounds = await _prepare(settings, redis_url)
         # Before the first sandbox: if the worker is killed while one is being set up, only the standby can end it.
         async with Standby(redis_url, settings.lease_seconds) as standby:
             parts = open_services(
@@ -57,12 +56,14 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
                 standby=standby,
                 tools=tools,
                 waiting=pool.waiting,
+                bounds=bounds,
             )
             async with parts as services:
                 opened.append(services)
                 revoke_means_cancel(partial(_cancel, services, pool.loop))
                 yield
                 opened.clear()
+        await run_in_thread(bounds.close)
 
     async def run(self: AsyncTask, id: str) -> str | None:
         try:
@@ -120,6 +121,14 @@ async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
             await shielded(store.cancel(id))
         except (NotFound, *REDIS_ERRORS) as error:
             log.warning("%s was revoked and is not cancelled: %s", id[:100], error)
+
+
+async def _prepare(settings: Settings, redis_url: str) -> WorkerBounds:
+    """Returns the bounds of all runs: what this process starts later is in its control group from the begin."""
+    await run_in_thread(check_writable, settings.workspaces)
+    await run_in_thread(_warm_up, settings)
+    await _pause_what_was_left(settings, redis_url)
+    return await run_in_thread(WorkerBounds.of_process, settings.sandbox)
 
 
 def _warm_up(settings: Settings) -> None:

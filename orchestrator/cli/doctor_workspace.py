@@ -49,10 +49,11 @@ def _network(hosts: list[str]) -> str:
 
 
 def _limits(own: SandboxSettings) -> str:
-    memory, file, tmp = (_size(count) for count in (own.memory_bytes, own.file_bytes, own.tmp_bytes))
+    sizes = (own.memory_bytes, own.disk_bytes, own.file_bytes, own.tmp_bytes)
+    memory, disk, file, tmp = map(_size, sizes)
     return (
-        f"a command ends after {own.command_seconds} s, and has {memory} of memory, {own.processes} processes, files "
-        f"of {file} each, and {tmp} in /tmp"
+        f"a run has {memory} of memory, {own.cpus:g} processors and {disk} of disk; a command ends after "
+        f"{own.command_seconds} s, and has {own.processes} processes, files of {file} each, and {tmp} in /tmp"
     )
 
 

@@ -64,14 +64,23 @@ class SandboxSettings(BaseModel):
     """How much a command that may reach hosts may transfer, in both directions together."""
     command_seconds: int = Field(default=600, ge=1, le=24 * 3600)
     """How long a foreground command may take; the model learns it from the schema of the tool."""
-    memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
-    """How much memory the processes of one command may hold together; one that takes more is killed.
+    memory_bytes: int = Field(default=2 << 30, ge=64 << 20)
+    """How much memory all processes of one run may hold together, its background commands and MCP servers included.
 
-    What is measured is memory in use, not reserved address space.
+    What counts is memory in use, /tmp included, and not reserved address space. The largest command is killed.
     """
+    cpus: float = Field(default=2, gt=0)
+    """How many processors the processes of one run may use together; without control groups rounded up."""
+    disk_bytes: int = Field(default=2 << 30, ge=1 << 20)
+    """How much the commands of one run may add to its workspace and put into /tmp; what writes more is killed."""
+    setup_disk_bytes: int = Field(default=16 << 30, ge=1 << 20)
+    """The same for the set-up command, which fills /opt/setup and /opt/scratch."""
+    share: float = Field(default=0.75, gt=0, le=1)
+    """Of this machine's or container's memory and processors and of the free disk space, what the commands of all
+    runs of one worker process may take together. Beyond it, the one that takes the most is killed."""
     file_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """How large a file may become."""
     processes: int = Field(default=256, ge=16)
-    """How many processes and threads one command may have."""
+    """How many processes and threads one command may have; all of one run together may have four times as many."""
     tmp_bytes: int = Field(default=256 << 20, ge=1 << 20)
     """How much one command may put into /tmp, which is memory."""

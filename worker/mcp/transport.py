@@ -170,7 +170,8 @@ async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> Asy
         env={"PATH": ":".join([*beside, search_path(visible)]), **server.env},
     )
     incoming = Incoming(words.add)
-    with Bubblewrap(caller.files.root, mounts=visible, read_only=caller.read_only) as sandbox:
+    bounds = caller.sandbox.bounds
+    with Bubblewrap(caller.files.root, mounts=visible, read_only=caller.read_only, bounds=bounds) as sandbox:
         process = await sandbox.start(command, incoming.feed, words.add, interactive=True)
         async with _talking(process, incoming, caller) as line:
             yield line

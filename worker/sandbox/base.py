@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NoReturn, Protocol
 
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.sandbox.bounds import RunBounds
 from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.sandbox.shells import BackgroundShellManager
 
@@ -17,6 +18,11 @@ class Sandbox(Protocol):
     """Command lines of the processes killed so far, after a timeout or because they were left behind."""
     shells: BackgroundShellManager
     """The background commands. Await their ``end`` before closing the sandbox."""
+
+    @property
+    def bounds(self) -> RunBounds | None:
+        """What all of the run's processes may use together; None where none can be started."""
+        ...
 
     @property
     def broken(self) -> str | None:
@@ -47,6 +53,10 @@ class NoSandbox:
         self.reason = reason
         self.reaped: list[str] = []
         self.shells = BackgroundShellManager(self._refuse)
+
+    @property
+    def bounds(self) -> RunBounds | None:
+        return None
 
     @property
     def broken(self) -> str | None:

@@ -14,18 +14,19 @@ from typing import ClassVar, Literal, Self
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox import egress, environment, seccomp
+from deputize.worker.sandbox.bounds import Member, RunBounds
 from deputize.worker.sandbox.buffers import BoundedBuffer
-from deputize.worker.sandbox.bwrap_options import SCRATCH, VARIABLES, isolation_options, memfd, refuse_nul
+from deputize.worker.sandbox.bwrap_options import SCRATCH, VARIABLES, guarded, isolation_options, memfd, refuse_nul
 from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
 from deputize.worker.sandbox.egress import CommandProxy, Egress
 from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
-from deputize.worker.sandbox.memory import limit_memory
 from deputize.worker.sandbox.mount_namespace import MountNamespace
 from deputize.worker.sandbox.mounts import writable_mount_refusal
-from deputize.worker.sandbox.process import GUARD_SHELL, Process, Sink, guard, split_leftovers
+from deputize.worker.sandbox.process import Process, Sink, guard, split_leftovers
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
 from deputize.worker.sandbox.shells import BackgroundShellManager
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
 
 _PARENT_DEATH_SIGNAL = ("--pdeathsig", "ALRM", "--")
 """On the worker's death ``timeout`` receives SIGALRM as from its own timer and kills the process group, including
@@ -37,9 +38,10 @@ class Bubblewrap:
     """Runs commands over the directory ``workspace``, which must belong to ``environment.owner()``.
 
     ``bwrap`` is for the self-test; the default is the one that passed it. ``mounts`` are bind mounts besides the
-    system's own programs; default: those of this machine. ``tools`` are the project's own. ``limits`` hold for each
-    command. ``status_folder`` is the directory of status files; without it none are written. ``read_only`` keeps
-    commands from changing the workspace. ``reach`` decides which hosts they reach; without it there is no network.
+    system's own programs; default: those of this machine. ``tools`` are the project's own. ``bounds`` are those of the
+    run; default: own ones. ``status_folder`` is the directory of status files; without it none are written.
+    ``read_only`` keeps commands from changing the workspace. ``reach`` decides which hosts they reach; default:
+    none.
     """
 
     _selftest_result: ClassVar[SelfTestResult | None] = None
@@ -52,13 +54,13 @@ class Bubblewrap:
         status_folder: Path | None = None,
         *,
         tools: ProjectTools = NO_TOOLS,
-        limits: SandboxSettings | None = None,
+        bounds: RunBounds | None = None,
         read_only: bool = False,
         reach: Egress | None = None,
     ) -> None:
-        self._workspace = workspace
-        self._tools = tools
-        self._limits = limits or SandboxSettings()
+        self._workspace, self._tools = workspace, tools
+        self.bounds = bounds or WorkerBounds(SandboxSettings()).run(workspace)
+        self._owns_bounds = bounds is None
         self._read_only = read_only
         self._reach = reach
         self._status_folder = status_folder
@@ -75,6 +77,8 @@ class Bubblewrap:
         """Kills what still runs and frees the descriptors."""
         for process in self._running:
             process.kill()
+        if self._owns_bounds:
+            self.bounds.close()
         if self._namespace:
             self._namespace.close()
             self._namespace = None
@@ -123,7 +127,7 @@ class Bubblewrap:
         start = time.monotonic()
         buffers = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
         sinks: list[Sink] = [_tee(buffer.add, on_output) for buffer in buffers]
-        process = await self.start(command, sinks[0], sinks[1])
+        process, member = await self._start(command, sinks[0], sinks[1])
         proxy, timed_out = self._running.get(process), False
         try:
             async with asyncio.timeout(command.timeout):
@@ -144,6 +148,7 @@ class Bubblewrap:
             timed_out=timed_out,
             dropped_bytes=sum(buffer.dropped for buffer in buffers),
             seconds=time.monotonic() - start,
+            exceeded=member.exceeded,
         )
 
     async def start(self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False) -> Process:
@@ -151,16 +156,26 @@ class Bubblewrap:
 
         Raises ToolError as ``run`` does.
         """
+        process, member = await self._start(command, on_stdout, on_stderr, interactive=interactive)
+        process.ended.add_done_callback(lambda _: member.report(command.argv[-1]))
+        return process
+
+    async def _start(
+        self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False
+    ) -> tuple[Process, Member]:
         if not self._bwrap and (reason := await self.selftest()):
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run safely here: {reason}")
         fds: list[int] = []
         write = on_stdout if command.merged else on_stderr
-        proxy = CommandProxy(self._reach, lambda sentence: write(sentence.encode()), fds) if self._reach else None
+        member, proxy = await self.bounds.join(), None
         try:
-            argv = self._command_line(command, fds, proxy, interactive=interactive)
+            proxy = CommandProxy(self._reach, lambda line: write(line.encode()), fds) if self._reach else None
+            argv = [*member.prefix, *self._command_line(command, fds, proxy, interactive=interactive)]
             stdin = None if interactive else command.stdin
             process = Process(argv, fds, stdin, on_stdout, on_stderr, self._nonce, self._mount_refusal)
             self._register(process, proxy)
+            member.watch(process, lambda line: write(line.encode()))
+            return process, member
         except Misconfigured as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
         except (OSError, ValueError) as error:
@@ -170,8 +185,7 @@ class Bubblewrap:
                 os.close(fd)
             if proxy and proxy not in self._running.values():
                 proxy.close()
-        limit_memory(process, self._limits.memory_bytes, lambda sentence: write(sentence.encode()))
-        return process
+            member.discard_unused()
 
     def _register(self, process: Process, proxy: CommandProxy | None) -> None:
         self._running[process] = proxy
@@ -209,15 +223,9 @@ class Bubblewrap:
         seconds = math.ceil(command.timeout) + 10  # the worker ends it earlier, unless the worker itself is stopped
         outer += [system_program("setpriv"), *_PARENT_DEATH_SIGNAL]
         outer += [system_program("timeout"), "--signal=KILL", str(seconds)]
-        bounds = [
-            f"--nproc={self._limits.processes}",
-            f"--fsize={self._limits.file_bytes}",
-            "--nofile=1024",
-            "--core=0",
-        ]
-        inner = [system_program("prlimit"), *bounds, "--", GUARD_SHELL, "-c", script, "guard"]
         launcher = proxy.launcher(self._programs) if proxy else []
-        return [*outer, str(program), "--args", str(options), "--", *inner, *launcher, *command.argv]
+        inner = [*guarded(self.bounds.limits, script), *launcher, *command.argv]
+        return [*outer, str(program), "--args", str(options), "--", *inner]
 
     def _mount_refusal(self, init: int) -> str | None:
         """Returns why the mounts of a sandbox that is set up must not be used, or None."""
@@ -232,7 +240,7 @@ class Bubblewrap:
         return [MOUNT, *([self._tools.alias] if self._tools.alias else [])]
 
     def _options(self, command: Command, fds: list[int]) -> list[str]:
-        options = isolation_options(self._limits, fds)
+        options = isolation_options(self.bounds.limits, fds)
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
             options += ["--bind" if mount.writable else "--ro-bind", self._source(mount), mount.target]
         options += self._workspace_options(fds)

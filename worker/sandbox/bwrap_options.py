@@ -37,6 +37,12 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
     return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", SCRATCH]
 
 
+def guarded(limits: SandboxSettings, script: str) -> list[str]:
+    """Returns what comes before a command's arguments: its limits and the guard."""
+    bounds = [f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--nofile=1024", "--core=0"]
+    return [environment.system_program("prlimit"), *bounds, "--", GUARD_SHELL, "-c", script, "guard"]
+
+
 def refuse_nul(options: Iterable[str]) -> None:
     """Raises ValueError if an option contains a NUL, which separates options."""
     if invalid := next((option for option in options if "\0" in option), None):

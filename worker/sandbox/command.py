@@ -44,6 +44,8 @@ class Completed:
     timed_out: bool = False
     dropped_bytes: int = 0
     seconds: float = 0.0
+    exceeded: str = ""
+    """The limit for which it was killed, as a sentence, or ""."""
 
 
 def create_status_file(folder: Path, name: str) -> int:

@@ -27,6 +27,7 @@ from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.sandbox.egress import Egress, Report
 from deputize.worker.sandbox.environment import BindMount, owner
 from deputize.worker.sandbox.project_tools import ProjectTools
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.threads import run_in_thread
 
 SETUP = "/opt/setup"
@@ -42,11 +43,17 @@ class SetupCache:
     """The results of one worker's set-up command, by digest.
 
     ``reach`` returns what decides which hosts the command reaches, and reports each refusal to its argument; None
-    for no network.
+    for no network. ``bounds`` are those of the worker.
     """
 
-    def __init__(self, settings: Settings, reach: Callable[[Report], Egress | None] = lambda report: None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        reach: Callable[[Report], Egress | None] = lambda report: None,
+        bounds: WorkerBounds | None = None,
+    ) -> None:
         self._settings = settings.sandbox
+        self._bounds = bounds or WorkerBounds(settings.sandbox)
         self._hosts = [*settings.sandbox.setup_hosts, *settings.sandbox.allowed_hosts]
         self._reach = reach
         self._folder = settings.home / "setup"
@@ -108,6 +115,7 @@ class SetupCache:
             done, refused = await self._run(line, workspace, replace(tools, mounts=(*tools.mounts, *made)), report)
             if done.exit_code:
                 ended = "took too long" if done.timed_out else f"ended with exit code {done.exit_code}"
+                ended = f"was killed ({done.exceeded})" if done.exceeded else ended
                 printed = done.stdout.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
                 raise _failed(f"the set-up command {ended}: {line}\n{printed}\n{self._network_hint(refused)}".rstrip())
             await run_in_thread(self._keep, new, self._folder / key)
@@ -127,7 +135,11 @@ class SetupCache:
         log.info("the set-up command runs: %s", line)
         report(f"setting up: {line}")
         reach = self._reach(on_refused)
-        with Bubblewrap(workspace, tools=tools, limits=self._settings, read_only=True, reach=reach) as sandbox:
+        made = [mount.source for mount in tools.mounts if mount.writable]
+        with (
+            self._bounds.set_up(made) as bounds,
+            Bubblewrap(workspace, tools=tools, bounds=bounds, read_only=True, reach=reach) as sandbox,
+        ):
             argv = ["bash", "--noprofile", "--norc", "-c", line]
             own = {"HOME": _SCRATCH, "TMPDIR": _SCRATCH}
             done = await sandbox.run(Command(argv, self._settings.setup_seconds, env=own, merged=True))

@@ -29,7 +29,7 @@ from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.schema_tool import SchemaTool
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
-from deputize.worker.tools.command_calls import live, outcome_of, shell
+from deputize.worker.tools.command_calls import killed_error, live, outcome_of, shell
 from deputize.worker.tools.context import ToolContext
 from deputize.worker.tools.traits import Origin
 
@@ -78,7 +78,9 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
         stdin = json.dumps(params).encode()
         done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, status_file=ctx.call_id), live(ctx))
         whole, facts = command_output.format_output(done), command_output.metadata_of(done)
-        if done.timed_out:
+        if done.exceeded:
+            error = killed_error(done)
+        elif done.timed_out:
             error = ToolError(ErrorType.TIMEOUT, f"{self.name} was stopped after {CALL_SECONDS} seconds. Its output:")
         elif done.exit_code:
             message = f"{self.name} ended with exit code {done.exit_code}. Check the arguments, or do without it."

@@ -48,7 +48,12 @@ class Offer(Protocol):
     validators: ValidatorPool
 
     def sandbox(
-        self, workspace: Workspace, tools: ProjectTools, *, read_only: bool = False
+        self,
+        workspace: Workspace,
+        tools: ProjectTools,
+        *,
+        read_only: bool = False,
+        report: Callable[[str], None] = ...,
     ) -> AbstractAsyncContextManager[Sandbox]: ...
 
 
@@ -61,21 +66,22 @@ async def open_tools(
     *,
     depth_left: int,
     warn: Callable[[str], None],
+    report: Callable[[str], None],
     hide: Callable[[Sequence[str]], None],
 ) -> AsyncGenerator[RunTools]:
     """Opens sandbox and tools; when the block ends, none of their processes is alive.
 
     ``project`` is what commands find. ``depth_left``: levels of child delegations allowed below the run. ``warn`` is
-    called with a message for each tool that is not available, ``hide`` with the secrets that tools are passed. Raises
-    ``Invalid`` for a request that names unknown tools.
+    called with a message for each tool that is not available, ``report`` with the limits for which background commands
+    were killed, ``hide`` with the secrets that tools are passed. Raises ``Invalid`` if the request names unknown tools.
     """
-    request = claim.request
     async with AsyncExitStack() as opened:
-        read_only = request.approval_mode is ApprovalMode.READ_ONLY
-        sandbox = await opened.enter_async_context(services.sandbox(workspace, project, read_only=read_only))
+        read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
+        opening = services.sandbox(workspace, project, read_only=read_only, report=report)
+        sandbox = await opened.enter_async_context(opening)
         opened.push_async_callback(sandbox.shells.end)
         pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
-        patterns = request.tools if pinned is None else [each.name for each in pinned]
+        patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         source_context = ToolSourceContext(
             claim.id, patterns, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only
         )
@@ -87,9 +93,8 @@ async def open_tools(
             pinned_tools.restore(registry, pinned)
             source_context.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
         init = InitContext(claim.id, skills_of(services.tools), depth_left=depth_left)
-        kit = await prepare_kit(
-            registry.kit(request.tools, services.default_kit, source_context.may_be_missing), init, warn
-        )
+        chosen = registry.kit(claim.request.tools, services.default_kit, source_context.may_be_missing)
+        kit = await prepare_kit(chosen, init, warn)
         context = _call_context(claim, workspace, sandbox, services.validators)
         kept = {"tools": pinned_tools.dumps(kit)} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)

@@ -17,6 +17,7 @@ from deputize.worker.tools.command_calls import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
     effective_timeout,
+    killed_error,
     live,
     outcome_of,
     shell,
@@ -103,6 +104,8 @@ class Bash(Recoverable[BashParams]):
         printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
         content = without_escapes(printed)
         shown: dict[str, Any] = {"title": self.title(params), "display": command_output.ansi_display(printed)}
+        if done.exceeded:
+            return ToolResult.failed(killed_error(done), content, metadata=facts, **shown)
         if done.timed_out:
             return ToolResult.failed(timeout_error(seconds, self._max_timeout), content, metadata=facts, **shown)
         if done.exit_code:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import count
+from deputize.worker.sandbox.command import Completed
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.context import ToolContext
 
@@ -43,6 +44,11 @@ def timeout_error(seconds: int, most: int) -> ToolError:
         f"the command was stopped after {count(seconds, 'second')}, with all that it had started. "
         f"If it waits for input, pass the input in the command{longer}. The output so far:",
     )
+
+
+def killed_error(done: Completed) -> ToolError:
+    """Returns the error of a command that was killed for a limit of the sandbox."""
+    return ToolError(ErrorType.LIMIT_REACHED, f"the command was killed: {done.exceeded}. The output so far:")
 
 
 def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[str]:

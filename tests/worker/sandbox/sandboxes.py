@@ -9,17 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command, Completed
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
 
 DAEMON = "mkfifo alive; setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive"
 """Leaves a process that has left its shell's session and would outlive it; ``anyone_alive`` sees it."""
 
 
 @contextmanager
-def sandbox_over(folder: Path, **more: Any) -> Generator[Bubblewrap]:
+def sandbox_over(folder: Path, *, limits: SandboxSettings | None = None, **more: Any) -> Generator[Bubblewrap]:
     """A sandbox over the new directory ``folder``, which belongs to whom commands run as."""
+    if limits:
+        with WorkerBounds(limits).run(folder) as bounds, sandbox_over(folder, bounds=bounds, **more) as sandbox:
+            yield sandbox
+        return
     folder.mkdir()
     if owner := environment.owner():
         os.chown(folder, *owner)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.settings import SandboxSettings
-from deputize.worker.sandbox.memory import memory_of
+from deputize.worker.sandbox.usage import Usage, usages
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, said, sandbox_over
 
@@ -19,16 +19,16 @@ FOREVER = "import signal; signal.pause()"
 
 async def test_a_command_that_takes_too_much_memory_is_killed_and_told(tmp_path: Path) -> None:
     with sandbox_over(tmp_path / "ws", limits=LIMITS) as sandbox:
-        done = await sandbox.run(bash(HOLD.format(600, FOREVER)))
+        done = await sandbox.run(bash(HOLD.format(600, FOREVER), 60))
         assert done.exit_code != 0
         assert not done.timed_out
-        assert done.stderr.decode().endswith("the limit is 0.25 GiB (sandbox.memory_bytes)]\n")
+        assert done.stderr.decode().endswith("the limit is 256 MiB (sandbox.memory_bytes); this one had the most]\n")
         assert await said(sandbox, "echo fine") == "fine"
 
 
 async def test_processes_of_one_command_count_together(tmp_path: Path) -> None:
     with sandbox_over(tmp_path / "ws", limits=LIMITS) as sandbox:
-        done = await sandbox.run(bash(f"for n in 1 2 3 4; do {HOLD.format(90, FOREVER)} & done; wait"))
+        done = await sandbox.run(bash(f"for n in 1 2 3 4; do {HOLD.format(90, FOREVER)} & done; wait", 60))
         assert b"of memory together" in done.stderr
 
 
@@ -41,7 +41,7 @@ async def test_pages_that_processes_share_count_once(tmp_path: Path) -> None:
 
 async def test_a_background_command_is_told_in_its_output(tmp_path: Path) -> None:
     with sandbox_over(tmp_path / "ws", limits=LIMITS) as sandbox:
-        shell = await sandbox.shells.start("hold", bash(HOLD.format(600, FOREVER)))
+        shell = await sandbox.shells.start("hold", bash(HOLD.format(600, FOREVER), 60))
         await until(lambda: not shell.running)
         assert "of memory together" in (await shell.read()).text
 
@@ -69,5 +69,5 @@ async def test_files_processes_and_tmp_have_the_limits_of_the_settings(tmp_path:
 
 
 def test_what_is_gone_holds_nothing() -> None:
-    assert memory_of(0, 0) == 0
-    assert memory_of(os.getpid(), 1 << 50) > 1 << 20
+    assert usages([0], 0) == [Usage()]
+    assert usages([os.getpid()], 1 << 50)[0].memory > 1 << 20

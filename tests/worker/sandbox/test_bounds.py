@@ -1,0 +1,187 @@
+"""What all commands of a run may use together, and those of all runs: memory, processors, processes and disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deputize.shared.settings import SandboxSettings
+from deputize.worker.linux import machine
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.bounds import RunBounds
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.selftest import run_selftest
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
+from tests.waiting import until
+from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.sandbox.bounded import HOLD, MIB, holding, run_of
+from tests.worker.sandbox.sandboxes import bash, said, sandbox_over
+
+WRITE = "head -c {}M /dev/zero >{}"
+STAY = "exec sleep 1000"
+
+
+async def test_all_commands_of_a_run_count_together_and_the_largest_is_killed(tmp_path: Path) -> None:
+    limits = SandboxSettings(memory_bytes=300 * MIB)
+    with run_of(WorkerBounds(limits), tmp_path / "ws") as (sandbox, reported):
+        large, small = await holding(sandbox, 150), await holding(sandbox, 50)
+        with Bubblewrap(tmp_path / "ws", bounds=sandbox.bounds) as of_a_server:
+            done = await of_a_server.run(bash(HOLD.format(130) + " & wait", 60))
+            killed = await until(lambda: next((each for each in (large, small) if not each.running), None))
+            assert (killed, small.running, done.exceeded) == (large, True, "")
+        output = (await large.read()).text
+        await sandbox.shells.end()
+    assert "[killed: the processes of this run used" in output
+    assert "the limit is 300 MiB (sandbox.memory_bytes)" in output
+    assert len(reported) == 1
+    assert "sandbox.memory_bytes" in reported[0]
+
+
+async def test_all_runs_of_a_worker_share_its_memory_and_the_largest_command_is_killed(tmp_path: Path) -> None:
+    worker = WorkerBounds(SandboxSettings(share=300 * MIB / machine.memory_bytes()))
+    with run_of(worker, tmp_path / "a") as (one, reported), run_of(worker, tmp_path / "b") as (other, of_other):
+        large = await holding(one, 200)
+        small = await holding(other, 120)
+        await until(lambda: not large.running)
+        assert small.running
+        assert (len(reported), of_other) == (1, [])
+        assert "the commands of all runs of this worker used" in reported[0]
+        assert "300 MiB (sandbox.share)" in reported[0]
+        await asyncio.gather(one.shells.end(), other.shells.end())
+    assert worker.room == worker.memory
+
+
+async def test_pages_that_processes_share_do_not_fill_the_share_of_a_worker(tmp_path: Path) -> None:
+    worker = WorkerBounds(SandboxSettings(share=300 * MIB / machine.memory_bytes()))
+    fork = "python3 -c 'import os, time; b = b\"x\" * (100 << 20); [os.fork() for _ in range(3)]; time.sleep(0.5)'"
+    with run_of(worker, tmp_path / "ws") as (sandbox, _):
+        done = await sandbox.run(bash(fork, 60))
+    assert (done.exit_code, done.exceeded) == (0, "")
+
+
+async def test_a_run_has_four_times_the_processes_of_a_command(tmp_path: Path) -> None:
+    limits = SandboxSettings(processes=16)
+    forks = "for n in {1..10}; do sleep 1000 & done; echo up; wait"
+    with run_of(WorkerBounds(limits), tmp_path / "ws") as (sandbox, reported):
+        shells = [await sandbox.shells.start("sleep", bash(forks)) for _ in range(6)]
+        await until(lambda: not all(shell.running for shell in shells))
+        await sandbox.shells.end()
+    assert "and may have 64 (four times sandbox.processes)" in reported[0]
+
+
+async def test_a_run_is_tied_to_the_processors_it_may_use_and_runs_are_spread(tmp_path: Path) -> None:
+    if len(machine.processors()) < 2:
+        pytest.skip("SKIPPED: there is one processor")
+    worker = WorkerBounds(SandboxSettings(cpus=0.5, share=1))
+    with run_of(worker, tmp_path / "a") as (one, _), run_of(worker, tmp_path / "b") as (other, _):
+        tied = "import os; print(*os.sched_getaffinity(0))"
+        found = [await said(each, f'python3 -c "{tied}"') for each in (one, other)]
+        assert sorted(found) == [str(each) for each in machine.processors()[:2]]
+        assert await said(one, "nproc") == "1"
+        assert "Operation not permitted" in await said(one, "taskset -p 3 $$ 2>&1; exit 0")
+
+
+def test_a_run_that_may_use_all_processors_is_not_tied(tmp_path: Path) -> None:
+    with WorkerBounds(SandboxSettings(cpus=len(machine.processors()))).run(tmp_path) as bounds:
+        assert bounds.processors == []
+
+
+async def test_processors_of_a_run_that_has_ended_are_free_again(tmp_path: Path) -> None:
+    worker = WorkerBounds(SandboxSettings(cpus=1, share=1))
+    for _ in range(3):
+        with worker.run(tmp_path) as first, worker.run(tmp_path) as second:
+            assert sorted(first.processors + second.processors) == machine.processors()[:2] or first.processors == []
+
+
+GROWTH = {
+    "in the workspace": WRITE.format(9, "a"),
+    "in small files": "for n in {1..40}; do " + WRITE.format(1, "f$n") + "; done",
+    "in /tmp": WRITE.format(9, "/tmp/a"),
+    "where it is unreadable": "mkdir d; " + WRITE.format(9, "d/a") + "; chmod 000 d",
+    "in a file that is deleted": f"exec 3>a; rm a; {WRITE.format(9, '/proc/self/fd/3')}",
+}
+
+
+@pytest.mark.parametrize("way", GROWTH)
+async def test_a_command_that_takes_too_much_disk_is_killed_and_the_limit_named(way: str, tmp_path: Path) -> None:
+    limits = SandboxSettings(disk_bytes=4 * MIB)
+    with run_of(WorkerBounds(limits), tmp_path / "ws") as (sandbox, _):
+        done = await sandbox.run(bash(f"{GROWTH[way]}; {STAY}", 60))
+    assert "the limit is 4 MiB (sandbox.disk_bytes)" in done.exceeded
+    assert f"[killed: {done.exceeded}]\n" == done.stderr.decode()
+
+
+async def test_a_later_command_can_delete_what_is_too_much(tmp_path: Path) -> None:
+    with run_of(WorkerBounds(SandboxSettings(disk_bytes=4 * MIB)), tmp_path / "ws") as (sandbox, _):
+        assert (await sandbox.run(bash(f"{WRITE.format(9, 'a')}; {STAY}", 60))).exceeded
+        bounds = sandbox.bounds
+        slow = f"sleep 0.6; rm a; sleep 0.6; {WRITE.format(3, 'b')}; echo fine"
+        assert await said(sandbox, slow) == "fine"
+        assert bounds.added < 5 * MIB
+        assert (await sandbox.run(bash(f"{WRITE.format(3, 'c')}; {STAY}", 60))).exceeded
+
+
+async def test_files_that_were_there_before_the_run_do_not_count(tmp_path: Path) -> None:
+    with run_of(WorkerBounds(SandboxSettings(disk_bytes=4 * MIB)), tmp_path / "ws") as (sandbox, _):
+        (tmp_path / "ws/copied").write_bytes(os.urandom(8 * MIB))
+        assert await said(sandbox, f"{WRITE.format(2, 'a')}; sleep 0.6; echo fine") == "fine"
+
+
+async def test_of_several_commands_the_one_that_writes_is_killed(tmp_path: Path) -> None:
+    with run_of(WorkerBounds(SandboxSettings(disk_bytes=4 * MIB)), tmp_path / "ws") as (sandbox, reported):
+        idle = await sandbox.shells.start("idle", bash(f"echo up; {STAY}", 60))
+        done = await sandbox.run(bash(f"{WRITE.format(9, '/tmp/a')}; {STAY}", 60))
+        assert (bool(done.exceeded), idle.running) == (True, True)
+        later = await sandbox.shells.start("idle", bash(f"echo up; {STAY}", 60))
+        writing = await sandbox.shells.start("write", bash(f"{WRITE.format(9, '/tmp/a')}; {STAY}", 60))
+        await until(lambda: not writing.running)
+        assert later.running
+        await sandbox.shells.end()
+    assert len(reported) == 1
+
+
+async def test_all_runs_of_a_worker_share_the_free_disk(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    worker = WorkerBounds(SandboxSettings(share=6 * MIB / free))
+    with ExitStack() as opened:
+        one, reported = opened.enter_context(run_of(worker, tmp_path / "a"))
+        other, _ = opened.enter_context(run_of(worker, tmp_path / "b"))
+        small = await other.shells.start("write", bash(f"{WRITE.format(2, 'a')}; echo up; {STAY}", 60))
+        await until(lambda: other.bounds.added > MIB)
+        done = await one.run(bash(f"{WRITE.format(9, 'a')}; {STAY}", 60))
+        assert "less than sandbox.share leaves to others" in done.exceeded
+        assert (small.running, reported) == (True, [])
+        await other.shells.end()
+
+
+@pytest.mark.parametrize("what", ["memory", "disk"])
+def test_the_same_holds_for_an_ordinary_user(what: str) -> None:
+    """The test is root here; elsewhere every other test is this one."""
+    need_root()
+    programs = [each.program for each in environment.find_bubblewraps()]
+    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
+        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+    script = HOLD.format(400) if what == "memory" else f"{GROWTH['where it is unreadable']}; {STAY}"
+    limits = SandboxSettings(memory_bytes=256 * MIB, disk_bytes=4 * MIB)
+
+    async def work(home: Path) -> str:
+        proof = await run_selftest(Bubblewrap, home, environment.find_bubblewraps())
+        with sandbox_over(home / "ws", limits=limits, bwrap=proof.bwrap, mounts=()) as sandbox:
+            done = await sandbox.run(bash(script, 60))
+        await asyncio.to_thread((home / "ws/d").chmod, 0o700) if what == "disk" else None
+        return done.exceeded
+
+    with home_of_an_ordinary_user() as home:
+        assert f"sandbox.{what}_bytes" in in_child(lambda: asyncio.run(work(home)), ORDINARY_UID)
+
+
+async def test_a_run_without_commands_is_not_measured(tmp_path: Path) -> None:
+    with run_of(WorkerBounds(SandboxSettings()), tmp_path / "ws") as (sandbox, _):
+        assert isinstance(sandbox.bounds, RunBounds)
+        await said(sandbox, "true")
+        assert sandbox.bounds.members == []

@@ -1,0 +1,55 @@
+"""The limits of the sandbox in a run: the model, the step and the result state which one ended a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deputize.shared.events import ErrorSeen, StepCompleted
+from tests.running import call, open_bench, say, script
+from tests.worker.run_history import history_of
+
+HOLD = "python3 -c 'import signal; b = b\"x\" * (400 << 20); signal.pause()'"
+MEMORY = {"memory_bytes": 256 << 20}
+
+
+@pytest.mark.requirement("S004-042")
+async def test_a_command_killed_for_a_limit_is_a_failed_step_that_names_it(redis_url: str, tmp_path: Path) -> None:
+    asked = [call("bash", command=f"echo so far; {HOLD}")]
+    async with open_bench(redis_url, tmp_path / "home", sandbox=MEMORY) as bench:
+        result = await bench.run(model=script(tmp_path, asked, [say("done")]))
+        answer = (await history_of(bench, result))[2]["content"][0]
+        events = [each.event for each in await bench.events(result.delegation_id)]
+    step = next(event.step for event in events if isinstance(event, StepCompleted))
+    assert result.termination_reason == "completed"
+    for text in (answer["content"], step.error or "", *result.errors):
+        assert "the limit is 256 MiB (sandbox.memory_bytes)" in text
+    assert "so far" in answer["content"]
+    assert len(result.errors) == 1
+
+
+async def test_a_background_command_killed_for_a_limit_is_an_error_of_the_delegation(
+    redis_url: str, tmp_path: Path
+) -> None:
+    asked = [call("bash", command=HOLD, run_in_background=True)], [call("bash", command="until false; do :; done")]
+    async with open_bench(redis_url, tmp_path / "home", sandbox=MEMORY) as bench:
+        model = script(tmp_path, *asked, [say("done")])
+        result = await bench.run(model=model, limits={"timeout_seconds": 20})
+        events = [each.event for each in await bench.events(result.delegation_id)]
+    errors = [event for event in events if isinstance(event, ErrorSeen) and event.kind == "limit"]
+    assert len(errors) == 1
+    assert errors[0].message in result.errors
+    assert errors[0].message.startswith("python3 -c")
+    assert "(sandbox.memory_bytes)" in errors[0].message
+
+
+async def test_a_set_up_command_that_takes_too_much_disk_refuses_the_run(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    line = "head -c 9M /dev/zero >/opt/scratch/a; exec sleep 1000"
+    settings = {"setup": line, "setup_disk_bytes": 4 << 20}
+    async with open_bench(redis_url, tmp_path / "home", sandbox=settings) as bench:
+        workspace = {"kind": "directory", "path": str(tmp_path / "project")}
+        result = await bench.run(model=script(tmp_path, [say("done")]), workspace=workspace)
+    assert result.termination_reason == "refused"
+    assert "the limit is 4 MiB (sandbox.setup_disk_bytes)" in result.summary

@@ -1,0 +1,278 @@
+"""What the sandboxes of one run may use together: its commands, in the foreground and background, and its servers.
+
+Control groups bound memory, processors and processes exactly, where one is delegated to the worker. Elsewhere a run is
+tied to as many processors as it may use, and its processes are measured, the more often the closer they are to a
+limit. Disk is measured everywhere, because no file system bounds a directory for an ordinary user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Protocol, Self
+
+from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.log import log
+from deputize.shared.settings import SandboxSettings
+from deputize.shared.text import clip
+from deputize.worker.linux.cgroup import Cgroup
+from deputize.worker.sandbox.environment import system_program
+from deputize.worker.sandbox.excess import of_disk, of_memory, of_processes, of_shared_memory
+from deputize.worker.sandbox.process import Process
+from deputize.worker.sandbox.usage import Usage, disk_bytes, free_bytes, usages, written_bytes
+
+RUN_PROCESSES = 4
+"""Times the processes of one command."""
+_FASTEST = 4 << 30
+"""Bytes per second that processes are assumed to take at most."""
+_SHORTEST, _LONGEST = 0.05, 1.0
+"""Seconds between two measurements."""
+_DISK_SHORTEST = 0.2
+_DISK_SHARE = 20
+"""Disk is measured for at most one part in so many of the time."""
+_ENTER = 'echo 0 >"$0" && exec "$@"'
+Write = Callable[[str], None]
+
+
+class Whole(Protocol):
+    """The bounds of all runs of a worker process together."""
+
+    memory: int
+
+    @property
+    def room(self) -> int: ...
+
+    def check(self) -> None:
+        """Kills a command if all of them together take too much."""
+        ...
+
+    def leave(self, run: RunBounds) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimit:
+    """How much may be added to the directories, and by which setting."""
+
+    folders: Sequence[Path] = ()
+    max_bytes: int = 0
+    setting: str = "sandbox.disk_bytes"
+
+
+class Member:
+    """One sandbox of a run: a command or a server."""
+
+    def __init__(self, bounds: RunBounds, prefix: list[str], group: Cgroup | None) -> None:
+        self.prefix = prefix
+        """What comes before the arguments of the sandbox's first program."""
+        self.usage = Usage()
+        self.exceeded = ""
+        """The limit for which it was killed, as a sentence, or ""."""
+        self._bounds = bounds
+        self._group = group
+        self._process: Process | None = None
+        self._write: Write = lambda _: None
+
+    @property
+    def init(self) -> int:
+        """The first process in the sandbox; 0 until it is set up, and after its end."""
+        return self._process.init_pid if self._process and not self._process.ended.done() else 0
+
+    def watch(self, process: Process, write: Write) -> None:
+        """Bounds the process. ``write`` receives a line about a limit for which it is killed."""
+        self._process = process
+        self._write = write
+        process.ended.add_done_callback(lambda _: self._leave())
+        self._bounds.add(self)
+
+    def kill(self, why: str) -> None:
+        """Kills it for the limit that the sentence names."""
+        if self._process and not self._process.ended.done():
+            self._explain(why)
+            self._process.kill()
+
+    def report(self, command: str) -> None:
+        """Reports the limit for which it was killed, if it was, where no result of a call states it."""
+        if self.exceeded:
+            self._bounds.report(f"{clip(' '.join(command.split()), 60)}: {self.exceeded}")
+
+    def discard_unused(self) -> None:
+        """Removes what was made for a process, if none could be started."""
+        if self._group and not self._process:
+            self._group.remove()
+
+    def _explain(self, why: str) -> None:
+        self.exceeded = why
+        self._write(f"[killed: {why}]\n")
+
+    def _leave(self) -> None:
+        if self._group and not self.exceeded and self._group.count("memory.events", "oom_kill"):
+            self._explain(self._bounds.why_kernel_kills())
+        self._bounds.remove(self)
+        if self._group:
+            self._group.remove()
+
+
+class RunBounds:
+    """The bounds of one run. ``limits`` also has those that each of its sandboxes has.
+
+    What the directories of ``disk`` take at the begin does not count, only what is added. ``group`` is the run's own
+    one, ``processors`` those to which its processes are tied. ``report`` receives the limits for which commands in the
+    background were killed.
+    """
+
+    def __init__(
+        self,
+        whole: Whole,
+        limits: SandboxSettings,
+        disk: DiskLimit,
+        group: Cgroup | None,
+        processors: list[int],
+        report: Write = lambda sentence: None,
+    ) -> None:
+        self.limits = limits
+        self.report = report
+        self.memory = 0
+        """Bytes in use, as far as was measured."""
+        self.added = 0
+        """Bytes added on disk and in /tmp, as far as was measured."""
+        self.free = 0
+        """Bytes that are left on disk."""
+        self.tolerated = 0
+        """What was added when a command was last killed for the share of all runs."""
+        self.processors = processors
+        self._whole = whole
+        self._disk = disk
+        self._allowed = disk.max_bytes
+        self._base: asyncio.Future[int] | None = None
+        self._members: list[Member] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._measuring = self._closed = self._has_exceeded_disk = False
+        self._disk_due = 0.0
+        self._group = group
+        self._kills = 0
+
+    def close(self) -> None:
+        """Ends watching; its sandboxes must have ended."""
+        if not self._closed:
+            self._closed = True
+            self._whole.leave(self)
+            if self._timer:
+                self._timer.cancel()
+            if self._group:
+                self._group.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def members(self) -> list[Member]:
+        """Those that run."""
+        return [member for member in self._members if member.init]
+
+    async def join(self) -> Member:
+        """Returns a member for a sandbox that is about to be started. Raises ToolError if it cannot be bounded."""
+        if self._base is None:
+            self._base = asyncio.get_running_loop().run_in_executor(None, disk_bytes, self._disk.folders)
+        base = await asyncio.shield(self._base)
+        if self._has_exceeded_disk:  # what is there stays allowed, so that this command can delete it
+            self._has_exceeded_disk = False
+            found = await asyncio.to_thread(disk_bytes, self._disk.folders)
+            self._allowed = max(self._disk.max_bytes, found - base)
+        if self._group is None:
+            tied = [system_program("taskset"), "--cpu-list", ",".join(map(str, self.processors))]
+            return Member(self, tied if self.processors else [], None)
+        try:
+            group = self._group.create(str(next(self._numbers)))
+            group.end_together()
+        except OSError as error:
+            raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the command cannot be bounded: {error}") from None
+        return Member(self, ["/bin/sh", "-c", _ENTER, str(group.entrance)], group)
+
+    def add(self, member: Member) -> None:
+        self._members.append(member)
+        self._disk_due = min(self._disk_due, time.monotonic() + _DISK_SHORTEST)
+        if self._timer:
+            self._timer.cancel()
+        self._measure_in(_SHORTEST)
+
+    def remove(self, member: Member) -> None:
+        self._members.remove(member)
+
+    def why_kernel_kills(self) -> str:
+        """Returns the limit for which the kernel has killed a member."""
+        before, self._kills = self._kills, self._group.count("memory.events.local", "oom") if self._group else 0
+        return of_memory(None, self.limits) if self._kills > before else of_shared_memory(None, self._whole.memory)
+
+    def kill_largest_writer(self, why: str) -> None:
+        written = [written_bytes(member.init) + member.usage.tmp for member in self.members]
+        if written:
+            self.members[written.index(max(written))].kill(why)
+
+    def _measure_in(self, seconds: float) -> None:
+        if self._members and not self._measuring and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._measure)
+
+    def _measure(self) -> None:
+        self._timer, self._measuring = None, True
+        members, now = self.members, time.monotonic()
+        folders = self._disk.folders if now >= self._disk_due else ()
+        inits = [member.init for member in members]
+        measuring = asyncio.get_running_loop().run_in_executor(None, self._measured, inits, folders)
+        measuring.add_done_callback(partial(self._decide, members, now))
+
+    def _measured(self, inits: Sequence[int], folders: Sequence[Path]) -> tuple[list[Usage], tuple[int, int] | None]:
+        disk = (disk_bytes(folders, inits), free_bytes(folders)) if folders else None
+        return usages(inits, self.limits.memory_bytes), disk
+
+    def _decide(
+        self,
+        members: Sequence[Member],
+        since: float,
+        measured: asyncio.Future[tuple[list[Usage], tuple[int, int] | None]],
+    ) -> None:
+        self._measuring = False
+        if self._closed or measured.cancelled():
+            return
+        if error := measured.exception():
+            log.error("the commands of a run could not be measured", exc_info=error)
+            self._measure_in(_LONGEST)
+            return
+        found, disk = measured.result()
+        for member, usage in zip(members, found, strict=True):
+            member.usage = usage
+        self.memory = sum(usage.memory for usage in found)
+        if members and not self._group:
+            self._check_memory(members)
+        if disk and members:
+            self.free = disk[1]
+            self._check_disk(disk[0], since)
+        self._whole.check()
+        room = min(self.limits.memory_bytes - self.memory, self._whole.room)
+        self._measure_in(min(max(room / _FASTEST, _SHORTEST), _LONGEST))
+
+    def _check_memory(self, members: Sequence[Member]) -> None:
+        processes, most = sum(member.usage.processes for member in members), self.limits.processes * RUN_PROCESSES
+        if self.memory > self.limits.memory_bytes:
+            max(members, key=lambda member: member.usage.memory).kill(of_memory(self.memory, self.limits))
+        elif processes > most:
+            max(members, key=lambda member: member.usage.processes).kill(of_processes(processes, most))
+
+    def _check_disk(self, taken: int, since: float) -> None:
+        files = taken - (self._base.result() if self._base else 0)
+        self.added = files + sum(member.usage.tmp for member in self.members)
+        self._allowed = max(self._disk.max_bytes, min(self._allowed, files))
+        if self.added > self._allowed:
+            self._has_exceeded_disk = True
+            self.kill_largest_writer(of_disk(self.added, self._disk.max_bytes, self._disk.setting))
+        now = time.monotonic()
+        room = min((self._allowed - self.added) / _FASTEST, _LONGEST)
+        self._disk_due = now + max(room, _DISK_SHORTEST, (now - since) * _DISK_SHARE)
