@@ -63,5 +63,7 @@ MCP_TOOLS: Mapping[str, frozenset[Scope]] = {
     "cancel": _SUBMIT | _READ,
     "delegate_result": _READ,
     "delegations": _READ,
+    "pending_permissions": _READ,
+    "answer_permission": _APPROVE,
 }
 """Tools that submit or cancel also return what a run did, so they need both scopes."""

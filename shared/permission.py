@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from deputize.shared.delegation import Step
 from deputize.shared.text import did_you_mean
-from deputize.shared.wire import Timestamp, Wire
+from deputize.shared.wire import Request, Timestamp, Wire
 
 
 class PermissionOutcome(StrEnum):
@@ -144,3 +144,19 @@ class PermissionAnswer(Wire):
     by: str | None = None
     """Who answered: the name of a token; null where the time was over, and where no token is asked for."""
     at: Timestamp
+
+
+class PermissionReply(Request):
+    """A person's answer."""
+
+    outcome: PermissionOutcome
+    """Also ``approve``, ``allow``, ``y`` for ``proceed_once`` and ``deny``, ``reject``, ``n`` for ``cancel``."""
+    reason: str | None = Field(default=None, max_length=2000)
+    """For the model, where the answer is ``cancel``."""
+    arguments: dict[str, Any] | None = None
+    """For ``modify``: all arguments of the call, changed."""
+
+    @field_validator("outcome", mode="before")
+    @classmethod
+    def _parsed(cls, outcome: Any) -> Any:
+        return parse_outcome(outcome) if isinstance(outcome, str) else outcome

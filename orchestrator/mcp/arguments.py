@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, WithJsonSchema
 
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Invalid
+from deputize.shared.permission import ALIASES, PermissionOutcome, PermissionReply
 from deputize.shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
+from deputize.shared.runs.permissions import delegation_of
 from deputize.shared.wire import LONGEST_SHOWN, Request, explain
 
 ID = re.compile(r"dlg_[0-9a-z]{26}")
@@ -28,6 +30,13 @@ def _is_id(text: str) -> str:
 
 DelegationId = Annotated[str, AfterValidator(_is_id)]
 """Checked here, because an id becomes a part of a path."""
+
+
+def _is_permission_id(text: str) -> str:
+    if delegation_of(text) is None:
+        shown = text[:LONGEST_SHOWN]
+        raise ValueError(f"{shown!r} is not the id of a permission request, prm_…; `pending_permissions` lists them")
+    return text
 
 
 class ManyArguments(Batch):
@@ -64,6 +73,18 @@ class ListArguments(Request):
     """How many of them a page has."""
     cursor: DelegationId | None = None
     """The nextCursor of the page before."""
+
+
+class PendingArguments(Request):
+    delegation: DelegationId | None = None
+    """Only those of this delegation, dlg_…, and of those below it."""
+
+
+class AnswerArguments(PermissionReply):
+    permission_id: Annotated[str, AfterValidator(_is_permission_id)]
+    """The request, prm_…; `pending_permissions` lists them."""
+    outcome: Annotated[PermissionOutcome, WithJsonSchema({"type": "string", "enum": [*PermissionOutcome, *ALIASES]})]
+    """`proceed_always` and its like also allow what `remembers` of the request lists; `modify` needs `arguments`."""
 
 
 def parsed(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:

@@ -121,6 +121,9 @@ class McpEndpoint:
         assert caller is not None
         caller.check(scopes)
 
+    def token(self, context: Context) -> str | None:
+        return note_of(self._scope(context)).token
+
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
         scope = self._scope(context)
         await scope["app"].state.audit.call(scope, tool, ids, status)

@@ -34,6 +34,7 @@ SAME = (
 )
 """Fields that an outcome has as the result has them."""
 
+HOW_TO_ANSWER = "pending_permissions shows what is asked, answer_permission or `deputize approve` answers"
 WORDS = ("summary", "output", "errors", "files_modified", "left_out", "patch")
 """Fields with words and names that the agent chose."""
 
@@ -77,6 +78,8 @@ class Outcome(Wire):
     artifacts: list[Artifact] = Field(default_factory=list)
     """Texts that it produced for its caller; resources below this delegation's."""
     effective_limits: Limits
+    pending_permissions: list[str] = Field(default_factory=list)
+    """The calls, its own and those of delegations below it, that wait until a person answers `prm_…`."""
     notes: list[str] = Field(default_factory=list)
     """What the caller should know besides: lowered limits, why it is still queued."""
 
@@ -117,7 +120,12 @@ def outcome(
         "patch": None if patch is None else clip(patch, MAX_PATCH),
         "patch_uri": f"{SCHEME}{delegation.id}/patch",
         "effective_limits": delegation.effective_limits,
-        "notes": [*(notes or []), *delegation.request.limits.lowered_to(delegation.effective_limits)],
+        "pending_permissions": delegation.pending_permissions,
+        "notes": [
+            *(notes or []),
+            *_waits(delegation),
+            *delegation.request.limits.lowered_to(delegation.effective_limits),
+        ],
         "attempts": delegation.attempt,
         "turn_count": delegation.progress.turn,
         "tool_call_count": delegation.progress.tool_calls,
@@ -144,6 +152,12 @@ def _harmless(content: Outcome) -> Outcome:
         return content
     more = {"notes": [*content.notes, note(places)], "neutralized": places}
     return content.model_copy(update={name: value for name, (value, _) in made.items()} | more)
+
+
+def _waits(delegation: Delegation) -> list[str]:
+    number = len(delegation.pending_permissions)
+    waiting = f"{count(number, 'call')} wait{'s' if number == 1 else ''} for permission"
+    return [f"{waiting}: {HOW_TO_ANSWER}"] if number else []
 
 
 def _ignored(result: ToolAgentResult) -> list[str]:

@@ -17,8 +17,9 @@ from mcp.shared.exceptions import MCPError
 
 from deputize.orchestrator.mcp import resources
 from deputize.orchestrator.mcp.arguments import input_schema, output_schema, parsed
+from deputize.orchestrator.mcp.call import Answer, Call
 from deputize.orchestrator.mcp.source import Source
-from deputize.orchestrator.mcp.tools import TOOLS, Answer, Call, ToolSpec
+from deputize.orchestrator.mcp.tools import TOOLS, ToolSpec
 from deputize.orchestrator.mcp.waiting import Caller
 from deputize.orchestrator.scopes import MCP_RESOURCES, MCP_TOOLS, Scope
 from deputize.shared.errors import DeputizeError, Refused, ScopeMissing
@@ -45,6 +46,10 @@ class Transport(Protocol):
 
     def check(self, context: Context, scopes: frozenset[Scope]) -> None:
         """Raises ScopeMissing unless the sender of a request has them."""
+        ...
+
+    def token(self, context: Context) -> str | None:
+        """Returns the name of the sender's token; None where none is asked for, or another service asks for it."""
         ...
 
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
@@ -111,14 +116,15 @@ class McpServer:
         name, spec = params.name, TOOLS[params.name]
         recorded = False
 
-        async def changed(ids: Sequence[str]) -> None:
+        async def record(ids: Sequence[str], status: int = HTTPStatus.OK, tool: str | None = None) -> None:
             nonlocal recorded
             recorded = True
-            await self._transport.record(context, name, ids, HTTPStatus.OK)
+            await self._transport.record(context, tool or name, ids, status)
 
         try:
             self._transport.check(context, MCP_TOOLS[name])
-            return await spec.run(Call(self._source, caller, changed), parsed(spec.arguments, params.arguments or {}))
+            call = Call(self._source, caller, record, self._transport.token(context))
+            return await spec.run(call, parsed(spec.arguments, params.arguments or {}))
         except DeputizeError as error:
             if isinstance(error, ScopeMissing) or not (spec.read_only or recorded):
                 status = error.status if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
@@ -165,9 +171,9 @@ def _tool(name: str, spec: ToolSpec) -> types.Tool:
         annotations=types.ToolAnnotations(
             title=spec.title,
             read_only_hint=spec.read_only,
-            destructive_hint=name == "cancel",
+            destructive_hint=spec.destructive,
             idempotent_hint=spec.idempotent,
-            open_world_hint=not spec.read_only and name != "cancel",
+            open_world_hint=spec.open_world,
         ),
     )
 

@@ -34,6 +34,9 @@ class StdinTransport:
     def check(self, context: Context, scopes: frozenset[Scope]) -> None:
         """The service checks the token with which this server sends its own requests, and records them."""
 
+    def token(self, context: Context) -> None:
+        return None
+
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
         pass
 

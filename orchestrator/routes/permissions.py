@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from deputize.orchestrator.dependencies import Note, Service, body_of, document
 from deputize.orchestrator.problems import problem_responses
 from deputize.orchestrator.routes.delegations import ID
-from deputize.shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
+from deputize.shared.permission import PermissionReply, PermissionRequest
 from deputize.shared.request import MAX_NAME
 from deputize.shared.runs.permissions import delegation_of
 from deputize.shared.wire import Request, Wire
@@ -38,22 +38,6 @@ class PermissionFilter(Request):
         if delegation is not None and not ID.fullmatch(delegation):
             raise ValueError("is not the id of a delegation")
         return delegation
-
-
-class PermissionReply(Request):
-    """A person's answer."""
-
-    outcome: PermissionOutcome
-    """Also ``approve``, ``allow``, ``y`` for ``proceed_once`` and ``deny``, ``reject``, ``n`` for ``cancel``."""
-    reason: str | None = Field(default=None, max_length=2000)
-    """For the model, where the answer is ``cancel``."""
-    arguments: dict[str, Any] | None = None
-    """For ``modify``: all arguments of the call, changed."""
-
-    @field_validator("outcome", mode="before")
-    @classmethod
-    def _parsed(cls, outcome: Any) -> Any:
-        return parse_outcome(outcome) if isinstance(outcome, str) else outcome
 
 
 BODIES: list[type[BaseModel]] = [PermissionReply]

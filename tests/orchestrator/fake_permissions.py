@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from deputize.shared.delegation import Step
+from deputize.shared.delegation import Delegation, Step, StepStatus
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.events import PermissionRequested
 from deputize.shared.permission import ExecuteDetails, PermissionAnswer, PermissionOutcome, PermissionRequest
 from deputize.shared.wire import now
 from tests.orchestrator.fake_audit_log import FakeAuditLog
+
+STEP = Step(
+    id="s",
+    type="bash",
+    title="$ rm -r build",
+    status=StepStatus.AWAITING_CONFIRMATION,
+    tool_name="bash",
+    turn_index=2,
+    timestamp=now(),
+)
 
 
 class FakePermissions(FakeAuditLog):
@@ -33,6 +44,29 @@ class FakePermissions(FakeAuditLog):
             raise Conflict(f"{id} was answered before: {before.outcome} by {before.by}")
         self.given_answers[id] = PermissionAnswer(outcome=outcome, by=by, at=now(), **fields)
         return self.requests[id]
+
+    def with_pending(self, run: Delegation) -> Delegation:
+        waiting = sorted(id for id in self.requests if id not in self.given_answers)
+        mine = [id for id in waiting if run.id in self.requests[id].path]
+        return run.model_copy(update={"pending_permissions": mine})
+
+
+def asked(delegation: str, number: int = 0, *above: str, **fields: Any) -> PermissionRequest:
+    """A request of this delegation, which those above submitted, to run `rm -r build`."""
+    about = now()
+    given: dict[str, Any] = {
+        "permission_id": f"prm_{delegation.removeprefix('dlg_')}_{number:08x}",
+        "path": [*above, delegation],
+        "delegation_id": delegation,
+        "step": STEP.model_copy(update={"timestamp": about}),
+        "details": ExecuteDetails(command="rm -r build", effects=["removes files"]),
+        "reason": "it may change files",
+        "rule": "ask-before-commands",
+        "remembers": {"proceed_always": ["rm -r"]},
+        "created_at": about,
+        "expires_at": about + timedelta(minutes=5),
+    }
+    return PermissionRequest(**given | fields)
 
 
 def question(text: str, step: Step) -> PermissionRequested:

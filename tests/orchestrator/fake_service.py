@@ -130,7 +130,7 @@ class FakeService(FakePermissions):
                 pass
             finally:
                 self.waiting -= 1
-        return self.runs[id]
+        return self.with_pending(self.runs[id])
 
     async def list(self, *, limit: int, cursor: str | None, parent: str | None = None, **filters: Any) -> Page:
         self.check()

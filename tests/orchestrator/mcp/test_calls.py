@@ -160,8 +160,10 @@ async def test_the_tools_say_what_a_client_may_assume(url: str) -> None:
         "delegate_result",
         "delegations",
         "cancel",
+        "pending_permissions",
+        "answer_permission",
     ]
-    assert read_only == {"delegate_result", "delegations"}
+    assert read_only == {"delegate_result", "delegations", "pending_permissions"}
     for tool in tools.values():
         assert tool.description
         assert "$ref" not in str(tool.input_schema) + str(tool.output_schema)

@@ -8,6 +8,7 @@ import pytest
 
 from deputize.orchestrator.scopes import MCP_TOOLS, Scope
 from deputize.shared.ids import new_id
+from tests.orchestrator.fake_permissions import asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import connected, content, texts
 from tests.orchestrator.tokens import bearer, entry, one_for_each_scope, secret_of, serving, write
@@ -18,6 +19,8 @@ ARGUMENTS = dict.fromkeys(("delegate", "delegate_start"), TASK) | {
     "delegate_result": {},
     "delegations": {},
     "cancel": {},
+    "pending_permissions": {},
+    "answer_permission": {"outcome": "y"},
 }
 
 
@@ -29,11 +32,14 @@ async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_p
         async with connected(way, url, token=secret_of("both")) as client:
             id = content(await client.call_tool("delegate_start", {"task": "x"}))["id"]
         service.finish(id)
+        request = asked(id)
+        service.requests[request.permission_id] = request
+        needed_for = {name: {"id": id} for name in ("cancel", "delegate_result")}
+        needed_for["answer_permission"] = {"permissionId": request.permission_id}
         for scope in Scope:
             async with connected(way, url, token=secret_of(scope)) as client:
                 for name, needed in MCP_TOOLS.items():
-                    given = ARGUMENTS[name] | ({"id": id} if name in ("cancel", "delegate_result") else {})
-                    answer = await client.call_tool(name, given)
+                    answer = await client.call_tool(name, ARGUMENTS[name] | needed_for.get(name, {}))
                     assert answer.is_error is not (needed == {scope}), (scope, name)
                     if answer.is_error:
                         missing = " and ".join(sorted(needed - {scope}))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from deputize.orchestrator.mcp import SKILL
-from deputize.orchestrator.mcp.arguments import ManyArguments, ResultArguments
+from deputize.orchestrator.mcp.arguments import AnswerArguments, ManyArguments, ResultArguments
 from deputize.orchestrator.mcp.outcome import Outcome
 from deputize.orchestrator.mcp.tools import TOOLS
+from deputize.shared.permission import PermissionOutcome, PermissionRequest
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.worker.skills.skill import read_skill
 from tests.orchestrator.command_line import deputize
@@ -20,8 +21,8 @@ async def test_the_command_prints_it_and_starts_nothing() -> None:
 
 def test_it_is_a_valid_skill_that_names_every_tool_and_nothing_that_does_not_exist() -> None:
     skill = read_skill(SKILL)
-    models = (DelegationRequest, Limits, ManyArguments, ResultArguments, Outcome)
+    models = (DelegationRequest, Limits, ManyArguments, ResultArguments, AnswerArguments, Outcome)
     fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
     named = set(re.findall(r"`(\w+)`", skill.content))
     assert named >= set(TOOLS)
-    assert named <= set(TOOLS) | fields
+    assert named <= set(TOOLS) | fields | set(PermissionOutcome) | set(PermissionRequest.model_fields)
