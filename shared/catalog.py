@@ -34,6 +34,19 @@ class ToolCard(Wire):
     aliases: list[str] = Field(default_factory=list)
 
 
+class ToolTraits(Wire):
+    """What the policy judges a tool by that is not built in, as the run had it."""
+
+    name: str
+    kind: str
+    effect: str
+    source: str
+    server: str | None = None
+    remote: str | None = None
+    trusted: bool = False
+    needs_approval: bool = False
+
+
 class WorkerCard(Wire):
     """One worker process. ``sandbox`` is null where commands can run, else the reason why they cannot.
 

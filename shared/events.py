@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
+from deputize.shared.catalog import ToolTraits
 from deputize.shared.delegation import Step, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.permission import PermissionQuestion
 from deputize.shared.request import DelegationRequest, Limits
@@ -40,6 +41,8 @@ class RunStarted(Event):
     model: str
     tools: list[str]
     limits: Limits
+    further_tools: list[ToolTraits] = Field(default_factory=list)
+    """Those of the tools that are not built in: of MCP servers, and discovered ones."""
 
 
 class RunResumed(Event):

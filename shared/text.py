@@ -27,6 +27,8 @@ _ESCAPE_SEQUENCES = re.compile(
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
     r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
 )
+CUT_NOTE = "… [cut: "
+"""The beginning of the note where a text, a list or an object was cut."""
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -43,7 +45,7 @@ def clip(text: str, max_chars: int, length: int | None = None) -> str:
     length = len(text) if length is None else length
     if length <= max_chars:
         return text
-    note = f"… [cut: {length} characters, {max_chars} allowed]"
+    note = f"{CUT_NOTE}{length} characters, {max_chars} allowed]"
     if len(note) > max_chars // 2:
         note = "…" if max_chars else ""
     return text[: safe_cut(text, max_chars - len(note))] + note

@@ -164,6 +164,7 @@ class Run:
                 model=loop.model_calls.model.name,
                 tools=list(loop.tool_calls.run_tools.kit),
                 limits=claim.limits,
+                further_tools=loop.tool_calls.run_tools.further,
             )
         else:
             self.state.steps.turn = self.state.meter.turns

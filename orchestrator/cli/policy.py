@@ -1,9 +1,8 @@
-"""`deputize policy`: explain what the policy decides about a call, and test the examples of its files."""
+"""`deputize policy`: explain what the policy decides about a call, test a file's examples, replay recorded calls."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,14 @@ import click
 from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.connect import load_settings
 from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.policy_process import policy_process
+from deputize.orchestrator.cli.policy_replay import replay
 from deputize.orchestrator.cli.request_options import APPROVAL_MODES
 from deputize.orchestrator.cli.values import Directory, Label
-from deputize.shared.errors import Invalid, Misconfigured
 from deputize.shared.text import count
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    pass
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -28,7 +28,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def policy() -> None:
     """Explain what the policy decides about a call, or test the rules of a file.
 
-    Both ask the engine that workers use; nothing is called, and no worker has to run.
+    All ask the engine that workers use; nothing is called, and no worker has to run.
     """
 
 
@@ -65,7 +65,8 @@ def explain(
     named = dict(label.split(":", 1) for label in labels)
     place = str(workspace) if workspace else None
     question = {"call": call, "mode": mode, "depth": depth, "labels": named, "taint": taint, "workspace": place}
-    found = _answer(settings, question)
+    with policy_process(ctx) as process:
+        found = process.ask(settings, question)
     if as_json:
         output.json_line(json.dumps(found, ensure_ascii=False))
         return Exit.SUCCEEDED
@@ -83,9 +84,9 @@ def explain(
 @click.pass_context
 def test_(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> Exit:
     """Compare the examples of each FILE with what its rules and the built-in ones decide; exit 1 on a difference."""
-    tried: list[dict[str, Any]] = _answer(load_settings(ctx), {"test": [str(path.absolute()) for path in files]})[
-        "examples"
-    ]
+    question = {"test": [str(path.absolute()) for path in files]}
+    with policy_process(ctx) as process:
+        tried: list[dict[str, Any]] = process.ask(load_settings(ctx), question)["examples"]
     wrong = [each for each in tried if each["decision"] != each["expect"]]
     for each in tried if as_json else wrong:
         if as_json:
@@ -104,21 +105,4 @@ def _rule(found: Mapping[str, Any]) -> str:
     return f"{found['rule']} ({found['place'] or 'built in'})"
 
 
-def _answer(settings: Settings, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Asks a process of the worker's code, because only that knows what calls touch. Raises Invalid, Misconfigured."""
-    import subprocess
-
-    done = subprocess.run(
-        [sys.executable, "-m", "deputize.worker.policy"],
-        env=settings.child_environment(),
-        input=json.dumps(question).encode(),
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise Misconfigured(f"the policy cannot be asked: {last or f'exit code {done.returncode}'}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    if error := found.get("error"):
-        raise Invalid(error) if found["usage"] else Misconfigured(error)
-    return found
+policy.add_command(replay)

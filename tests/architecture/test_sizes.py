@@ -26,7 +26,9 @@ NOT_ONE_OF_MANY = {
     "worker/policy/base.py",
     "worker/policy/commands.py",
     "worker/policy/explanation.py",
+    "worker/policy/known_tools.py",
     "worker/policy/matchers.py",
+    "worker/policy/replay.py",
     "worker/policy/rule_fields.py",
     "worker/policy/rule_file.py",
 }

@@ -137,6 +137,18 @@ _EVENTS: list[dict[str, Any]] = [
         "model": "claude-sonnet-5-5",
         "tools": ["bash", "edit_file", "read_file"],
         "limits": REQUEST.limits.to_dict(),
+        "furtherTools": [
+            {
+                "name": "mcp__git__log",
+                "kind": "read",
+                "effect": "pure",
+                "source": "mcp",
+                "server": "git",
+                "remote": "log",
+                "trusted": True,
+                "needsApproval": False,
+            }
+        ],
     },
     {"type": "run_resumed", "worker": "worker-2@host", "fromTurn": 4, "reason": "the lease of worker-1 lapsed"},
     {"type": "run_finished", "result": RESULT.to_dict()},

@@ -1,10 +1,10 @@
-"""`python -m deputize.worker.policy`: answers one question about the policy, JSON on stdin and stdout."""
+"""`python -m deputize.worker.policy`: answers questions about the policy, a line of JSON each, until its input ends."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from deputize.shared.errors import DeputizeError, Invalid
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy.explanation import Explainer, Situation, try_examples
+from deputize.worker.policy.replay import Replay
 from deputize.worker.policy.rule_fields import checked_taint
 from deputize.worker.policy.rule_file import load_rules
 
@@ -19,9 +20,11 @@ from deputize.worker.policy.rule_file import load_rules
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Returns the answer; ``error`` is what the user has to correct, ``usage`` whether it is the question itself."""
     try:
-        settings = Settings.load()
+        settings = Settings.load(environ=question["settings"])
         if "test" in question:
             return {"examples": try_examples(settings, [Path(path) for path in question["test"]])}
+        if "replay" in question:
+            return {"runs": _replayed(settings, question["replay"], question["runs"])}
         workspace = question["workspace"]
         situation = Situation(
             ApprovalMode(question["mode"]),
@@ -36,6 +39,12 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(error), "usage": isinstance(error, Invalid)}
 
 
+def _replayed(settings: Settings, files: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    old = load_rules(settings.policy, settings.trusted_folder)
+    replay = Replay(settings, old, load_rules([Path(file) for file in files]))
+    return [replay.run(each) for each in runs]
+
+
 def _sources(names: Sequence[str]) -> Sequence[str]:
     try:
         return [checked_taint(name) for name in names]
@@ -44,7 +53,9 @@ def _sources(names: Sequence[str]) -> Sequence[str]:
 
 
 def main() -> int:
-    sys.stdout.write(json.dumps(answer(json.load(sys.stdin))))
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
+        sys.stdout.flush()
     return 0
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from deputize.shared.catalog import ToolCard
+from deputize.shared.catalog import ToolCard, ToolTraits
 from deputize.shared.errors import Invalid, Misconfigured
 from deputize.shared.log import log
 from deputize.shared.settings import Settings
@@ -140,6 +141,21 @@ def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
             parameters=tool.schema,
             source=str(tool.origin),
             aliases=list(tool.aliases),
+        )
+        for tool in tools
+    ]
+
+
+def tool_traits(tools: Iterable[AnyTool]) -> list[ToolTraits]:
+    """Returns what the policy judges these tools by."""
+    return [
+        ToolTraits(
+            name=tool.name,
+            kind=tool.kind,
+            effect=tool.effect,
+            **asdict(tool.origin),
+            trusted=tool.trusted,
+            needs_approval=tool.needs_approval,
         )
         for tool in tools
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from deputize.shared.catalog import MCP
+from deputize.shared.catalog import MCP, ToolTraits
 from deputize.shared.request import ApprovalMode
 from deputize.shared.runs.record import Claim
 from deputize.worker.models.base import ToolSpec
@@ -16,7 +16,7 @@ from deputize.worker.sandbox.base import Sandbox
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.toolkit import pinned_tools
-from deputize.worker.toolkit.registry import Registry, prepare_kit
+from deputize.worker.toolkit.registry import Registry, prepare_kit, tool_traits
 from deputize.worker.toolkit.sources import Source, ToolSourceContext
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.context import InitContext, ToolContext
@@ -33,6 +33,11 @@ class RunTools:
     context: ToolContext
     kept: Mapping[str, str]
     """Fields of the record that pin the tools for later attempts; empty where they are pinned already."""
+
+    @property
+    def further(self) -> list[ToolTraits]:
+        """The traits of those tools that are not built in."""
+        return tool_traits(tool for tool in self.kit.values() if tool.origin.source != "builtin")
 
     @property
     def polled(self) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,22 @@ def rules(tmp_path: Path) -> Path:
     return path
 
 
-def run(home: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    done = CliRunner(env={"DEPUTIZE_HOME": str(home)} | variables).invoke(cli, ["policy", *arguments])
-    return done.exit_code, done.stdout, done.stderr
+Run = Callable[..., tuple[int, str, str]]
 
 
-def test_explain_prints_the_decision_the_rule_its_line_and_the_reason(rules: Path, tmp_path: Path) -> None:
+@pytest.fixture(name="run")
+def run_(policy_context: click.Context) -> Run:
+    """Runs `deputize policy` in this process."""
+
+    def run(home: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        runner = CliRunner(env={"DEPUTIZE_HOME": str(home)} | variables)
+        done = runner.invoke(cli, ["policy", *arguments], parent=policy_context)
+        return done.exit_code, done.stdout, done.stderr
+
+    return run
+
+
+def test_explain_prints_the_decision_the_rule_its_line_and_the_reason(run: Run, rules: Path, tmp_path: Path) -> None:
     asked = "explain", 'bash {"command": "git push"}'
     expected = f"deny\n  rule    push ({rules}:2)\n  reason  people push\n"
     assert run(tmp_path, *asked, DEPUTIZE_POLICY=str(rules)) == (0, expected, "")
@@ -74,7 +85,7 @@ def test_explain_prints_the_decision_the_rule_its_line_and_the_reason(rules: Pat
     assert run(tmp_path, *asked) == (0, builtin, "")
 
 
-def test_explain_takes_the_run_into_account(rules: Path, tmp_path: Path) -> None:
+def test_explain_takes_the_run_into_account(run: Run, rules: Path, tmp_path: Path) -> None:
     def rule(*options: str) -> str:
         code, out, _ = run(tmp_path, "explain", WRITING, "--policy", str(rules), "--json", *options)
         assert code == 0
@@ -95,7 +106,7 @@ def test_explain_takes_the_run_into_account(rules: Path, tmp_path: Path) -> None
     assert (code, out.splitlines()[0]) == (0, "deny")
 
 
-def test_test_compares_examples_and_ends_with_1_on_a_difference(rules: Path, tmp_path: Path) -> None:
+def test_test_compares_examples_and_ends_with_1_on_a_difference(run: Run, rules: Path, tmp_path: Path) -> None:
     assert run(tmp_path, "test", str(rules)) == (0, "2 examples, none decided otherwise\n", "")
     rules.write_text(RULES + f"\n[[example]]\ncall = '{WRITING}'\nexpect = 'deny'\n")
     code, out, _ = run(tmp_path, "test", str(rules))
@@ -108,14 +119,14 @@ def test_test_compares_examples_and_ends_with_1_on_a_difference(rules: Path, tmp
     assert (code, [json.loads(line)["decision"] for line in out.splitlines()]) == (1, ["deny", "deny", "allow"])
 
 
-def test_a_file_is_tested_without_the_rules_of_others(rules: Path, tmp_path: Path) -> None:
+def test_a_file_is_tested_without_the_rules_of_others(run: Run, rules: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text('[[rule]]\nname = "all"\ndecision = "allow"\n')
     assert run(tmp_path, "test", str(rules), DEPUTIZE_POLICY=str(other))[0] == 0
     assert run(tmp_path, "test", str(other))[0] == 2  # it has no example
 
 
-def test_mistakes_of_the_question_end_with_2_and_those_of_a_file_with_3(rules: Path, tmp_path: Path) -> None:
+def test_mistakes_of_the_question_end_with_2_and_those_of_a_file_with_3(run: Run, rules: Path, tmp_path: Path) -> None:
     code, _, error = run(tmp_path, "explain", 'bash {"comand": "x"}')
     assert (code, "comand" in error) == (2, True)
     rules.write_text(WRONG)
@@ -127,7 +138,9 @@ def test_mistakes_of_the_question_end_with_2_and_those_of_a_file_with_3(rules: P
 
 def test_a_process_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise ImportError('not this one')")
-    code, _, error = run(tmp_path, "explain", "bash", PYTHONPATH=str(tmp_path))
+    runner = CliRunner(env={"DEPUTIZE_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)})
+    done = runner.invoke(cli, ["policy", "explain", "bash"])
+    code, error = done.exit_code, done.stderr
     assert (code, "the policy cannot be asked: ImportError: not this one" in error) == (3, True)
 
 
@@ -137,7 +150,7 @@ def quoted(text: str) -> str:
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_nothing_that_it_prints_acts_on_a_terminal(tmp_path: Path, more: list[str]) -> None:
+def test_nothing_that_it_prints_acts_on_a_terminal(run: Run, tmp_path: Path, more: list[str]) -> None:
     path = tmp_path / "rules\x1b[31m.toml"
     hostile = quoted(ACTING)
     path.write_text(

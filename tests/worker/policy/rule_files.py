@@ -8,7 +8,7 @@ from typing import Any
 
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, decide
-from deputize.worker.policy.explanation import AbsentTool
+from deputize.worker.policy.known_tools import AbsentTool
 from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool

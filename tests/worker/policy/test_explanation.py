@@ -17,44 +17,12 @@ from deputize.shared.errors import Invalid, ToolError
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyContext, decide
-from deputize.worker.policy.base import Decision
-from deputize.worker.policy.explanation import AbsentTool, Explainer, Situation
-from deputize.worker.policy.rule_fields import RuleFields
-from deputize.worker.policy.rule_file import FileRule, by_priority
+from deputize.worker.policy.explanation import Explainer, Situation
+from deputize.worker.policy.known_tools import AbsentTool
+from deputize.worker.policy.rule_file import by_priority
 from tests.toolbench import open_toolbench
 from tests.worker.policy.rule_files import call_of
-
-CALLS: list[tuple[str, dict[str, Any]]] = [
-    ("bash", {"command": "git status"}),
-    ("bash", {"command": "git status && make"}),
-    ("read_file", {"path": "src/a.py"}),
-    ("write_file", {"path": "/etc/passwd", "content": "x"}),
-    ("web_fetch", {"url": "https://docs.example.org/"}),
-    ("mcp__git__push", {"force": True}),
-]
-MATCHERS: dict[str, st.SearchStrategy[Any]] = {
-    "tool": st.sampled_from(["bash", "*_file", "mcp__*", "*"]),
-    "kind": st.sampled_from(["execute", "read", "edit", "fetch", "other"]),
-    "server": st.sampled_from(["git", "x"]),
-    "annotations": st.builds(lambda value: {"readOnlyHint": value}, st.booleans()),
-    "argument": st.sampled_from([{"command": "git.*"}, {"path": ".*"}]),
-    "command_prefix": st.sampled_from(["git", "make"]),
-    "path": st.sampled_from(["src/**", "/**", "**"]),
-    "mode": st.sampled_from(list(ApprovalMode)),
-    "depth": st.sampled_from([0, ">= 1"]),
-    "label": st.sampled_from([{"team": "d*"}, {"team": "x"}]),
-    "host": st.sampled_from(["*.example.org", "x"]),
-}
-RULES = st.builds(
-    dict,
-    st.fixed_dictionaries({"decision": st.sampled_from(Decision), "priority": st.integers(-1, 1)}, optional=MATCHERS),
-    reason=st.just("because"),
-    name=st.sampled_from("abc"),
-)
-
-
-def file_rules(values: list[dict[str, Any]]) -> list[FileRule]:
-    return [FileRule.of(RuleFields.model_validate(each), f"rules.toml:{at}") for at, each in enumerate(values)]
+from tests.worker.policy.strategies import CALLS, RULES, file_rules
 
 
 @given(
@@ -92,9 +60,7 @@ def test_what_is_explained_is_what_is_decided(
 
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], question: Any, **variables: str) -> Any:
     """The answer of the program."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(question)))
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(question | {"settings": variables})))
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("deputize.worker.policy", run_name="__main__")
     assert ended.value.code == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.events import StepCompleted, TurnStarted
+from deputize.shared.events import RunStarted, StepCompleted, TurnStarted
 from deputize.shared.facts import Trust
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES
@@ -80,8 +80,12 @@ async def test_a_server_that_is_not_trusted_taints(redis_url: str, tmp_path: Pat
         model = script(tmp_path, [call("mcp__raw__babble")], [say("done")])
         refused = await bench.run(model=model)
         made = await bench.run(model=model, approval_mode="auto")
+        (started,) = await events(bench, made.delegation_id, RunStarted)
         read = await bench.run(model=script(tmp_path, [call("mcp__raw__echo", text="x")], [say("done")]))
     assert refused.trust == Trust(sources=["parent"])  # it was denied, so it was not read
+    traits = {each.name: (each.kind, each.server, each.trusted) for each in started.further_tools}
+    assert traits["mcp__raw__babble"] == ("other", "raw", False)
+    assert traits["mcp__raw__echo"] == ("read", "raw", False)
     assert made.trust == read.trust == Trust(sources=["parent", "mcp:raw"], tainted_by=["mcp:raw"])
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.facts import Trust
-from deputize.worker.policy.explanation import AbsentTool
+from deputize.worker.policy.known_tools import AbsentTool
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, ToolResult
 from deputize.worker.trust.sources import ReadSources
