@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.attacks.stage import DOORS, Stage, open_stage, uid_of
-from tests.leaks import descendants, kept
+from tests.leaks import descendants, kept, stacks
 from tests.waiting import until
 
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
@@ -26,6 +26,7 @@ async def opened(user: str) -> AsyncIterator[Stage]:
             for door in DOORS:  # the first run by each starts what later ones share
                 assert "agent" in (await stage.shell("id", door=door))[0]
             kept.update(descendants())
+            stacks.add(stage.pid)  # it may start its standby and its validators anew
             yield stage
         await until(lambda: descendants() <= before)
     finally:

@@ -29,7 +29,7 @@ from tests.fleet import Fleet
 from tests.nesting import by_task
 from tests.preloaded import WORKER
 from tests.redis_server import RedisProcess
-from tests.running import call, say, script
+from tests.running import call, say
 from tests.waiting import until
 from tests.worker.forked import ORDINARY_UID
 
@@ -113,12 +113,16 @@ class Stage:
         async with open_service(self.settings, self.url) as service:
             yield Fleet(self.settings, service)
 
+    def script(self, turns: list[Any], child: list[Any] | None = None) -> str:
+        """The model that does these turns, and ``child`` for the task of that name."""
+        model = by_task(self.folder / "scripts", child=child or [[say("done")]], do=turns)
+        (self.folder / "scripts" / Path(model).name).chmod(0o644)
+        return model
+
     async def run(self, *turns: list[dict[str, Any]], child: Any = (), wait: float = 60, **request: Any) -> Outcome:
         """Has the model make these calls, a turn each. ``child`` are those of a subagent, which is given that task."""
         async with self.fleet() as fleet:
-            scripts = self.folder / "scripts"
-            model = by_task(scripts, child=[[*child], [say("{{result}}")]], do=[*turns, [say("done")]])
-            (scripts / Path(model).name).chmod(0o644)
+            model = self.script([*turns, [say("done")]], child=[[*child], [say("{{result}}")]])
             tools = sorted({each["call"] for turn in turns for each in turn})
             limits = {"max_tool_calls": 2000, "max_tokens": 50_000_000}
             asked = {"model": model, "tools": tools, "approval_mode": "auto", "limits": limits} | request
@@ -233,10 +237,9 @@ async def _victim(stage: Stage, fleet: Fleet) -> str:
         f"echo {marks['its file']} > diary.txt; export MINE={marks['its variable']}; touch begun; "
         f"exec -a {marks['its argument']} sleep 1000"
     )
-    model = script(stage.folder / "scripts", [call("bash", command=line, timeout=600)], [say("done")])
-    (stage.folder / "scripts" / Path(model).name).chmod(0o644)
+    model = stage.script([[call("bash", command=line, timeout=600)], [say("done")]])
     id = await fleet.hand_over(model=model, tools=["bash"])
-    await until((stage.files_of(id) / "begun").exists)
+    await until((stage.files_of(id) / "begun").exists, 30)
     return id
 
 
