@@ -21,7 +21,7 @@ from deputize.orchestrator.caller import NOTE, RequestNote
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.mcp.http import METHODS, McpEndpoint
 from deputize.orchestrator.problems import Problem
-from deputize.orchestrator.protocol import SAFE_HEADERS
+from deputize.orchestrator.protocol import SAFE_HEADERS, check_head
 from deputize.orchestrator.routes import BODIES, OPEN, ROUTERS
 from deputize.orchestrator.scopes import MCP_PATH, ROUTES
 from deputize.orchestrator.sockets import check_binding
@@ -53,7 +53,11 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with open_service() as app.state.service, mcp.lifespan():
-            yield
+            app.state.audit = AuditRecorder(app.state.service.record)
+            try:
+                yield
+            finally:
+                await app.state.audit.close()
 
     # No documentation pages: they load their scripts from other hosts.
     app = Api(
@@ -66,8 +70,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.tokens = Tokens(settings)
-    app.state.audit = AuditRecorder()
-    app.state.slots = StreamSlots(settings.max_streams)
+    app.state.slots = StreamSlots(settings.max_streams, settings.max_streams_per_caller)
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
@@ -105,6 +108,7 @@ class RequestMiddleware:
 
         try:
             try:
+                check_head(scope["headers"])
                 check_origin(scope["method"], Headers(scope=scope))
             except Refused as refusal:
                 await problems.refused_response(refusal)(scope, receive, send_with_headers)

@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.runs.keys import AUDIT
+from deputize.shared.runs.keys import AUDIT, REFUSED
 from deputize.shared.wire import Timestamp, Wire, now
 
 MAX_ENTRIES = 100_000
+MAX_REFUSALS = 10_000
+REFUSALS = (401, 403)
 CURSOR = re.compile(r"\d{1,19}-\d{1,19}")
 
 
@@ -30,6 +32,12 @@ class AuditRecord(Wire):
     delegation_ids: list[str] = Field(default_factory=list[str])
     status: int
     request_id: str
+    count: int = 1
+    """How many requests it stands for: refusals of one source and kind within a minute are one entry."""
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.status in REFUSALS
 
 
 class AuditEntry(AuditRecord):
@@ -43,20 +51,33 @@ class AuditPage(Wire):
 
 
 async def write(redis: Any, record: AuditRecord, retention_seconds: int) -> None:
-    """Appends an entry; removes those beyond MAX_ENTRIES, and those that are older than the retention."""
+    """Appends an entry; removes those beyond the most of its stream, and those that are older than the retention."""
+    key, most = (REFUSED, MAX_REFUSALS) if record.is_refusal else (AUDIT, MAX_ENTRIES)
     async with redis.pipeline(transaction=False) as pipeline:
-        pipeline.xadd(AUDIT, {"e": record.to_json()}, maxlen=MAX_ENTRIES, approximate=False)
-        pipeline.xtrim(AUDIT, minid=_oldest(retention_seconds), approximate=False)
-        pipeline.expire(AUDIT, retention_seconds)
+        pipeline.xadd(key, {"e": record.to_json()}, maxlen=most, approximate=False)
+        pipeline.xtrim(key, minid=_oldest(retention_seconds), approximate=False)
+        pipeline.expire(key, retention_seconds)
         await pipeline.execute()
 
 
 async def read(redis: Any, limit: int, cursor: str | None, retention_seconds: int) -> AuditPage:
     """Returns a page, newest first; ``cursor`` is that of the previous page."""
     newest = f"({cursor}" if cursor else "+"
-    found = await redis.xrevrange(AUDIT, newest, _oldest(retention_seconds), count=limit + 1)
-    items = [AuditEntry(id=id, **AuditRecord.model_validate_json(fields["e"]).model_dump()) for id, fields in found]
-    return AuditPage(items=items[:limit], next_cursor=items[limit - 1].id if len(items) > limit else None)
+    async with redis.pipeline(transaction=False) as pipeline:
+        for key in (AUDIT, REFUSED):
+            pipeline.xrevrange(key, newest, _oldest(retention_seconds), count=limit + 2)
+        streams = await pipeline.execute()
+    found = sorted((entry for stream in streams for entry in stream), key=lambda entry: _moment(entry[0]), reverse=True)
+    # Entries of both streams may have the same id: no page ends between them.
+    cut = limit + 1 if len(found) > limit and found[limit][0] == found[limit - 1][0] else limit
+    items = [
+        AuditEntry(id=id, **AuditRecord.model_validate_json(fields["e"]).model_dump()) for id, fields in found[:cut]
+    ]
+    return AuditPage(items=items, next_cursor=items[-1].id if len(found) > cut else None)
+
+
+def _moment(id: str) -> tuple[int, ...]:
+    return tuple(map(int, id.split("-")))
 
 
 def _oldest(retention_seconds: int) -> str:

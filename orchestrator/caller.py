@@ -55,6 +55,12 @@ def note_of(scope: AsgiScope) -> RequestNote:
     return scope[NOTE]
 
 
+def name_of_caller(scope: AsgiScope) -> str:
+    """Returns what requests of one caller have in common: the token's name, or the address where none is asked for."""
+    note: RequestNote | None = scope.get(NOTE)
+    return (note and note.token) or str((scope.get("client") or [""])[0])
+
+
 async def note_here(request: Request) -> RequestNote:
     """The dependency of routes that add delegations to the note, or whose response depends on the caller."""
     return note_of(request.scope)

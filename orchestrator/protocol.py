@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from deputize.shared.errors import Refused
+
 HEAD_SECONDS = 10.0
 """Seconds from the connection, or the first byte of its next request, to the end of that request's head."""
 LINGER_SECONDS = 2.0
 """Seconds for which the rest of a refused request is discarded, so that its sender can read the response."""
+MOST_HEADERS = 100
 SPARE_DESCRIPTORS = 256
 """File descriptors reserved for Redis, logs and others."""
 MOST_DESCRIPTORS = 65_536
@@ -40,6 +44,17 @@ def most_connections() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return max(64, (wanted if soft == resource.RLIM_INFINITY else soft) - SPARE_DESCRIPTORS)
+
+
+class TooManyHeaders(Refused):
+    status = 431
+    title = "Request header fields too large"
+
+
+def check_head(headers: Sequence[object]) -> None:
+    """Raises TooManyHeaders; h11 bounds their size."""
+    if len(headers) > MOST_HEADERS:
+        raise TooManyHeaders(f"the request has {len(headers)} headers; {MOST_HEADERS} are allowed")
 
 
 class BoundedProtocol(H11Protocol):

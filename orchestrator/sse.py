@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from deputize.orchestrator import problems
+from deputize.orchestrator.caller import name_of_caller
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Envelope
 from deputize.shared.log import log
@@ -22,24 +24,31 @@ T = TypeVar("T")
 
 
 class StreamSlots:
-    """Limits concurrent event streams and long polls."""
+    """Limits concurrent event streams and long polls, of all callers together and of each."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, per_caller: int | None = None) -> None:
         self._most = most
-        self._taken = 0
+        self._per_caller = per_caller or most
+        self._taken = Counter[str]()
 
     @contextmanager
-    def acquire(self) -> Generator[None]:
-        """Takes a slot for the block. Raises Unavailable if all are taken."""
-        if self._taken >= self._most:
+    def acquire(self, caller: str = "") -> Generator[None]:
+        """Takes a slot for the block. Raises Unavailable if all are taken, or all of a named ``caller``."""
+        if self._taken.total() >= self._most:
             raise Unavailable(
                 f"{self._most} callers wait for news already; try again in a moment, or set DEPUTIZE_MAX_STREAMS"
             )
-        self._taken += 1
+        if caller and self._taken[caller] >= self._per_caller:
+            raise Unavailable(
+                f"this caller waits for news {self._per_caller} times already; close some of its connections, "
+                "or set DEPUTIZE_MAX_STREAMS_PER_CALLER"
+            )
+        self._taken[caller] += 1
         try:
             yield
         finally:
-            self._taken -= 1
+            self._taken[caller] -= 1
+            self._taken += Counter()  # drops callers that have none
 
 
 def frame(envelope: Envelope, numbered: bool = True) -> bytes:
@@ -70,7 +79,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._slots.acquire():
+            with self._slots.acquire(name_of_caller(scope)):
                 await self._stream(scope, receive, send)
         except Unavailable as full:
             await problems.unavailable_response(full)(scope, receive, send)

@@ -6,6 +6,7 @@
     │   ├── TooLarge             over a size cap (HTTP 413, exit code 2)
     │   ├── NotJson              the content type of the body is not JSON (HTTP 415)
     │   ├── TooSlow              the body did not arrive in time (HTTP 408)
+    │   ├── TooManyHeaders       more headers than a request may have (HTTP 431)
     │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
     │   ├── Conflict             already decided (HTTP 409)
     │   │   └── KeyReused        the same idempotency key with another body (HTTP 422)

@@ -54,7 +54,7 @@ def _rows(page: AuditPage) -> list[tuple[str, ...]]:
             item.token or "–",
             item.client or "–",
             f"{item.method} {item.route}" + (f" ({item.tool})" if item.tool else ""),
-            str(item.status),
+            str(item.status) + (f" ×{item.count}" if item.count > 1 else ""),
             _ids(item),
         )
         for item in page.items

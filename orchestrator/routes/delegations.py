@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from deputize.orchestrator.caller import RequestNote
+from deputize.orchestrator.caller import RequestNote, name_of_caller
 from deputize.orchestrator.delegations import AcceptedDelegation
 from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
 from deputize.orchestrator.problems import problem_responses
@@ -192,7 +192,7 @@ async def get_delegation(
     """Returns the delegation; with ``wait`` as soon as it is finished, or after that many seconds (at most 60)."""
     if not wait:
         return await service.get(id)
-    with http.app.state.slots.acquire():
+    with http.app.state.slots.acquire(name_of_caller(http.scope)):
         return await until_disconnect(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
 
 

@@ -200,6 +200,8 @@ class SettingsFields(BaseModel):
     """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
     max_streams: int = Field(default=5000, ge=1)
     """How many event streams and long polls the API serves at a time."""
+    max_streams_per_caller: int = Field(default=1000, ge=1)
+    """How many of them one caller may have: a token, or an address where no token is asked for."""
     body_seconds: float = Field(default=20, gt=0)
     """How long the API waits for a small request's body, and for the next chunk of a large one."""
     workspace_max_bytes: int = Field(default=16 * 1024**3, ge=1)

@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deputize.orchestrator.protocol import BoundedProtocol
+from deputize.orchestrator.sse import StreamSlots
 from deputize.shared.delegation import Status
+from deputize.shared.errors import Unavailable
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
@@ -208,6 +210,40 @@ async def test_connections_that_ask_for_nothing_give_way(service: FakeService) -
         for _, writer in silent:
             writer.close()
         await asyncio.gather(*gone, return_exceptions=True)
+
+
+async def test_a_request_has_at_most_a_hundred_headers(url: str) -> None:
+    many = {f"X_{number}": "x" for number in range(98)}  # and Host and Connection
+    assert (await answer(url, request(**many)))[0] == 200
+    status, headers, content = await answer(url, request(**many, X_more="x"))
+    assert (status, headers["content-type"]) == (431, "application/problem+json")
+    assert json.loads(content)["type"] == "urn:deputize:too-many-headers"
+
+
+async def test_one_caller_does_not_take_the_streams_of_others(service: FakeService) -> None:
+    using = settings(token="one", max_streams=3, max_streams_per_caller=1)
+    async with served(service, using) as url:
+        run = (await service.accept(DelegationRequest(task="t"))).delegation
+        mine = {"Authorization": "Bearer one"}
+        async with connected(url) as (_, stream):
+            stream.write(request(path="/v1/events", **mine).encode())
+            await until(lambda: service.following == 1)
+            for path in ("/v1/events", f"/v1/delegations/{run.id}?wait=1"):
+                status, _, content = await answer(url, request(path=path, **mine))
+                assert status == 503
+                assert "DEPUTIZE_MAX_STREAMS_PER_CALLER" in json.loads(content)["detail"]
+        await until(lambda: service.following == 0)
+
+
+def test_slots_are_counted_by_caller() -> None:
+    slots = StreamSlots(3, 1)
+    with slots.acquire("a"):
+        with pytest.raises(Unavailable, match="this caller"), slots.acquire("a"):
+            pass
+        with slots.acquire("b"), slots.acquire(), pytest.raises(Unavailable, match="3 callers"), slots.acquire("c"):
+            pass
+    with slots.acquire("a"), slots.acquire("b"):
+        pass
 
 
 async def test_streams_and_long_polls_have_a_number(service: FakeService) -> None:

@@ -11,7 +11,7 @@ from deputize.orchestrator.audit_log import CURSOR, AuditRecord
 from deputize.orchestrator.delegations import Delegations
 from deputize.shared.connection import connect
 from deputize.shared.ids import new_id
-from deputize.shared.runs.keys import AUDIT
+from deputize.shared.runs.keys import AUDIT, REFUSED
 from deputize.shared.wire import now
 
 
@@ -52,11 +52,39 @@ async def test_it_keeps_no_more_than_its_most(redis_url: str) -> None:
         assert await redis.xlen(AUDIT) == audit_log.MAX_ENTRIES
 
 
-async def _fill(redis: Redis, many: int) -> None:
+async def _fill(redis: Redis, many: int, key: str = AUDIT) -> None:
     """As many entries as there may be, in one step, all of this moment."""
     at = int(now().timestamp() * 1000)
     script = "for n = 1, ARGV[2] do redis.call('XADD', KEYS[1], ARGV[1] .. '-' .. n, 'e', '{}') end"
-    await redis.eval(script, 1, AUDIT, str(at), str(many))
+    await redis.eval(script, 1, key, str(at), str(many))
+
+
+async def test_refusals_displace_nothing_that_changed_something(redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        await audit_log.write(redis, record(1), 60)
+        await _fill(redis, audit_log.MAX_REFUSALS, REFUSED)
+        for number in range(3):
+            await audit_log.write(redis, record(number + 2, status=401), 60)
+        assert (await redis.xlen(AUDIT), await redis.xlen(REFUSED)) == (1, audit_log.MAX_REFUSALS)
+        await redis.delete(REFUSED)
+        await audit_log.write(redis, record(9, status=403), 60)
+        page = await audit_log.read(redis, 50, None, 60)
+    assert [each.request_id for each in page.items] == ["req-9", "req-1"]
+
+
+async def test_no_page_ends_between_entries_of_the_same_id(redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        at = int(now().timestamp() * 1000)
+        for key, number in ((AUDIT, 1), (AUDIT, 2), (AUDIT, 3), (REFUSED, 2), (REFUSED, 3)):
+            await redis.xadd(key, {"e": record(number).to_json()}, id=f"{at}-{number}")
+            await redis.expire(key, 60)
+        seen: list[str] = []
+        page = await audit_log.read(redis, 1, None, 60)
+        seen += [each.request_id for each in page.items]
+        while page.next_cursor:
+            page = await audit_log.read(redis, 1, page.next_cursor, 60)
+            seen += [each.request_id for each in page.items]
+    assert seen == ["req-3", "req-3", "req-2", "req-2", "req-1"]
 
 
 async def test_it_keeps_nothing_beyond_the_retention(redis_url: str) -> None:

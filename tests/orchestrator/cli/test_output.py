@@ -82,7 +82,7 @@ async def id(service: FakeService) -> str:
     id = (await service.accept(request)).delegation.id
     service.runs[id] = service.runs[id].model_copy(update={"worker": HOSTILE, "pending_permissions": [HOSTILE]})
     happen(service, id)
-    asked = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
+    asked: dict[str, Any] = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
     await service.record(AuditRecord(**asked, at=now(), delegation_ids=[id], status=202, request_id=HOSTILE))
     return id
 
