@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,8 @@ def explain(
     output.line(f"  reason  {found['reason']}")
     for note in found["notes"]:
         output.line(f"  note    {note}")
+    if found["commandLine"]:
+        _print_commands(found["commandLine"])
     return Exit.SUCCEEDED
 
 
@@ -99,6 +102,15 @@ def test_(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> Exit:
     if not as_json:
         output.line(f"{count(len(tried), 'example')}, {len(wrong) or 'none'} decided otherwise")
     return Exit.FAILED if wrong else Exit.SUCCEEDED
+
+
+def _print_commands(line: Mapping[str, Any]) -> None:
+    """Prints the class of a command line, and of each command in it."""
+    output.line(f"  class   {line['class']}: {line['reason']}")
+    for command in line["commands"]:
+        output.line(f"  {command['class']:7} {shlex.join(command['words'])}: {command['reason']}")
+    for effect in line["effects"]:
+        output.line(f"  effect  {effect}")
 
 
 def _rule(found: Mapping[str, Any]) -> str:

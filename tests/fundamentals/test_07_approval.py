@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deputize import ApprovalMode, Orchestrator
 from tests.fundamentals.visible import visible
 from tests.running import call, say, script
@@ -95,6 +97,43 @@ async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(
             ),
         ],
         "toolCallCount": 2,
+        "turnCount": 2,
+    }
+
+
+@pytest.mark.requirement("S001-034", "S002-005", "S002-068", "S002-070", "S002-074")
+@pytest.mark.parametrize("mode", ["auto", "sandboxed", "ask", "readOnly"])
+async def test_no_mode_lets_a_forbidden_command_run(orchestrator: Orchestrator, tmp_path: Path, mode: str) -> None:
+    forbidden = call("bash", command="touch made.txt; timeout 5 sudo id")
+    assert await attempt(orchestrator, tmp_path, mode, forbidden) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "errors": [
+            (
+                "bash: denied: the command 'sudo id' is forbidden, because sudo gets the rights of another user; it "
+                "was blocked, and nothing ran. Do the task without it, or report in your answer what a person has "
+                "to run."
+            ),
+        ],
+        "toolCallCount": 1,
+        "turnCount": 2,
+    }
+
+
+@pytest.mark.requirement("S002-064")
+@pytest.mark.parametrize("mode", ["ask", "readOnly"])
+async def test_a_command_line_that_only_reads_needs_no_approval(
+    orchestrator: Orchestrator, tmp_path: Path, mode: str
+) -> None:
+    lines = call("bash", command="cat notes.txt | wc -l")
+    assert await attempt(orchestrator, tmp_path, mode, lines) == {
+        "status": "succeeded",
+        "success": True,
+        "terminationReason": "completed",
+        "summary": "Done.",
+        "toolCallCount": 1,
         "turnCount": 2,
     }
 

@@ -15,6 +15,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, decide, matched
 from deputize.worker.policy.known_tools import MCP_NAME, AbsentTool, KnownTools
 from deputize.worker.policy.rule_file import by_priority, read_file
+from deputize.worker.policy.shell import Classified
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Explainer:
             "reason": verdict.reason,
             "ruleDecision": before.decision,
             "notes": notes if verdict.decision != before.decision else notes[1:],
+            "commandLine": _explained(call.classified) if call.classified else None,
         }
 
     def _call(self, text: str) -> PolicyCall:
@@ -78,6 +80,15 @@ class Explainer:
             raise Invalid(f"the arguments of {name} are not valid JSON: {error}") from None
         except ToolError as error:
             raise Invalid(error.message) from None
+
+
+def _explained(line: Classified) -> dict[str, Any]:
+    """Returns the class of a command line, with that of each of its commands, as JSON."""
+    commands = [
+        {"words": each.words, "class": each.decision, "reason": each.reason, "pattern": each.pattern}
+        for each in line.commands
+    ]
+    return {"class": line.decision, "reason": line.reason, "commands": commands, "effects": line.effects}
 
 
 def try_examples(settings: Settings, paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from deputize.shared.errors import ErrorType
+from deputize.shared.text import clip
 from deputize.worker.policy.base import PolicyCall, PolicyContext, Verdict
 from deputize.worker.policy.decision import Decision
 
-_INSTEAD = "it was blocked and nothing ran. Do the task without it, or report in your answer what a person has to run"
+_INSTEAD = "it was blocked, and nothing ran. Do the task without it, or report in your answer what a person has to run"
 
 
 def forbid_commands(call: PolicyCall, _: PolicyContext) -> Verdict | None:
@@ -15,5 +16,8 @@ def forbid_commands(call: PolicyCall, _: PolicyContext) -> Verdict | None:
         return None
     if found.malformed:
         return Verdict(Decision.DENY, found.reason, "forbid_commands", ErrorType.INVALID_TOOL_PARAMS)
-    reason = f"this command line is forbidden: {found.reason}; {_INSTEAD}"
+    forbidden = next((each for each in found.commands if each.decision is Decision.DENY), None)
+    what = f"the command {clip(' '.join(forbidden.words), 200)!r}" if forbidden else "the command line"
+    why = forbidden.reason if forbidden else found.reason
+    reason = f"{what} is forbidden, because {why}; {_INSTEAD}"
     return Verdict(Decision.DENY, reason, "forbid_commands")

@@ -17,7 +17,7 @@ import regex
 from pydantic_core import to_json
 
 from deputize.worker.policy.base import PolicyCall, PolicyContext
-from deputize.worker.policy.commands import begins_anywhere, begins_plainly, prefix_words
+from deputize.worker.policy.commands import all_begin, any_begins, prefix_words
 from deputize.worker.sandbox.environment import MOUNT
 from deputize.worker.search.glob_pattern import GlobPattern
 from deputize.worker.text.patterns import ComputeLimit, matches_whole
@@ -96,10 +96,10 @@ def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:
     wanted = [prefix_words(prefix) for prefix in prefixes]
 
     def matches(call: PolicyCall, _: PolicyContext) -> bool:
-        line = call.touches.command
+        line = call.classified
         if line is None:
             return False
-        return begins_plainly(line, wanted) if allows else begins_anywhere(line, wanted)
+        return all_begin(line, wanted) if allows else any_begins(line, wanted)
 
     return matches
 

@@ -75,14 +75,29 @@ def run_(policy_context: click.Context) -> Run:
 
 def test_explain_prints_the_decision_the_rule_its_line_and_the_reason(run: Run, rules: Path, tmp_path: Path) -> None:
     asked = "explain", 'bash {"command": "git push"}'
-    expected = f"deny\n  rule    push ({rules}:2)\n  reason  people push\n"
+    line = "  class   ask: git push may change something\n  ask     git push: git push may change something\n"
+    expected = f"deny\n  rule    push ({rules}:2)\n  reason  people push\n{line}"
     assert run(tmp_path, *asked, DEPUTIZE_POLICY=str(rules)) == (0, expected, "")
     assert run(tmp_path, *asked, "--policy", str(rules)) == (0, expected, "")
     builtin = (
         "allow\n  rule    ask_before_changes (built in)\n  reason  bash changes something (execute)\n"
         "  note    approvalMode sandboxed turns ask into allow\n"
     )
-    assert run(tmp_path, *asked) == (0, builtin, "")
+    assert run(tmp_path, *asked) == (0, builtin + line, "")
+
+
+@pytest.mark.requirement("S002-069")
+def test_explain_prints_the_class_of_each_command_of_a_line(run: Run, tmp_path: Path) -> None:
+    asked = "explain", 'bash {"command": "ls > x && timeout 5 sudo id"}'
+    code, out, _ = run(tmp_path, *asked)
+    assert (code, out.splitlines()[0]) == (0, "deny")
+    assert out.splitlines()[3:] == [
+        "  class   deny: sudo gets the rights of another user",
+        "  allow   ls: ls only reads",
+        "  allow   timeout 5 sudo id: timeout only starts a command",
+        "  deny    sudo id: sudo gets the rights of another user",
+        "  effect  writes x",
+    ]
 
 
 def test_explain_takes_the_run_into_account(run: Run, rules: Path, tmp_path: Path) -> None:

@@ -113,6 +113,14 @@ def test_the_program_answers_with_the_rule_and_its_place(
         "reason": "the policy's rule low decides it",
         "ruleDecision": "allow",
         "notes": [],
+        "commandLine": {
+            "class": "ask",
+            "reason": "make may start a command",
+            "commands": [
+                {"words": ["make"], "class": "ask", "reason": "make may start a command", "pattern": ["make"]}
+            ],
+            "effects": [],
+        },
     }
     found = ask(monkeypatch, capsys, question | {"labels": {"team": "docs"}}, **variables)
     assert (found["decision"], found["rule"], found["ruleDecision"]) == ("allow", "tests", "ask")

@@ -17,7 +17,7 @@ _CACHED = 2_000
 
 def classify_line(line: str) -> Classified:
     """Returns the class of a line. It may start a process, so it belongs into a thread."""
-    return _classified(line) if len(line) <= _CACHED else Classifier(installed_parser()).classify(line)
+    return _classified(line) if len(line) <= _CACHED else Classifier(installed_parser().parse).classify(line)
 
 
 async def classify(line: str) -> Classified:
@@ -27,4 +27,4 @@ async def classify(line: str) -> Classified:
 
 @lru_cache(maxsize=1000)
 def _classified(line: str) -> Classified:
-    return Classifier(installed_parser()).classify(line)
+    return Classifier(installed_parser().parse).classify(line)

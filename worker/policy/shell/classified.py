@@ -30,6 +30,10 @@ class Classified:
     commands: tuple[SubCommand, ...] = ()
     effects: tuple[str, ...] = ()
     """What needs approval besides the commands, such as ``writes out.txt``."""
+    possible: tuple[tuple[str, ...], ...] = ()
+    """Words of further commands that the line may run, if an expansion has the text that it seems to have."""
+    unread: tuple[str, ...] = ()
+    """Texts that it executes and that could not be parsed."""
     malformed: bool = False
     """Whether no shell should get the line at all, whatever it means."""
 

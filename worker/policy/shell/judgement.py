@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from deputize.worker.policy.decision import Decision
 from deputize.worker.policy.shell.words import Word
 
+LONG = 300
+"""Words: of longer commands that another one starts, every word is only compared with forbidden programs."""
 Argv = Sequence[Word]
 """A command with its arguments."""
 
@@ -30,6 +32,8 @@ class Judgement:
     """Texts in which a shell replaces ``$(…)``."""
     reads_script: bool = False
     """Whether it executes its input, or a file, as a shell script."""
+    fed: bool = False
+    """Whether the started commands get words from the input."""
     remembered: int = 1
     """How many of its words an answer can be remembered for."""
 

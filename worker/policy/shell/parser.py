@@ -9,7 +9,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import IO, Any
@@ -22,6 +22,7 @@ Node = Mapping[str, Any]
 SECONDS = 5.0
 MAX_TREE = 32 * 1024 * 1024
 """Bytes of JSON. Indentation makes it grow with the square of the depth."""
+_TOO_LARGE = "it is too large or too deeply nested to be judged"
 _ENVIRONMENT = {"GOMAXPROCS": "1"}
 
 
@@ -47,8 +48,10 @@ class Parser:
         written = self._run(self.program, line.encode("utf-8", "replace"))
         try:
             return json.loads(written, object_pairs_hook=_without_positions).get("Stmts", [])
-        except (ValueError, RecursionError, AttributeError):
-            raise ParseFailure("it is too deeply nested to be judged") from None
+        except RecursionError:
+            raise ParseFailure(_TOO_LARGE) from None
+        except (ValueError, AttributeError):
+            raise ParseFailure("shfmt failed") from None
 
     def _run(self, program: str, text: bytes) -> bytes:
         """Returns what the parser writes about a text. Raises ParseFailure."""
@@ -81,7 +84,7 @@ class Parser:
                 return bytes(written)
             written += part
             if len(written) > MAX_TREE:
-                raise ParseFailure("it is too large or too deeply nested to be judged")
+                raise ParseFailure(_TOO_LARGE)
         raise ParseFailure(f"parsing takes longer than {self.seconds:g} s")
 
 
@@ -91,6 +94,18 @@ def installed_parser() -> Parser:
     # The wheel's first: its version is the one that this walk of the tree is tested with.
     path = packaged_program("shfmt", "shfmt-py") or shutil.which("shfmt", path=SYSTEM_PATH)
     return Parser(str(path) if path else None)
+
+
+def nodes_of(tree: Any) -> Iterator[Node]:
+    """Yields every object of a tree, however deep, in the order of the line."""
+    stack = [tree]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, dict):
+            yield found
+            stack.extend(reversed(found.values()))
+        elif isinstance(found, list):
+            stack.extend(reversed(found))
 
 
 def _file_of(data: bytes) -> IO[bytes]:

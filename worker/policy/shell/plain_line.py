@@ -9,8 +9,8 @@ from deputize.worker.policy.shell.names import names
 _PLAIN = re.compile(r"""[ \t]*+(?:(?:[A-Za-z0-9_./:,@%+=-]|'[^'\n]*+'|"[^"$`\\!\n]*+")++[ \t]*+)++""")
 _PIECE = re.compile(r"""'([^']*)'|"([^"]*)"|([^'" \t]+)|([ \t]+)""")
 _KEYWORDS = names(
-    "if then else elif fi do done case esac while until for in select function time coproc let declare typeset local "
-    "export readonly nameref"
+    "if then else elif fi do done case esac while until for in select function time coproc let declare typeset "
+    "local export readonly nameref"
 )
 
 

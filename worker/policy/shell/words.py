@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from deputize.worker.policy.shell.ansi_c import decoded
 from deputize.worker.policy.shell.parser import Node
@@ -16,10 +17,31 @@ HOME = "\1"
 """Stands for an unquoted ``~`` and for ``$HOME``."""
 MAX_GUESSES = 48
 MAX_WORDS = 4096
+MAX_WORK = 1_000_000
+"""Characters that are copied for the braces of one word."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 
-Guesses = Callable[[Node], Sequence[str]]
-"""Returns the texts that an expansion may have, such as values that the line assigns to the variable."""
+_GLOB = re.compile(r"[*?]|\[.+\]", re.DOTALL)
+
+
+class Scope(Protocol):
+    """What is known about the variables of a line."""
+
+    def guesses(self, part: Node) -> Sequence[str]:
+        """Returns the texts that an expansion may have."""
+        ...
+
+    def is_vague(self, name: str) -> bool:
+        """Whether a variable may have any value."""
+        ...
+
+
+class _NoScope:
+    def guesses(self, part: Node) -> Sequence[str]:
+        return ()
+
+    def is_vague(self, name: str) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +81,9 @@ class _Cell:
     vague: bool = False
 
 
-def expand(word: Node, guesses: Guesses) -> list[Word]:
+def expand(word: Node, scope: Scope) -> list[Word]:
     """Returns the words that a word of the syntax tree becomes: several where it has braces."""
-    cells = list(_cells(word.get("Parts", []), False, guesses))
+    cells = list(_cells(word.get("Parts", []), False, scope))
     if cells and cells[0].active and cells[0].text == "~":
         cells[0] = _Cell(HOME, False, shown="~")
     return [_word(each) for each in itertools.islice(_without_braces(cells), MAX_WORDS)]
@@ -69,7 +91,7 @@ def expand(word: Node, guesses: Guesses) -> list[Word]:
 
 def literal_text(word: Node) -> str | None:
     """Returns the word's text if it is known, else None."""
-    words = expand(word, lambda _: ())
+    words = expand(word, _NoScope())
     return words[0].text if len(words) == 1 and words[0].known else None
 
 
@@ -78,7 +100,7 @@ def _word(cells: Sequence[_Cell]) -> Word:
     return Word(
         text,
         "".join(cell.shown or cell.text for cell in cells),
-        globs=any(cell.active and cell.text in "*?[" for cell in cells),
+        globs=_GLOB.search("".join(cell.text if cell.active else "\2" for cell in cells)) is not None,
         splits=any(cell.active and cell.text == UNKNOWN for cell in cells),
         vague=any(cell.vague for cell in cells),
         guesses=_guesses(cells),
@@ -90,10 +112,13 @@ def _guesses(cells: Sequence[_Cell]) -> tuple[str, ...]:
         return ()
     options = ([*cell.guesses] if cell.guesses else [cell.text] for cell in cells)
     combined = ("".join(each) for each in itertools.product(*options))
-    return tuple(dict.fromkeys(itertools.islice(combined, MAX_GUESSES)))
+    texts = dict.fromkeys(itertools.islice(combined, MAX_GUESSES))
+    # An empty variable before a slash is a mistake of the line's author at most, and would make most paths a root.
+    begins_empty = cells[0].guesses and "" in cells[0].guesses
+    return tuple(text for text in texts if not (begins_empty and text.startswith("/") and text[1:2] in ("", "*", ".")))
 
 
-def _cells(parts: Sequence[Node], quoted: bool, guesses: Guesses) -> Iterator[_Cell]:
+def _cells(parts: Sequence[Node], quoted: bool, scope: Scope) -> Iterator[_Cell]:
     for part in parts:
         match part["Type"]:
             case "Lit":
@@ -102,9 +127,9 @@ def _cells(parts: Sequence[Node], quoted: bool, guesses: Guesses) -> Iterator[_C
                 text = part.get("Value", "")
                 yield from (_Cell(char, False) for char in (decoded(text, UNKNOWN) if part.get("Dollar") else text))
             case "DblQuoted":
-                yield from _cells(part.get("Parts", []), True, guesses)
+                yield from _cells(part.get("Parts", []), True, scope)
             case _:
-                yield _expansion(part, quoted, guesses)
+                yield _expansion(part, quoted, scope)
 
 
 def _unescaped(text: str, quoted: bool) -> Iterator[_Cell]:
@@ -120,7 +145,7 @@ def _unescaped(text: str, quoted: bool) -> Iterator[_Cell]:
             at += 1
 
 
-def _expansion(part: Node, quoted: bool, guesses: Guesses) -> _Cell:
+def _expansion(part: Node, quoted: bool, scope: Scope) -> _Cell:
     kind = part["Type"]
     if kind == "ParamExp":
         name = part.get("Param", {}).get("Value", "")
@@ -128,24 +153,38 @@ def _expansion(part: Node, quoted: bool, guesses: Guesses) -> _Cell:
         if plain and name == "HOME":
             return _Cell(HOME, False, shown="$HOME")
         shown = f"${name}" if plain else f"${{{name}…}}"
-        return _Cell(UNKNOWN, not quoted, guesses(part), shown, vague=name not in ("PWD", "?", "#", "$", "!"))
+        return _Cell(UNKNOWN, not quoted, scope.guesses(part), shown, scope.is_vague(name))
     shown = {"CmdSubst": "$(…)", "ProcSubst": "<(…)", "ArithmExp": "$((…))"}.get(kind, "…")
-    return _Cell(UNKNOWN, not quoted and kind != "ProcSubst", guesses(part), shown)
+    return _Cell(UNKNOWN, not quoted and kind != "ProcSubst", scope.guesses(part), shown)
 
 
 def _without_braces(cells: list[_Cell]) -> Iterator[list[_Cell]]:
     """Yields the words after brace expansion, of sequences such as ``{1..9}`` only one with an unknown part."""
-    mask = "".join(cell.text if cell.active and len(cell.text) == 1 else "\2" for cell in cells)
-    found = _BRACES.search(mask)
-    if found is None:
-        yield cells
-        return
-    before, inside, after = cells[: found.start()], cells[found.start() + 1 : found.end() - 1], cells[found.end() :]
-    inner = mask[found.start() + 1 : found.end() - 1]
-    if "," not in inner:
-        yield from _without_braces([*before, _Cell(UNKNOWN, True, shown="{" + inner + "}"), *after])
-        return
+    waiting, work = [cells], 0
+    while waiting:
+        cells = waiting.pop()
+        mask = "".join(cell.text if cell.active and len(cell.text) == 1 else "\2" for cell in cells)
+        found = _BRACES.search(mask)
+        if found is None:
+            yield cells
+            continue
+        work += len(cells)
+        choices = _choices(cells[found.start() + 1 : found.end() - 1], found[0][1:-1])
+        before, after = cells[: found.start()], cells[found.end() :]
+        if work > MAX_WORK:  # the first word only, and that there are others
+            yield [cell for cell in (*before, *choices[0], *after) if not (cell.active and cell.text in "{,}")]
+            yield [_Cell(UNKNOWN, True, shown="{…}")]
+            return
+        waiting += [[*before, *choice, *after] for choice in reversed(choices)]
+
+
+def _choices(inside: list[_Cell], mask: str) -> list[list[_Cell]]:
+    """Returns what stands between the commas of a pair of braces."""
+    if "," not in mask:
+        return [[_Cell(UNKNOWN, True, shown="{" + mask + "}")]]
+    found: list[list[_Cell]] = []
     at = 0
-    for choice in inner.split(","):
-        yield from _without_braces([*before, *inside[at : at + len(choice)], *after])
+    for choice in mask.split(","):
+        found.append(inside[at : at + len(choice)])
         at += len(choice) + 1
+    return found

@@ -28,19 +28,20 @@ _BY_PURPOSE = {
 FORBIDDEN: Mapping[str, str] = {name: why for why, names in _BY_PURPOSE.items() for name in names.split()}
 _FORBIDDEN_PATTERN = re.compile(r"(?:mkfs|fsck)(?:\.\w+)?")
 _SYSTEMCTL = names(
-    "poweroff reboot halt kexec soft-reboot suspend hibernate hybrid-sleep suspend-then-hibernate rescue emergency "
-    "exit default isolate switch-root"
+    "poweroff reboot halt kexec soft-reboot suspend hibernate hybrid-sleep suspend-then-hibernate rescue "
+    "emergency exit default isolate switch-root"
 )
 _DEVICE = re.compile(
     r"(?:.*=)?/+dev/+(?:(?:sd|hd|vd|xvd|nvme|mmcblk|loop|dm-|md|nbd|sr|ram|zram|fd\d|disk/|mapper/|block/|bus/)[^/]*.*"
     r"|mem|kmem|port|kmsg)"
 )
-_SYSTEM = names("bin boot dev etc home lib lib32 lib64 media mnt opt proc root run sbin srv sys tmp usr var workspace")
+_SYSTEM = names("bin boot dev etc home lib lib32 lib64 media mnt opt proc root run sbin srv sys usr var")
 _ROOTS = frozenset(
     {"/", HOME, f"{HOME}root"}
     | {f"/{each}" for each in _SYSTEM}
     | {f"/usr/{each}" for each in ("bin", "lib", "local", "sbin")}
 )
+_EVERYTHING = frozenset({"*", ".", "./", "./*", ".*", "$PWD"})
 _RECURSIVE = frozenset({"rm", "chmod", "chown", "chgrp"})
 
 
@@ -79,6 +80,20 @@ def is_root(text: str) -> bool:
     path = re.sub(r"(?<=/)\.?\*$|/\.$", "", path)
     path = re.sub(r"^/(?:\.\./?)+", "/", path)
     return bool(text) and (path.rstrip("/") or "/") in _ROOTS
+
+
+def enters_root(argv: Argv) -> bool:
+    """Whether a command changes to a directory for which ``is_root`` holds."""
+    if program_name(argv) not in ("cd", "pushd"):
+        return False
+    operands = [word.text for word in argv[1:] if not word.text.startswith("-")]
+    return not operands or any(map(is_root, operands))
+
+
+def removes_all(argv: Argv) -> bool:
+    """Whether a command acts on everything in the directory where it runs."""
+    texts = [word.text for word in argv[1:]]
+    return program_name(argv) in _RECURSIVE and _is_recursive(texts) and bool(_EVERYTHING & set(texts))
 
 
 def _is_recursive(options: list[str]) -> bool:

@@ -66,6 +66,24 @@ class Options:
         return 1, found
 
 
+def operands_of(options: Options, argv: Argv) -> Argv | None:
+    """Returns all operands, also those between options; None if an option is not known."""
+    found, at = list(argv[:0]), 1
+    while at < len(argv):
+        read = options.skip(argv, at)
+        if read is None:
+            return None
+        begin = read[0]
+        if begin > at and argv[begin - 1].text == "--":
+            return [*found, *argv[begin:]]
+        if begin < len(argv):
+            if not argv[begin].known and argv[begin].text[:1] in "*?[":
+                return None  # a file may be named like an option
+            found.append(argv[begin])
+        at = begin + 1
+    return found
+
+
 def suffixes(argv: Argv, at: int = 1) -> Iterator[Argv]:
     """Yields every command that could begin in the arguments of a launcher."""
     return (argv[begin:] for begin in range(at, len(argv)))

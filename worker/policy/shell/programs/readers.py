@@ -6,12 +6,12 @@ from deputize.worker.policy.shell.judgement import Argv, Judgement, ask, reads
 from deputize.worker.policy.shell.names import names
 from deputize.worker.policy.shell.places import why_elsewhere
 
-WITHOUT_PATHS = names("echo true false : printf seq expr factor id whoami groups uname arch nproc uptime tty")
+WITHOUT_PATHS = names("echo true false : seq expr factor id whoami groups uname arch nproc uptime tty")
 """Their arguments are not paths."""
 ANY_OPTION = names(
-    "cat head wc nl pwd stat du df basename dirname realpath readlink cut tr rev tac fold fmt paste join comm expand "
-    "unexpand od hexdump md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum cmp diff grep egrep "
-    "fgrep strings base64 base32 numfmt tsort which type ls dir vdir"
+    "cat head wc nl pwd stat du df basename dirname realpath readlink cut tr rev tac fold fmt paste join comm "
+    "expand unexpand od hexdump md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum cmp diff "
+    "grep egrep fgrep strings base64 base32 numfmt tsort which type ls dir vdir cd"
 )
 """No option of theirs writes or starts anything."""
 

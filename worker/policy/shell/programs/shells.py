@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from deputize.worker.policy.decision import Decision
 from deputize.worker.policy.shell.judgement import Argv, Judgement, ask
 from deputize.worker.policy.shell.names import names
-from deputize.worker.policy.shell.words import Word
 
 SHELLS = names("sh bash dash zsh ksh mksh ash rbash fish yash posh")
 
@@ -65,7 +64,7 @@ def source(argv: Argv) -> Judgement:
 
 
 def trap(argv: Argv) -> Judgement:
-    return Judgement(Decision.ASK, "trap runs a text later", may_execute=tuple(_texts(argv[1:2])), remembered=0)
+    return Judgement(Decision.ASK, "trap runs a text later", may_execute=tuple(_texts(argv[1:3])), remembered=0)
 
 
 def alias(argv: Argv) -> Judgement:
@@ -117,11 +116,3 @@ BUILTINS: Mapping[str, Callable[[Argv], Judgement]] = {
     **dict.fromkeys(("exit", "return", "break", "continue"), stops),
     **dict.fromkeys(("busybox", "toybox"), applet),
 }
-
-
-def string_of(command: Argv) -> str:
-    """Returns the text that a program passes to a shell when it joins its arguments."""
-    return " ".join(word.text for word in command)
-
-
-__all__ = ["BUILTINS", "SHELLS", "Word", "string_of"]

@@ -1,0 +1,34 @@
+"""Lines that were collected to get past a classification, and what each of them is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.worker.policy.decision import Decision, strictest
+from deputize.worker.policy.shell import classify_line
+
+FOLDER = Path(__file__).parents[3] / "corpus"
+ROWS: list[dict[str, Any]] = [
+    json.loads(row)
+    for name in ("commands.jsonl", "own_commands.jsonl")
+    for row in (FOLDER / name).read_text("utf-8").splitlines()
+]
+STRICTER = {"ls\rtouch x"}
+"""Stricter than collected: no line with a control character runs."""
+
+
+@pytest.mark.requirement("S001-033", "S001-042", "S002-069")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_a_collected_line_has_its_class(row: dict[str, Any]) -> None:
+    found, expected = classify_line(row["command"]).decision, Decision(row["class"])
+    assert strictest([found, expected]) is found
+    assert found is expected or row["command"] in STRICTER
+
+
+def test_the_collection_has_lines_of_every_class() -> None:
+    assert {row["class"] for row in ROWS} == set(Decision)
+    assert len(ROWS) > 600
