@@ -37,11 +37,30 @@ async def workspace_checks(settings: Settings, directory: Path) -> AsyncGenerato
     own = settings.sandbox
     yield Finding("✓", "sandbox", f"works; {_network(own.allowed_hosts)}, and only the workspace can be written")
     yield Finding("✓", "limits", _limits(own))
+    for finding in _protections(found["protections"]):
+        yield finding
     if own.setup:
         when = "done already" if found["is_set_up"] else "runs before the next run"
         yield Finding("✓", "set-up", f"{own.setup} ({when}; {_network([*own.setup_hosts, *own.allowed_hosts])})")
     for finding in (*_project(directory, found), *_programs(directory, found)):
         yield finding
+
+
+def _protections(tried: dict[str, bool]) -> Iterator[Finding]:
+    """Yields a row for each protection that was tried with a command."""
+    how = "a control group" if tried["groups"] else "measuring: no control group is delegated to this process"
+    rows = {
+        "isolated": ("namespaces", "commands have users, processes, mounts and a network of their own"),
+        "seccomp": ("seccomp", "system calls are filtered, and no namespace can be created"),
+        "egress": ("egress", "a command could not connect to a server of this machine"),
+        "memory": ("memory", f"a command that took more than its limit was killed, by {how}"),
+        "disk": ("disk", "a command that wrote more than its limit was killed, by measuring"),
+    }
+    for name, (key, detail) in rows.items():
+        if tried[key]:
+            yield Finding("✓", name, detail)
+        else:
+            yield Finding("✗", name, f"tried, and not true: {detail}", "run no foreign code here, and report this")
 
 
 def _network(hosts: list[str]) -> str:

@@ -17,6 +17,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.project_tools import ProjectTools, shown_paths, tools_for
+from deputize.worker.sandbox.protections import try_protections
 from deputize.worker.sandbox.setup_command import SetupCache
 
 _PROGRAMS = {
@@ -45,7 +46,8 @@ async def find(settings: Settings, directory: Path) -> dict[str, Any]:
         sandbox = opened.enter_context(Bubblewrap(folder, tools=tools))
         programs = await _versions(sandbox)
     is_set_up = await SetupCache(settings).is_kept(tools, directory)
-    return {"sandbox": None, **_environment(tools), "programs": programs, "is_set_up": is_set_up}
+    own = {"programs": programs, "is_set_up": is_set_up, "protections": await try_protections()}
+    return {"sandbox": None, **_environment(tools), **own}
 
 
 async def _versions(sandbox: Bubblewrap) -> dict[str, str | None]:

@@ -37,6 +37,9 @@ async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: P
     code, found = await rows(tmp_path, project)
     assert code == 0
     assert found["sandbox"]["state"] == "ok"
+    for protection in ("isolated", "seccomp", "egress", "memory", "disk"):
+        assert found[protection]["state"] == "ok"
+    assert ("by measuring" in found["memory"]["detail"]) != ("by a control group" in found["memory"]["detail"])
     assert found["venv"]["detail"].startswith(f"{project}/.venv")
     assert found["pytest"]["detail"] == "pytest 99"
     assert found["python"]["detail"].startswith("Python 3.")

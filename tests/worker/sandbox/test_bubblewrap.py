@@ -71,6 +71,14 @@ async def test_an_attempt_to_get_out_says_nothing(script: str, sandbox: Bubblewr
     assert await said(sandbox, script) == ""
 
 
+@pytest.mark.requirement("S002-073")
+async def test_paths_beyond_the_workspace_are_refused_without_a_question(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    (tmp_path / "beside").write_text("not for commands")
+    tries = f"cat {tmp_path}/beside; cat /workspace/../{tmp_path}/beside; ln -s {tmp_path}/beside l; cat l"
+    assert "not for commands" not in await said(sandbox, f"{tries}; echo x >>{tmp_path}/beside; exit 0")
+    assert (tmp_path / "beside").read_text() == "not for commands"
+
+
 async def test_servers_of_the_machine_cannot_be_reached(sandbox: Bubblewrap) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         port = server.getsockname()[1]

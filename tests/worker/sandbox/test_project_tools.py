@@ -171,6 +171,7 @@ async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path:
         assert await said(sandbox, f"ls {tmp_path}/cargo 2>&1 | grep -c 'No such'") == "1"
 
 
+@pytest.mark.requirement("S002-080")
 async def test_the_operator_may_show_more(tmp_path: Path) -> None:
     (tmp_path / "kit/bin").mkdir(parents=True)
     (tmp_path / "kit/bin/hello").write_text("#!/bin/sh\necho hello\n")
