@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,10 +79,16 @@ def _workspace_checks(settings: Settings, workspace: Path) -> AsyncGenerator[Fin
     return workspace_checks(settings, workspace)
 
 
+def _secrets(settings: Settings) -> Iterator[Finding]:
+    from deputize.orchestrator.cli.doctor_secrets import secret_checks
+
+    return secret_checks(settings)
+
+
 async def run_checks(settings: Settings) -> AsyncGenerator[Finding]:
     """Yields every row as soon as it is known."""
     home = _home(settings)
-    for row in (_python(), home, _disk(settings), _token(settings), _model(settings)):
+    for row in (_python(), home, _disk(settings), _token(settings), _model(settings), *_secrets(settings)):
         yield row
     stack = stack_here(settings) if home.state == "✓" else None
     async for row in _redis(settings, stack):
@@ -175,15 +181,20 @@ async def _redis(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[
 
 def _permissions(url: str) -> Finding:
     import redis
+    from redis.exceptions import NoPermissionError
 
     from deputize.shared.redis_access import NEEDED, check_access
 
     try:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
             check_access(client)
+            try:
+                client.exists("other:deputize-doctor")
+            except NoPermissionError:
+                return Finding("✓", "acl", "Redis lets us run scripts and subscribe, and reach no foreign key")
     except redis.RedisError as error:
         return Finding("✗", "acl", f"Redis refuses what the fleet does: {error}", NEEDED)
-    return Finding("✓", "acl", "Redis lets us run scripts and subscribe")
+    return Finding("✓", "acl", "Redis lets us run scripts and subscribe; its user reaches every other key, too")
 
 
 def _embedded_redis(settings: Settings) -> Finding:

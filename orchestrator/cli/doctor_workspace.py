@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from deputize.orchestrator.cli.findings import Finding
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _ALWAYS = ("python", "pytest", "node", "git")
 """Programs whose absence is reported, too."""
+_CANARY = "deputize-canary-" + token_hex(8)
+"""The value of a variable that the asked process has, and its commands must not."""
 _PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
 
@@ -36,6 +39,7 @@ async def workspace_checks(settings: Settings, directory: Path) -> AsyncGenerato
         return
     own = settings.sandbox
     yield Finding("✓", "sandbox", f"works; {_network(own.allowed_hosts)}, and only the workspace can be written")
+    yield _variables(settings, found["variables"])
     yield Finding("✓", "limits", _limits(own))
     for finding in _protections(found["protections"]):
         yield finding
@@ -61,6 +65,15 @@ def _protections(tried: dict[str, bool]) -> Iterator[Finding]:
             yield Finding("✓", name, detail)
         else:
             yield Finding("✗", name, f"tried, and not true: {detail}", "run no foreign code here, and report this")
+
+
+def _variables(settings: Settings, inside: str) -> Finding:
+    """Compares what commands find with what the process had that started them."""
+    if _CANARY in inside or any(secret in inside for secret in settings.secrets):
+        remedy = "run no workers before this is mended, and report it"
+        return Finding("✗", "variables", "commands find variables of the worker", remedy)
+    names = sorted({line.partition("=")[0] for line in inside.replace("\0", "\n").splitlines() if "=" in line})
+    return Finding("✓", "variables", f"commands find {', '.join(names)}, and none of the worker's")
 
 
 def _network(hosts: list[str]) -> str:
@@ -116,7 +129,7 @@ def _is_python(directory: Path) -> bool:
 async def _asked(settings: Settings, directory: Path) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "deputize.worker.sandbox", str(directory)),
-        env=settings.child_environment(),
+        env=settings.child_environment() | {"CANARY": _CANARY},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

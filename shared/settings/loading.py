@@ -13,7 +13,13 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.request import Limits
 from deputize.shared.settings import files, variables
 from deputize.shared.settings.fields import CAPS, SettingsFields, SpendSettings, ToolSettings
-from deputize.shared.settings.model_endpoint import MODEL_VARIABLES, names_endpoint, passwords_in, secrets_of
+from deputize.shared.settings.model_endpoint import (
+    MODEL_VARIABLES,
+    URL_VARIABLES,
+    names_endpoint,
+    passwords_in,
+    secrets_of,
+)
 from deputize.shared.settings.redis import RedisSettings
 from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
 from deputize.shared.settings.variables import PREFIX
@@ -43,6 +49,16 @@ def _variables() -> Iterator[tuple[str, str | None, str]]:
 
 def _has_path(type_: Any) -> bool:
     return type_ is Path or any(map(_has_path, get_args(type_)))
+
+
+def secret_variables() -> list[str]:
+    """Returns the variables whose values are secret; each may be a file (``_FILE``) instead."""
+    own = [
+        variable
+        for variable, (table, name) in VARIABLES.items()
+        if "SecretStr" in str((TABLES[table][1] if table else SettingsFields).model_fields[name].annotation)
+    ]
+    return [*own, *(name for name in MODEL_VARIABLES if name not in URL_VARIABLES)]
 
 
 VARIABLES = {variable: (table, name) for variable, table, name in _variables()}

@@ -45,9 +45,11 @@ async def find(settings: Settings, directory: Path) -> dict[str, Any]:
             os.chown(folder, *ids)
         sandbox = opened.enter_context(Bubblewrap(folder, tools=tools))
         programs = await _versions(sandbox)
+        asked = await sandbox.run(Command(["sh", "-c", "env; cat /proc/*/environ 2>/dev/null; :"], _SECONDS))
+    variables = asked.stdout.decode("utf-8", "replace")
     is_set_up = await SetupCache(settings).is_kept(tools, directory)
-    own = {"programs": programs, "is_set_up": is_set_up, "protections": await try_protections()}
-    return {"sandbox": None, **_environment(tools), **own}
+    tried = {"variables": variables, "protections": await try_protections()}
+    return {"sandbox": None, **_environment(tools), "programs": programs, "is_set_up": is_set_up, **tried}
 
 
 async def _versions(sandbox: Bubblewrap) -> dict[str, str | None]:
