@@ -23,6 +23,7 @@ from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.delegation import Delegation, ToolAgentResult
 from deputize.shared.errors import DeputizeError, Invalid, Misconfigured
 from deputize.shared.events import Envelope, RunFinished
+from deputize.shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import Settings
 from deputize.shared.wire import explain
@@ -159,6 +160,25 @@ class Orchestrator:
     async def resume(self, id: str) -> Delegation:
         """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
         return await self.service.resume(id)
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
+        return await self.service.permissions(delegation)
+
+    async def answer_permission(
+        self,
+        id: str,
+        outcome: PermissionOutcome | str,
+        *,
+        reason: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
+        """Answers a call that waits; ``outcome`` is also an alias: ``approve``, ``deny``. A second answer: Conflict."""
+        try:
+            parsed = parse_outcome(outcome)
+        except ValueError as error:
+            raise Invalid(str(error)) from None
+        await self.service.answer_permission(id, parsed, reason=reason, arguments=arguments)
 
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""

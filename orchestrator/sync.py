@@ -17,6 +17,7 @@ from deputize.orchestrator.orchestrator import OnEvent, Orchestrator
 from deputize.orchestrator.request_fields import RequestFields
 from deputize.shared.delegation import Delegation, ToolAgentResult
 from deputize.shared.events import Envelope
+from deputize.shared.permission import PermissionOutcome, PermissionRequest
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import Settings
 
@@ -113,6 +114,21 @@ class SyncOrchestrator:
     def resume(self, id: str) -> Delegation:
         """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
         return self._run(self._orchestrator.resume(id))
+
+    def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
+        return self._run(self._orchestrator.permissions(delegation))
+
+    def answer_permission(
+        self,
+        id: str,
+        outcome: PermissionOutcome | str,
+        *,
+        reason: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
+        """Answers a call that waits; ``outcome`` is also an alias: ``approve``, ``deny``. A second answer: Conflict."""
+        self._run(self._orchestrator.answer_permission(id, outcome, reason=reason, arguments=arguments))
 
     def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""

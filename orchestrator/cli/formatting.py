@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""
+SHORT_PERMISSION_ID = 8
+"""The end of a permission request's id, which belongs to the call."""
 SHOWN_LEFT_OUT = 5
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
 
@@ -206,9 +208,11 @@ def _waiting_line(event: Waiting | ResumedWaiting) -> str:
 def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
     match event.type:
         case "permission_requested":
-            return f"waits for permission {event.permission_id}: {event.step.title}"
+            id = event.permission_id[-SHORT_PERMISSION_ID:]
+            return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
         case "permission_answered":
-            return f"permission {event.permission_id}: {event.outcome}"
+            id, by = event.permission_id[-SHORT_PERMISSION_ID:], f" by {event.by}" if event.by else ""
+            return f"permission {id}: {event.outcome}{by}{f': {event.reason}' if event.reason else ''}"
         case "model_retried":
             return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
         case "progress":

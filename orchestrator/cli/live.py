@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TextIO
 from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.event_lines import EventLines
 from deputize.orchestrator.cli.rows import TableRow, Totals
+from deputize.shared.text import visible
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import Delegation, ToolAgentResult
@@ -45,12 +46,21 @@ class Display(Protocol):
         """Clears the table for a block in which the command may print results."""
         ...
 
+    prompts: bool
+    """Whether it can show a prompt."""
+
+    def prompt(self, text: str) -> None:
+        """Shows one line of a question and of what is typed, below everything else; "" removes it."""
+        ...
+
 
 class Lines:
     """A line per event, for files, pipes and plain terminals; a line of the state where nothing happens for long.
 
     Needs a running event loop.
     """
+
+    prompts = False
 
     def __init__(self, *, stream: bool = False, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._rows: dict[str, TableRow] = {}
@@ -106,6 +116,9 @@ class Lines:
         self._printed = self._loop.time()
         return nullcontext()
 
+    def prompt(self, text: str) -> None:
+        pass
+
 
 class Region:
     """A redrawn region. The cursor stays on an empty line below it, so that key echoes vanish on the next redraw.
@@ -160,6 +173,8 @@ class Table:
     A finished delegation becomes a line above the table, which scrolls away. Needs a running event loop.
     """
 
+    prompts = True
+
     def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
         from rich.console import Console
 
@@ -167,6 +182,7 @@ class Table:
         self._steps = EventLines(stream=stream, width=self._width)
         self._rows: dict[str, TableRow] = {}
         self._totals = Totals()
+        self._prompt = ""
         self._console = Console(stderr=True)
         self._region = Region(sys.stderr, self._lines)
         self._loop = asyncio.get_running_loop()
@@ -232,7 +248,14 @@ class Table:
     def _lines(self) -> list[str]:
         from deputize.orchestrator.cli.table import table_lines
 
-        return table_lines(self._console, [*self._rows.values()], self._totals)
+        lines = table_lines(self._console, [*self._rows.values()], self._totals)
+        return [*lines, self._prompt] if self._prompt else lines
+
+    def prompt(self, text: str) -> None:
+        shown = visible(text)
+        width = self._console.width - 1
+        self._prompt = shown if len(shown) <= width else f"…{shown[1 - width :]}"  # what is typed is at the end
+        self._region.draw()
 
 
 def display(*, show_outcomes: bool = True, stream: bool = False) -> Display:

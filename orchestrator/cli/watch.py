@@ -14,6 +14,7 @@ from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import Display, display
+from deputize.orchestrator.cli.questions import Questions
 from deputize.orchestrator.cli.values import Finite, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, interrupts, print_result
 from deputize.shared.errors import Unavailable
@@ -86,6 +87,7 @@ async def _watch_all(settings: Settings, wait: float | None, show: Callable[[], 
 async def _show_all(client: Client, shown: Display) -> None:
     """Shows unfinished delegations, then all new events."""
     known: set[str] = set()
+    questions = Questions(client, shown)
     # The stream is opened before the list is read: a delegation that starts in between is seen twice, not missed.
     async with aclosing(client.follow_all()) as events:
         listening = asyncio.ensure_future(anext(events))
@@ -99,14 +101,17 @@ async def _show_all(client: Client, shown: Display) -> None:
                     known.add(envelope.delegation_id)
                     shown.add(await client.get(envelope.delegation_id))
                 shown.event(envelope)
+                questions.hear(envelope)
                 listening = asyncio.ensure_future(anext(events))
         finally:
             listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await asyncio.gather(listening, questions.end(), return_exceptions=True)
 
 
 class JsonLines:
     """Events as JSON lines on stdout, for programs."""
+
+    prompts = False
 
     def __enter__(self) -> Self:
         return self
@@ -125,3 +130,6 @@ class JsonLines:
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def prompt(self, text: str) -> None:
+        pass

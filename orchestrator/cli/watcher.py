@@ -13,6 +13,7 @@ from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import Service
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
 from deputize.orchestrator.cli.live import Display
+from deputize.orchestrator.cli.questions import Questions
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -56,8 +57,9 @@ class Watcher:
         for delegation in delegations:
             self.display.add(delegation)
         ids = [delegation.id for delegation in delegations]
+        questions = Questions(self.service.client, self.display)
         async with interrupts() as presses:
-            following = asyncio.create_task(self._follow_all(ids))
+            following = asyncio.create_task(self._follow_all(ids, questions))
             pressed = asyncio.create_task(presses.get())
             try:
                 await asyncio.wait({following, pressed}, timeout=self.wait, return_when=asyncio.FIRST_COMPLETED)
@@ -71,26 +73,28 @@ class Watcher:
                 following.cancel()
                 pressed.cancel()
                 await asyncio.gather(following, pressed, return_exceptions=True)
+                await questions.end()
         return self.seen
 
     def _open(self, ids: Sequence[str]) -> list[str]:
         return [id for id in ids if id not in self.seen.results]
 
-    async def _follow_all(self, ids: Sequence[str]) -> None:
+    async def _follow_all(self, ids: Sequence[str], questions: Questions) -> None:
         gate = asyncio.Semaphore(MAX_STREAMS)
-        tasks = [asyncio.create_task(self._follow(id, gate)) for id in ids]
+        tasks = [asyncio.create_task(self._follow(id, gate, questions)) for id in ids]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _follow(self, id: str, gate: asyncio.Semaphore) -> None:
+    async def _follow(self, id: str, gate: asyncio.Semaphore, questions: Questions) -> None:
         client = self.service.client
         async with gate, aclosing(client.follow(id)) as events:
             async for envelope in events:
                 if not (self.prints_results and formatting.is_failure_reason(envelope.event)):
                     self.display.event(envelope)
+                questions.hear(envelope)
                 if envelope.event.type == "run_started":
                     self._note_script(envelope.event.model)
         result = (await client.get(id)).result  # an event is truncated at its cap, the record is not

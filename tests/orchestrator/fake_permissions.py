@@ -29,6 +29,10 @@ class FakePermissions(FakeAuditLog):
         self.requests: dict[str, PermissionRequest] = {}
         self.given_answers: dict[str, PermissionAnswer] = {}
 
+    def ask(self, id: str, asked: PermissionRequested) -> None:
+        """Lets this question wait for an answer, as if this delegation asked it."""
+        self.requests[asked.permission_id] = PermissionRequest(**dict(asked), delegation_id=id)
+
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
         self.check()
         waiting = [request for id, request in self.requests.items() if id not in self.given_answers]
@@ -69,11 +73,11 @@ def asked(delegation: str, number: int = 0, *above: str, **fields: Any) -> Permi
     return PermissionRequest(**given | fields)
 
 
-def question(text: str, step: Step) -> PermissionRequested:
-    """A question whose every text is this one."""
+def question(text: str, step: Step, path: str = "") -> PermissionRequested:
+    """A question whose every text is this one, in the path as well unless it is given."""
     return PermissionRequested(
         permission_id=text,
-        path=[text],
+        path=(path or text).split(),
         step=step,
         details=ExecuteDetails(command=f"ls\n{text}", effects=[text]),
         reason=text,

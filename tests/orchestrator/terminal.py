@@ -49,6 +49,10 @@ class Terminal:
         self.read()
         return code
 
+    def type(self, text: str) -> None:
+        """Presses these keys."""
+        os.write(self._ours, text.encode())
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

@@ -9,7 +9,16 @@ from typing import TypeVar
 
 import pytest
 
-from deputize import Conflict, DelegationFailed, Invalid, Limits, SyncOrchestrator, TerminationReason, Unavailable
+from deputize import (
+    Conflict,
+    DelegationFailed,
+    Invalid,
+    Limits,
+    NotFound,
+    SyncOrchestrator,
+    TerminationReason,
+    Unavailable,
+)
 from deputize.shared.events import Envelope
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
@@ -136,6 +145,11 @@ async def test_what_follows_a_delegation_has_the_same_operations_in_both_places(
         with SyncOrchestrator(using) as orchestrator:
             first = orchestrator.start("one")
             assert orchestrator.resume(first.id).status == "queued"
+            assert orchestrator.permissions(first.id) == []
+            with pytest.raises(NotFound, match="there is no permission request prm_x"):
+                orchestrator.answer_permission("prm_x", "approve")
+            with pytest.raises(Invalid, match="'yep' is not an outcome"):
+                orchestrator.answer_permission("prm_x", "yep")
             assert orchestrator.cancel(first.id).status == "cancelled"
             with pytest.raises(Conflict):
                 orchestrator.resume(first.id)

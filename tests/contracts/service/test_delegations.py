@@ -282,6 +282,7 @@ async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cu
         lambda: cut_off.patch(id),
         lambda: cut_off.artifact(id, "a.md"),
         lambda: cut_off.cancel(id),
+        cut_off.permissions,
         cut_off.prune,
         cut_off.workers,
         cut_off.tools,

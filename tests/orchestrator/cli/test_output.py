@@ -56,6 +56,9 @@ READING = {
     "tools": [["tools"], ["tools", "--json"]],
     "workers": [["workers"], ["workers", "--json"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
+    "permissions": [["permissions", *more] for more in ([], ["--json"], ["@last"])],
+    "approve": [["approve", "@last", each] for each in ("--always", "--tool", "--server")],
+    "deny": [["deny", "@last", "--reason", HOSTILE]],
     "cost": [["cost"], ["cost", "--by", "label"], ["cost", "--by", "model", "--json"], ["cost", "--by", HOSTILE]],
 }
 """Commands that ask once. A new command or a new output of one is a line here or below."""
@@ -111,6 +114,7 @@ def happen(service: FakeService, id: str) -> None:
         ErrorSeen(message=HOSTILE, kind=HOSTILE),
     ):
         service.happen(id, event)
+    service.ask(id, question(HOSTILE, failed, id))
     service.patches[id] = f"diff --git a/x b/x\n+{ACTING}\n"
     service.made[id, NAME] = [ACTING]
 
@@ -162,14 +166,8 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         switches = {each.opts[0] for each in command.params if isinstance(each, click.Option) and each.is_flag}
-        unprinted = {
-            "--all",
-            "--resume",
-            "--patch",
-            "--help",
-            "--with-ignored",
-            "--apply",
-        }  # --patch has tests of its own below
+        # --patch has tests of its own below.
+        unprinted = {"--all", "--resume", "--patch", "--help", "--with-ignored", "--apply"}
         assert switches - unprinted <= {part for arguments in tried for part in arguments}, name
 
 
