@@ -60,7 +60,7 @@ async def test_a_refused_command_does_not_run_and_the_model_reads_why(asking: Be
                 "type": "execute",
                 "command": "git push origin main && ls > out",
                 "commands": [
-                    {"command": "git push origin main", "decision": "ask", "reason": "git is not known to only read"},
+                    {"command": "git push origin main", "decision": "ask", "reason": "git push may change something"},
                     {"command": "ls", "decision": "allow", "reason": "ls only reads"},
                 ],
                 "effects": ["writes out"],
