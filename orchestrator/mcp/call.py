@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from deputize.orchestrator.mcp.source import Source
 from deputize.orchestrator.mcp.waiting import Caller
+from deputize.shared.permission import PermissionReply, PermissionRequest
 from deputize.shared.wire import Wire
+
+Ask = Callable[[PermissionRequest], Awaitable[PermissionReply | None]]
+"""Asks the user for permission during a call; None: the client did not pass on an answer."""
 
 
 class Record(Protocol):
@@ -20,6 +24,25 @@ class Record(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Elicitation:
+    """How the client of a call asks its user."""
+
+    ask: Ask | None
+    """None where the result of the call is the question, and the client repeats the call with the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a repeated call continues."""
+
+    number: int
+    ids: Sequence[str]
+    """The delegations that the first call submitted."""
+    replies: Mapping[str, PermissionReply]
+    """The user's answers by request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One call of a tool."""
 
@@ -28,6 +51,9 @@ class Call:
     record: Record
     by: str | None = None
     """The name of the token of its client, where this server knows it."""
+    elicitation: Elicitation | None = None
+    """None where its client cannot ask, or may not pass on the answer."""
+    repeats: Round | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +61,11 @@ class Answer:
     line: str
     content: Wire
     is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """The result of a call that the client repeats with an answer."""
+
+    request: PermissionRequest
+    round: Round

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+import json
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -18,15 +20,17 @@ from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.dependencies import check_shape, read_body
 from deputize.orchestrator.scopes import Scope as TokenScope
 from deputize.orchestrator.sse import StreamSlots
+from deputize.shared.errors import Forbidden
 from deputize.shared.request import DelegationRequest
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from deputize.orchestrator.mcp.server import Context
+    from deputize.orchestrator.mcp.elicitation import Asked, Context
 
 GONE = "deputize.gone"
 """Key in the ASGI scope of the event that is set when the client disconnects."""
+SESSION = "mcp-session-id"
 METHODS = ("GET", "POST", "DELETE")
 MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 20_000
@@ -55,6 +59,41 @@ class ServiceHere:
         return self._slots.acquire()
 
 
+class Askers:
+    """The questions under way, by session. Their answers are recorded with the token that is asked, so only that one
+    may answer: a session belongs to no token.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, list[str | None]] = {}
+
+    @contextmanager
+    def asked(self, session: str | None, token: str | None) -> Generator[None]:
+        tokens = self._tokens.setdefault(session or "", [])
+        tokens.append(token)
+        try:
+            yield
+        finally:
+            tokens.remove(token)
+            if not tokens:
+                self._tokens.pop(session or "", None)
+
+    def check(self, request: Request, body: bytes) -> None:
+        """Raises Forbidden where another token answers."""
+        tokens = self._tokens.get(request.headers.get(SESSION, ""), ())
+        if not tokens or note_of(request.scope).token in tokens:
+            return
+        if not _is_request(body):
+            raise Forbidden("the user of another token was asked, so only that token may send the answer")
+
+
+def _is_request(body: bytes) -> bool:
+    try:
+        return "method" in json.loads(body)
+    except (ValueError, TypeError):  # no message at all, which the SDK refuses
+        return True
+
+
 class McpEndpoint:
     """The ASGI application. It loads the MCP SDK with its first request: most services never get one."""
 
@@ -63,6 +102,7 @@ class McpEndpoint:
         self._closed = asyncio.Event()
         self._manager: StreamableHTTPSessionManager | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._askers = Askers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -73,6 +113,7 @@ class McpEndpoint:
         if request.method == "POST":
             body = await read_body(request, MAX_BODY_BYTES)
             await check_shape(body, MAX_VALUES)
+            self._askers.check(request, body)
         manager = await self._started(request)
         gone = asyncio.Event()
         await manager.handle_request({**scope, GONE: gone}, _replayed(body, receive, gone), send)
@@ -123,6 +164,14 @@ class McpEndpoint:
 
     def token(self, context: Context) -> str | None:
         return note_of(self._scope(context)).token
+
+    def asked(self, context: Context) -> Asked | None:
+        note = note_of(self._scope(context))
+        assert note.caller is not None
+        if TokenScope.APPROVE not in note.caller.scopes:
+            return None
+        assert context.request is not None
+        return partial(self._askers.asked, context.request.headers.get(SESSION), note.token)
 
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
         scope = self._scope(context)

@@ -18,7 +18,7 @@ from deputize.orchestrator.mcp.arguments import (
     PendingArguments,
     ResultArguments,
 )
-from deputize.orchestrator.mcp.call import Answer, Call
+from deputize.orchestrator.mcp.call import Answer, Call, OpenQuestion, Round
 from deputize.orchestrator.mcp.outcome import (
     MAX_TEXT,
     Listing,
@@ -34,26 +34,30 @@ from deputize.orchestrator.mcp.permissions import (
     answer_permission,
     pending_permissions,
 )
+from deputize.orchestrator.mcp.questions import Questions
 from deputize.orchestrator.mcp.source import Operations, create, create_all, not_ready
 from deputize.orchestrator.mcp.waiting import wait_for
 from deputize.shared.delegation import Delegation
-from deputize.shared.errors import Unavailable
+from deputize.shared.errors import Invalid, Unavailable
+from deputize.shared.permission import PermissionRequest
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from deputize.shared.wire import Wire
 
 MAX_TEXT_OF_ALL = 60_000
 MIN_TEXT = 1000
+MAX_ROUNDS = 10
 ENDS_WITH_CLIENT = (
     "the service runs only as long as this MCP server; what is unfinished then is paused until `deputize resume ID` "
     "(`deputize up` runs a service that stays)"
 )
 
 
-async def delegate(call: Call, request: DelegationRequest) -> Answer:
+async def delegate(call: Call, request: DelegationRequest) -> Answer | OpenQuestion:
     with call.source.waiting():
-        operations, (delegation,) = await _submit(call, [request])
-        await _wait_or_cancel(call, operations, [delegation])
-        ended = outcome(await operations.get(delegation.id))
+        operations, ids = await _begun(call, [request])
+        if question := await _wait_or_cancel(call, operations, ids):
+            return question
+        ended = outcome(await operations.get(ids[0]))
     return Answer(line_of(ended), ended, is_error=not ended.success)
 
 
@@ -63,17 +67,18 @@ async def delegate_start(call: Call, request: DelegationRequest) -> Answer:
     return Answer(line_of(started), started)
 
 
-async def delegate_many(call: Call, many: ManyArguments) -> Answer:
+async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestion:
     if not many.wait:
         operations, delegations = await _submit(call, many.each())
         notes = await _notes(call, operations, delegations[0])
         items = [outcome(each, notes=notes) for each in delegations]
         return Answer(f"{len(items)} delegations started; delegate_result waits for each", Outcomes(items=items))
     with call.source.waiting():
-        operations, delegations = await _submit(call, many.each())
-        await _wait_or_cancel(call, operations, delegations)
-        room = max(MIN_TEXT, min(MAX_TEXT, MAX_TEXT_OF_ALL // len(delegations)))
-        items = [outcome(await operations.get(each.id), max_text=room) for each in delegations]
+        operations, ids = await _begun(call, many.each())
+        if question := await _wait_or_cancel(call, operations, ids):
+            return question
+        room = max(MIN_TEXT, min(MAX_TEXT, MAX_TEXT_OF_ALL // len(ids)))
+        items = [outcome(await operations.get(id), max_text=room) for id in ids]
     failed = sum(not item.success for item in items)
     return Answer(f"{len(items) - failed} of {len(items)} succeeded", Outcomes(items=items), is_error=failed > 0)
 
@@ -83,7 +88,9 @@ async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
     found = await operations.get(wanted.id)
     if wanted.wait_seconds and not found.status.finished:
         with call.source.waiting():
-            await wait_for(operations, [found.id], call.caller, wanted.wait_seconds)
+            # It can wait for this very client: then there is something to do before its end.
+            questions = Questions(operations, [found.id], call, returns=True)
+            await wait_for(operations, [found.id], call.caller, wanted.wait_seconds, questions)
         found = await operations.get(found.id)
     patch = await operations.patch(found.id) if wanted.patch else None
     content = outcome(found, notes=await _notes(call, operations, found), patch=patch)
@@ -130,15 +137,35 @@ def _with_absolute_path(request: DelegationRequest, folder: Path | None) -> Dele
     return request.model_copy(update={"workspace": workspace.model_copy(update={"path": path})})
 
 
-async def _wait_or_cancel(call: Call, operations: Operations, waited: Sequence[Delegation]) -> None:
-    """Waits for the end of all; if the client goes away before, cancels them, as nothing else waits for them."""
-    ids = [each.id for each in waited]
+async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, Sequence[str]]:
+    """Submits the delegations; where the call repeats one that did, passes on the answers that it has."""
+    if call.repeats is None:
+        operations, submitted = await _submit(call, requests)
+        return operations, [each.id for each in submitted]
+    ids = call.repeats.ids
+    if len(ids) != len(requests):
+        raise Invalid("the requestState is that of another call; repeat it with the arguments of the first one")
+    operations = await call.source.for_reading()
+    await Questions(operations, ids, call, returns=False).pass_on(call.repeats.replies)
+    return operations, ids
+
+
+async def _wait_or_cancel(call: Call, operations: Operations, ids: Sequence[str]) -> OpenQuestion | None:
+    """Waits for the end of all; if the client goes away before, cancels them, as nothing else waits for them.
+
+    Returns a question that the client puts to its user before it repeats the call.
+    """
+    number = call.repeats.number + 1 if call.repeats else 1
+    # Clients of the SDKs repeat a call ten times at most, and take one more question for an error.
+    returns = call.elicitation is not None and call.elicitation.ask is None and number <= MAX_ROUNDS
+    questions = Questions(operations, ids, call, returns=returns)
     try:
-        await wait_for(operations, ids, call.caller)
+        request = await wait_for(operations, ids, call.caller, beside=questions)
     except Unavailable as error:
         raise Unavailable(f"{error}; the work goes on, delegate_result waits for {', '.join(ids)}") from error
     if call.caller.gone.is_set():
         await asyncio.gather(*(operations.cancel(id) for id in ids))
+    return OpenQuestion(request, Round(number, ids, {})) if isinstance(request, PermissionRequest) else None
 
 
 async def _notes(call: Call, operations: Operations, delegation: Delegation) -> list[str]:
@@ -158,7 +185,7 @@ class ToolSpec:
     description: str
     arguments: type[BaseModel]
     result: type[Wire]
-    run: Callable[[Call, Any], Awaitable[Answer]]
+    run: Callable[[Call, Any], Awaitable[Answer | OpenQuestion]]
     read_only: bool = False
     idempotent: bool = False
     destructive: bool = False

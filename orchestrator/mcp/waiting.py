@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import Any, Protocol
 
 from deputize.orchestrator.mcp.source import Operations
 from deputize.shared.delegation import StepStatus
@@ -12,17 +13,23 @@ from deputize.shared.events import (
     AnyEvent,
     Heartbeat,
     ModelRetried,
+    PermissionAnswered,
+    PermissionRequested,
+    ResumedWaiting,
     RunResumed,
     RunRetried,
     RunStarted,
     StepCompleted,
     StepStarted,
+    Waiting,
 )
 from deputize.shared.text import clip, visible
 
 PROGRESS_SECONDS = 8.0
 """Maximum seconds between two progress notifications; clients end a call that is silent."""
 MAX_MESSAGE = 200
+NEWS = PermissionRequested | PermissionAnswered | Waiting | ResumedWaiting | RunResumed
+"""The events after which a permission request may have come or been answered."""
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -47,38 +54,63 @@ class Caller:
         await self._report(self._reported, None, message)
 
 
-async def wait_for(operations: Operations, ids: Sequence[str], caller: Caller, seconds: float | None = None) -> None:
-    """Returns when all are finished, after ``seconds``, or when the client has gone."""
+class Interruption(Protocol):
+    """What goes on beside a wait, and may end it."""
+
+    news: asyncio.Event
+    """Set when a delegation begins or stops to wait for something."""
+    line: str | None
+    """What is reported in place of the state of the delegations."""
+
+    async def run(self) -> object:
+        """Returns what ends the wait."""
+        ...
+
+
+async def wait_for(
+    operations: Operations,
+    ids: Sequence[str],
+    caller: Caller,
+    seconds: float | None = None,
+    beside: Interruption | None = None,
+) -> object:
+    """Returns when all are finished, after ``seconds``, or when the client has gone: None.
+
+    Where ``beside`` ends before that: what it returns.
+    """
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
-    watch = _Watch(operations, ids, caller)
+    watch = _Watch(operations, ids, caller, beside)
     following = asyncio.gather(*(watch.follow(id) for id in ids))
     leaving = asyncio.create_task(caller.gone.wait())
+    running = asyncio.create_task(beside.run() if beside else asyncio.Event().wait())
+    ends: set[asyncio.Future[Any]] = {following, leaving, running}
     caller.reported_at = loop.time()
     try:
-        while not (following.done() or leaving.done()):
+        while not any(end.done() for end in ends):
             now = loop.time()
             if deadline is not None and now >= deadline:
-                return
+                return None
             if now - caller.reported_at >= caller.silence:
                 await caller.report(watch.state())
             next_report = caller.reported_at + caller.silence
             until = next_report if deadline is None else min(next_report, deadline)
-            await asyncio.wait(
-                {following, leaving}, timeout=max(0.0, until - loop.time()), return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(ends, timeout=max(0.0, until - loop.time()), return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             following.result()
+            return None
+        return running.result() if running.done() else None
     finally:
-        following.cancel()
-        leaving.cancel()
-        await asyncio.gather(following, leaving, return_exceptions=True)
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
 
 class _Watch:
     """The delegations that one call waits for, and what they do at present."""
 
-    def __init__(self, operations: Operations, ids: Sequence[str], caller: Caller) -> None:
+    def __init__(self, operations: Operations, ids: Sequence[str], caller: Caller, beside: Interruption | None) -> None:
+        self._beside = beside
         self._operations = operations
         self._caller = caller
         self._doing = dict.fromkeys(ids, "queued")
@@ -87,12 +119,16 @@ class _Watch:
     async def follow(self, id: str) -> None:
         async with aclosing(self._operations.follow(id)) as events:
             async for envelope in events:
+                if self._beside and isinstance(envelope.event, NEWS):
+                    self._beside.news.set()
                 message = self._message(id, envelope.event)
                 if message is not None:
                     await self._caller.report(self._of(id, message))
         self._finished += 1
 
     def state(self) -> str:
+        if self._beside and self._beside.line:
+            return clip(visible(self._beside.line), MAX_MESSAGE)
         if len(self._doing) == 1:
             return next(iter(self._doing.values()))
         return f"{self._finished} of {len(self._doing)} finished"
@@ -102,6 +138,10 @@ class _Watch:
         if isinstance(event, RunStarted):
             self._doing[id] = "running"
             return f"started by {event.worker} with {event.model}"
+        if isinstance(event, Waiting):
+            self._doing[id] = f"waits for {event.why}"
+        if isinstance(event, ResumedWaiting):
+            self._doing[id] = "running"
         if isinstance(event, RunResumed):
             return f"resumed by {event.worker} at turn {event.from_turn}: {event.reason}"
         if isinstance(event, RunRetried):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import httpx2
 import mcp_types as types
 from mcp import Client, StdioServerParameters
+from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.orchestrator.command_line import PROGRAM, environment
@@ -20,7 +21,13 @@ WAYS = ["http", "http of 2025", "stdio", "stdio of 2025"]
 
 @asynccontextmanager
 async def connected(
-    way: str, url: str, *, token: str | None = None, cwd: Path | None = None, home: Path | None = None
+    way: str,
+    url: str,
+    *,
+    token: str | None = None,
+    cwd: Path | None = None,
+    home: Path | None = None,
+    ask: ElicitationFnT | None = None,
 ) -> AsyncIterator[Client]:
     """A client of the service at ``url``: directly, or of a `deputize mcp` that uses this service."""
     mode: Literal["legacy", "auto"] = "legacy" if way.endswith("2025") else "auto"
@@ -28,13 +35,13 @@ async def connected(
         given = {"DEPUTIZE_URL": url, "DEPUTIZE_TOKEN": token or "", "DEPUTIZE_HOME": str(home or "")}
         variables = environment(**{name: value for name, value in given.items() if value})
         server = StdioServerParameters(command=PROGRAM, args=["mcp"], env=variables, cwd=cwd)
-        async with Client(server, mode=mode) as client:
+        async with Client(server, mode=mode, elicitation_callback=ask) as client:
             yield client
         return
     headers = {"Authorization": f"Bearer {token}"} if token else None
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as http,
-        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode, elicitation_callback=ask) as client,
     ):
         yield client
 

@@ -1,0 +1,172 @@
+"""How the user of a client is asked for permission: the text, the form, and the answer that comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from deputize.orchestrator.mcp.arguments import ID
+from deputize.orchestrator.mcp.call import Elicitation, OpenQuestion, Round
+from deputize.shared.errors import Invalid
+from deputize.shared.markup import harmless
+from deputize.shared.permission import (
+    EditDetails,
+    ExecuteDetails,
+    McpDetails,
+    PermissionOutcome,
+    PermissionReply,
+    PermissionRequest,
+)
+from deputize.shared.text import clip, visible, visible_block
+
+Asked = Callable[[], AbstractContextManager[None]]
+Context = ServerRequestContext[Any, Any]
+STATE = re.compile(rf"([0-9]{{1,2}}) ({ID.pattern}(?: {ID.pattern})*)")
+MAX_LINE = 4000
+MAX_BLOCK = 12_000
+DECLINED = "the user who was asked declined"
+CLOSED = "the user who was asked closed the question without an answer"
+
+
+def form(request: PermissionRequest) -> types.ElicitRequest:
+    """Returns the question as a client presents it. All words of the agent are escaped, each on lines of its own."""
+    lines = [
+        f"A delegation asks for permission: {_line(request.step.title)}",
+        *_details(request),
+        f"Why it is asked: {_line(request.reason)} (rule {_line(request.rule)})",
+        *(f"{name} also allows: {_line(', '.join(what))}" for name, what in request.remembers.items()),
+        f"It is {request.delegation_id}; without an answer before {request.expires_at:%H:%M:%S} UTC it is denied.",
+    ]
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message="\n".join(lines), requested_schema=_schema(request))
+    )
+
+
+def _schema(request: PermissionRequest) -> dict[str, Any]:
+    """Returns the form; without ``modify``, because a form has no field for arguments."""
+    outcomes = [PermissionOutcome.PROCEED_ONCE, *request.remembers, PermissionOutcome.CANCEL]
+    return {
+        "type": "object",
+        "properties": {
+            "outcome": {
+                "type": "string",
+                "title": "Decision",
+                "description": "cancel denies it",
+                "enum": [str(outcome) for outcome in outcomes],
+            },
+            "reason": {
+                "type": "string",
+                "title": "Reason",
+                "description": "For the agent, where it is denied",
+                "maxLength": 2000,
+            },
+        },
+        "required": ["outcome"],
+    }
+
+
+def _details(request: PermissionRequest) -> Iterator[str]:
+    match request.details:
+        case ExecuteDetails() as details:
+            yield from _block("command", details.command)
+            yield from (f"  {each.decision}: {_line(each.command)} ({_line(each.reason)})" for each in details.commands)
+            yield from (f"  effect: {_line(effect)}" for effect in details.effects)
+        case EditDetails() as details:
+            yield from (f"  file: {_line(path)}" for path in details.paths)
+            yield from _block("change", details.diff)
+        case McpDetails() as details:
+            yield f"  tool: {_line(details.tool)} of the MCP server {_line(details.server)}"
+            yield from _arguments(details.arguments)
+        case details:
+            yield from (f"  address: {_line(url)}" for url in details.urls)
+            yield from _arguments(details.arguments)
+
+
+def _arguments(arguments: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"  {_line(name)}: {_line(str(value))}" for name, value in arguments.items())
+
+
+def _line(text: str) -> str:
+    return clip(visible(harmless(text).text), MAX_LINE)
+
+
+def _block(name: str, text: str) -> list[str]:
+    """Returns a text of several lines, each marked, so that none of them poses as one of ours."""
+    lines = clip(visible_block(harmless(text).text), MAX_BLOCK).split("\n")
+    return [f"  {name}:", *(f"  | {line}" for line in lines)] if text else []
+
+
+def reply_of(result: object) -> PermissionReply | None:
+    """Returns the answer; None where it is not one to such a form. Who declines or closes the question denies."""
+    match result:
+        case types.ElicitResult(action="accept", content=content):
+            given = content or {}
+            fields = {"outcome": given.get("outcome"), "reason": given.get("reason") or None}
+        case types.ElicitResult(action="decline"):
+            fields = {"outcome": "cancel", "reason": DECLINED}
+        case types.ElicitResult():
+            fields = {"outcome": "cancel", "reason": CLOSED}
+        case _:
+            return None
+    try:
+        return PermissionReply.model_validate(fields)
+    except ValidationError:
+        return None
+
+
+def elicitation_of(context: Context, asked: Asked) -> Elicitation | None:
+    """Returns how the client of a request asks its user; None where it cannot. ``asked``: around each question."""
+    capabilities = context.session.client_capabilities
+    declared = capabilities.elicitation if capabilities else None
+    # A client of the first revision that has forms declares nothing in it.
+    if declared is None or (declared.form is None and declared.url is not None):
+        return None
+    if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return Elicitation(None)
+    return Elicitation(partial(_ask, context, asked)) if context.session.can_send_request else None
+
+
+async def _ask(context: Context, asked: Asked, request: PermissionRequest) -> PermissionReply | None:
+    params = form(request).params
+    assert isinstance(params, types.ElicitRequestFormParams)
+    try:
+        with asked():
+            result = await context.session.elicit_form(params.message, params.requested_schema, context.request_id)
+    except (MCPError, ValidationError):  # it refused, answered nonsense, or is gone
+        return None
+    return reply_of(result)
+
+
+def repeated(params: types.CallToolRequestParams) -> Round | None:
+    """Returns what a repeated call continues.
+
+    The state is not signed: the delegations in it are checked as are those in arguments, and so is each answer.
+
+    Raises Invalid.
+    """
+    if params.request_state is None:
+        return None
+    found = STATE.fullmatch(params.request_state)
+    if found is None:
+        raise Invalid("the requestState is not one that this server has sent; call the tool again without it")
+    responses = (params.input_responses or {}).items()
+    replies = {id: reply for id, response in responses if (reply := reply_of(response)) is not None}
+    return Round(int(found[1]), found[2].split(), replies)
+
+
+def input_required(question: OpenQuestion) -> types.InputRequiredResult:
+    """Returns the result that makes a client ask its user and repeat the call."""
+    round, request = question.round, question.request
+    return types.InputRequiredResult(
+        input_requests={request.permission_id: form(request)},
+        request_state=f"{round.number} {' '.join(round.ids)}",
+    )
