@@ -247,7 +247,9 @@ async def test_a_question_is_answered_only_with_the_token_that_was_asked(service
         await until(lambda: service.following == 0)
 
 
-@pytest.mark.parametrize("state", ["", "x", f"1 dlg_{'0' * 26} ../x", f"1 dlg_{'0' * 26} dlg_{'1' * 26}"])
+@pytest.mark.parametrize(
+    "state", ["", "x", "1 ../workers", f"1 dlg_{'0' * 26} ../x", f"1 dlg_{'0' * 26} dlg_{'1' * 26}"]
+)
 async def test_a_state_that_the_server_has_not_sent_is_refused(url: str, service: FakeService, state: str) -> None:
     async with connected("http", url) as client:
         result = await client.call_tool("delegate", TASK, request_state=state)
