@@ -32,7 +32,7 @@ from deputize.worker.models.caching import Retention
 from deputize.worker.models.xml_calls.model import XmlCalls
 from deputize.worker.permission.approval import Approval
 from deputize.worker.permission.requests import PermissionRequests
-from deputize.worker.policy import PolicyContext
+from deputize.worker.policy import PolicyContext, within
 from deputize.worker.prompt import first_message, system_prompt
 from deputize.worker.sandbox.bubblewrap import MOUNT
 from deputize.worker.sandbox.project_tools import ProjectTools
@@ -135,7 +135,6 @@ class LoopBuilder:
         Raises ``Refused`` for a request that names tools that do not exist.
         """
         conversation, model = self._conversation(model)
-        checkpoint = self.state.checkpoint(conversation)
         await self.children.recall()
         self.state.reading.begin(await self._inherited_trust())
         tools = open_tools(
@@ -152,7 +151,9 @@ class LoopBuilder:
             self.state.emit.set(run_tools.kept)
             if self.claim.request.tool_call_style == "xml":
                 self.state.reading.tags = tuple(run_tools.kit)
-            yield self._loop(model, conversation, self._with_subagents(run_tools, conversation), checkpoint)
+            approval = self._approval(await self._policy(run_tools.context.sandbox.broken))
+            calls = self._model_calls(model, conversation, run_tools)
+            yield self._loop(calls, self._with_subagents(run_tools, conversation), approval)
 
     async def _inherited_trust(self) -> Trust:
         """Returns what those had read who wrote the task, and the conversation that the run continues."""
@@ -216,34 +217,14 @@ class LoopBuilder:
         await self.state.note_files(self.workspace, lasting=any(shells))
         self.state.meter.outgrown = most if await self.workspace.exceeds(most) else 0
 
-    def _loop(self, model: Model, conversation: Conversation, tools: RunTools, checkpoint: Callable[[], None]) -> Loop:
-        state, settings = self.state, self.services.settings
-        system = system_prompt(
-            MOUNT,
-            skills="get_skill" in tools.kit,
-            own=self.claim.request.system_prompt,
-            hosts=tuple(settings.sandbox.allowed_hosts),
-        )
-        wait = EndpointWait(self.services.outages, state.emit.emit, state.emit.set)
+    def _loop(self, model_calls: ModelCalls, tools: RunTools, approval: Approval) -> Loop:
+        state, conversation = self.state, model_calls.conversation
         return Loop(
             conversation=conversation,
-            model_calls=ModelCalls(
-                model,
-                system,
-                tools.specs,
-                conversation,
-                state.meter,
-                state.emit,
-                wait,
-                PrefixWait(self.services.prefixes, state.emit.emit, self._idle),
-                Retention(),
-                checkpoint,
-                self.services.count,
-                self.spending,
-            ),
+            model_calls=model_calls,
             tool_calls=ToolCalls(
                 run_tools=tools,
-                approval=self._approval(tools.context.sandbox.broken),
+                approval=approval,
                 meter=state.meter,
                 steps=state.steps,
                 reading=state.reading,
@@ -252,11 +233,34 @@ class LoopBuilder:
             ),
             meter=state.meter,
             steps=state.steps,
-            repetition=Repetition(tools.polled) if settings.loop_detection else None,
-            checkpoint=checkpoint,
+            repetition=Repetition(tools.polled) if self.services.settings.loop_detection else None,
+            checkpoint=model_calls.checkpoint,
         )
 
-    def _approval(self, broken: str | None) -> Approval:
+    def _model_calls(self, model: Model, conversation: Conversation, tools: RunTools) -> ModelCalls:
+        state, settings = self.state, self.services.settings
+        system = system_prompt(
+            MOUNT,
+            skills="get_skill" in tools.kit,
+            own=self.claim.request.system_prompt,
+            hosts=tuple(settings.sandbox.allowed_hosts),
+        )
+        return ModelCalls(
+            model,
+            system,
+            tools.specs,
+            conversation,
+            state.meter,
+            state.emit,
+            EndpointWait(self.services.outages, state.emit.emit, state.emit.set),
+            PrefixWait(self.services.prefixes, state.emit.emit, self._idle),
+            Retention(),
+            state.checkpoint(conversation),
+            self.services.count,
+            self.spending,
+        )
+
+    def _approval(self, policy: PolicyContext) -> Approval:
         services, emit = self.services, self.state.emit
         requests = PermissionRequests(
             self.claim,
@@ -266,11 +270,11 @@ class LoopBuilder:
             self._idle,
             services.settings.permission_timeout_seconds,
         )
-        return Approval(self._policy(broken), requests, self.state.steps, self.state.reading)
+        return Approval(policy, requests, self.state.steps, self.state.reading)
 
-    def _policy(self, broken: str | None) -> PolicyContext:
+    async def _policy(self, broken: str | None) -> PolicyContext:
         request = self.claim.request
-        return PolicyContext(
+        own = PolicyContext(
             request.approval_mode,
             broken,
             self.services.settings.tools.allowed_hosts,
@@ -279,3 +283,5 @@ class LoopBuilder:
             labels=request.labels,
             workspace=self.workspace.path,
         )
+        parents = await retried(partial(self.services.store.many, self.claim.path[:-1]))
+        return replace(own, above=[within(own, parent.request, depth) for depth, parent in enumerate(parents)])

@@ -77,7 +77,9 @@ class Approval:
         return ToolResult.failed(denied) if denied else Prepared(tool, params)
 
     async def _judge(self, call: PolicyCall) -> Verdict:
-        return await judge(call, replace(self.policy, trust=self.reading.trust))
+        trust = self.reading.trust
+        above = [replace(each, trust=trust) for each in self.policy.above]
+        return await judge(call, replace(self.policy, trust=trust, above=above))
 
     async def ask(self, asked: list[Asked], context: ToolContext) -> list[Asked]:
         """Starts the steps of these calls of one turn and publishes the requests, all at once."""

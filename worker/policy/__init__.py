@@ -6,12 +6,15 @@ The rules of the operator's files come after those of SAFETY, which no file can 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from deputize.shared.request import DelegationRequest
 from deputize.worker.policy.allow_read_only_commands import allow_read_only_commands
 from deputize.worker.policy.allow_reads import allow_reads
 from deputize.worker.policy.allow_trusted import allow_trusted
 from deputize.worker.policy.ask_before_changes import ask_before_changes
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
+from deputize.worker.policy.decision import strictest
 from deputize.worker.policy.forbid_commands import forbid_commands
 from deputize.worker.policy.require_sandbox import require_sandbox
 from deputize.worker.threads import run_in_thread
@@ -25,7 +28,19 @@ RULES: tuple[Rule, ...] = (
     ask_before_changes,
 )
 
-__all__ = ["RULES", "SAFETY", "PolicyCall", "PolicyContext", "Rule", "Verdict", "decide", "denial", "judge", "matched"]
+__all__ = [
+    "RULES",
+    "SAFETY",
+    "PolicyCall",
+    "PolicyContext",
+    "Rule",
+    "Verdict",
+    "decide",
+    "denial",
+    "judge",
+    "matched",
+    "within",
+]
 
 
 def matched(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] | None = None) -> Verdict:
@@ -37,8 +52,19 @@ def matched(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rul
 
 
 def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] | None = None) -> Verdict:
-    """Returns the verdict of the first rule that matches, after the approval mode. Without a match: DENY."""
-    return apply_mode(matched(call, policy_context, rules), call, policy_context)
+    """Returns the verdict of the first rule that matches, after the approval mode. Without a match: DENY.
+
+    For a nested run the strictest one of its own verdict and of those of the runs above it.
+    """
+    contexts = (policy_context, *policy_context.above)
+    verdicts = [apply_mode(matched(call, each, rules), call, each) for each in contexts]
+    decision = strictest(verdict.decision for verdict in verdicts)
+    return next(verdict for verdict in verdicts if verdict.decision is decision)
+
+
+def within(own: PolicyContext, parent: DelegationRequest, depth: int) -> PolicyContext:
+    """Returns the context of a run above the one with ``own``: its mode, labels and depth are others."""
+    return replace(own, mode=parent.approval_mode, labels=parent.labels, depth=depth)
 
 
 async def judge(call: PolicyCall, policy_context: PolicyContext) -> Verdict:

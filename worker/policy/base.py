@@ -78,6 +78,8 @@ class PolicyContext:
     """Where the run's files lie, outside of the sandbox; None if there are none."""
     trust: Trust = field(default_factory=Trust)
     """What the conversation has read that the call comes from."""
+    above: Sequence[PolicyContext] = ()
+    """Those of the runs that this one is nested in: no call may do what it could not do there."""
 
 
 Rule = Callable[[PolicyCall, PolicyContext], Verdict | None]

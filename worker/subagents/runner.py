@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from deputize.shared.agents import unknown_agent, with_agent
 from deputize.shared.connection import retried
 from deputize.shared.delegation import Status, Usage
 from deputize.shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
@@ -21,7 +19,7 @@ from deputize.shared.events import Envelope, StepStarted
 from deputize.shared.ids import new_id
 from deputize.shared.log import log
 from deputize.shared.queue import Ticket
-from deputize.shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace, EmptyWorkspace
+from deputize.shared.request import DelegationRequest
 from deputize.shared.request_checks import check_sizes
 from deputize.shared.runs.children import call_key
 from deputize.shared.runs.record import Claim
@@ -31,12 +29,11 @@ from deputize.worker.models.base import Call
 from deputize.worker.permission.bubbling import ChildPermissions
 from deputize.worker.services import Services
 from deputize.worker.subagents.children import Children
+from deputize.worker.subagents.inheritance import Inheritance
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.context import Outcome, ToolContext
 from deputize.worker.workspace.workspace import Workspace
-
-_STRICTEST_FIRST = (ApprovalMode.READ_ONLY, ApprovalMode.ASK, ApprovalMode.SANDBOXED, ApprovalMode.AUTO)
 
 
 class SlotRelease:
@@ -94,7 +91,7 @@ class SubagentRunner:
         self._slot = slot
         self._permissions = ChildPermissions(claim, services.store.redis, slot.emit, meter)
         self._kit = kit
-        self._folder = folder
+        self._inheritance = Inheritance(claim, services.settings, kit, folder)
         self._open_calls = open_calls
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
@@ -126,7 +123,7 @@ class SubagentRunner:
         """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
         id, settings, known = new_id(), self._services.settings, self._children.known
         try:
-            request = self._inherited(request, key, copy)
+            request = self._inheritance.request(request, key, copy=copy)
             check_sizes(request)
             limits = self._meter.lend(id, request.limits.capped(settings.caps), self._sharers())
             known[key] = id
@@ -154,68 +151,6 @@ class SubagentRunner:
             await self._children.check_fence()
             raise
 
-    def _inherited(self, request: DelegationRequest, key: str, copy: bool) -> DelegationRequest:
-        """Returns the request with what a child has from its parent."""
-        mine, agents = self._claim.request, self._services.settings.agents
-        if reason := unknown_agent(request.agent, agents):
-            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"agent: {reason}")
-        named, request = bool(request.agent), with_agent(request, agents)
-        here = DirectoryWorkspace(kind="directory", path=str(self._folder), ignored=True)
-        inherited = {
-            "session_id": mine.session_id,
-            "message_id": mine.message_id,
-            "approval_mode": self._approval_mode(request),
-            "model": request.model or mine.model,
-            "tool_call_style": mine.tool_call_style,
-            "priority": mine.priority,
-            "labels": mine.labels | request.labels,
-            "parent_id": self._claim.id,
-            "idempotency_key": key,
-            "tools": self._tools_of_agent(request.tools) if named and request.tools else self._tools(request.tools),
-            "workspace": here if copy else EmptyWorkspace(),
-        }
-        return request.model_copy(update=inherited)
-
-    def _approval_mode(self, request: DelegationRequest) -> ApprovalMode:
-        """Returns the parent's approval mode, or that of the child's agent where it is stricter."""
-        mine = self._claim.request.approval_mode
-        if "approval_mode" not in request.model_fields_set:
-            return mine
-        return min(request.approval_mode, mine, key=_STRICTEST_FIRST.index)
-
-    def _tools_of_agent(self, patterns: Sequence[str]) -> list[str]:
-        """Returns those tools of the agent that this run has itself; a child never has more."""
-        names = [name for name, tool in self._kit.items() if any(_is_named(tool, pattern) for pattern in patterns)]
-        if not names:
-            raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS,
-                "agent: this run has none of its tools, so it could do nothing; do the work yourself",
-            )
-        return self._tools(names)
-
-    def _tools(self, requested: Sequence[str] | None) -> list[str]:
-        """Returns the names of the child's tools; without an explicit request, a child cannot have children."""
-        if requested is None:
-            return [name for name, tool in self._kit.items() if not tool.availability.by_name_only]
-        return list(dict.fromkeys(self._tool(name).name for name in requested))
-
-    def _tool(self, name: str) -> AnyTool:
-        tool = next((tool for tool in self._kit.values() if name in (tool.name, *tool.aliases)), None)
-        if tool is None:
-            raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS,
-                f"tools: {name[:100]!r} is not a tool of this run, so a subagent cannot have it. "
-                f"There are {', '.join(self._kit)}.",
-            )
-        depth = self._services.settings.tools.max_depth
-        if tool.step_type == "delegate" and depth - self._claim.depth < 2:
-            raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS,
-                f"tools: a subagent of this run cannot have {tool.name}: delegations are nested "
-                f"{depth} deep at most. Leave it out.",
-            )
-        return tool
-
     def _sharers(self) -> int:
         """Returns how many calls of this turn have no child yet, the current one included."""
         names = {n for tool in self._kit.values() if tool.step_type == "delegate" for n in (tool.name, *tool.aliases)}
@@ -228,10 +163,6 @@ class SubagentRunner:
             await run_in_thread(self._services.send, [ticket])
         except Unavailable as error:
             log.info("the janitor will send a ticket for %s: %s", ticket.id, error)
-
-
-def _is_named(tool: AnyTool, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (tool.name, *tool.aliases))
 
 
 def _record_removed() -> ToolError:

@@ -12,6 +12,7 @@ from deputize.shared.events import PermissionRequested, StepCompleted
 from deputize.shared.grants import PermissionSubject, covered_by, grants_of, remembered
 from deputize.shared.permission import PermissionOutcome
 from deputize.shared.runs.keys import grants_key
+from deputize.shared.runs.permissions import pending
 from deputize.worker.permission.patterns import command_patterns
 from deputize.worker.policy.shell import classify_line
 from tests.asking import WRITE, answered, asking_bench, begun, questions
@@ -128,6 +129,7 @@ async def test_an_answer_covers_the_requests_of_siblings_that_wait(asking: Bench
         first, second = await questions(asking, 2)
         assert first.path[:-1] == second.path[:-1] == [id]
         await answered(asking, second, "proceed_always")
+        assert await pending(asking.store.redis) == []
         await run
     result = await asking.result(id)
     assert (result.success, result.errors) == (True, [])
