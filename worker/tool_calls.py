@@ -137,7 +137,7 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return prepared.noted(self.reading.harmless(await bounded(result, tool, context, tokens_at_most)))
+        return prepared.noted(await bounded(result, tool, context, tokens_at_most, clean=self.reading.harmless))
 
 
 def _runs_concurrently(verdict: Judged) -> bool:

@@ -25,7 +25,7 @@ path = "keys/**"
 [[rule]]
 name = "status"
 decision = "allow"
-command_prefix = "echo"
+command_prefix = "touch"
 
 [[rule]]
 name = "page"
@@ -63,13 +63,14 @@ async def test_a_file_denies_with_its_reason_and_allows_a_host(redis_url: str, t
 
 @pytest.mark.parametrize("style", ["native", "xml"])
 async def test_a_compound_line_does_not_pass_the_prefix_of_a_rule(redis_url: str, tmp_path: Path, style: str) -> None:
-    lines = ["echo yes", "echo yes; echo no", "echo $(echo no)", "echo no > x", "echo a\necho no", "echo a && ls"]
+    others = ["touch a; mkdir no", "touch $(mkdir no)", "touch a > x", "touch a\nmkdir no", "touch a && mkdir no"]
+    lines = ["touch a", *others]
     async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
         model = script(tmp_path, *([call("bash", command=line)] for line in lines), [say("done")])
         plain, *compound = await steps(
             bench, await bench.run(model=model, approval_mode=ApprovalMode.ASK, tool_call_style=style)
         )
-    assert (plain.status, "yes" in plain.result) == (StepStatus.COMPLETED, True)
+    assert plain.status is StepStatus.COMPLETED
     assert {each.error.partition(".")[0] for each in compound} == {"denied: bash changes something (execute)"}
     assert len(compound) == len(lines) - 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from deputize.shared.errors import ToolError
@@ -24,8 +25,17 @@ from deputize.worker.tools.context import ToolContext
 from deputize.worker.workspace.files import Files, write_private
 
 
-async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
-    """Returns the result with valid and bounded texts; over-long content is saved as a whole before it is cut."""
+async def bounded(
+    result: ToolResult,
+    tool: AnyTool,
+    ctx: ToolContext,
+    estimate: Estimate,
+    clean: Callable[[ToolResult], ToolResult] = lambda result: result,
+) -> ToolResult:
+    """Returns the result with valid and bounded texts; over-long content is saved as a whole before it is cut.
+
+    ``clean`` changes the bounded texts, before the hint joins the content.
+    """
     result = replace(
         result,
         content=valid(result.content),
@@ -33,9 +43,10 @@ async def bounded(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate:
         display=clip(valid(str(result.display)), MAX_DISPLAY_CHARS),
         error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
     )
-    if len(result.content) <= tool.output.max_chars and few_tokens(result.content, tool.output.max_tokens):
-        return result
-    return await run_in_thread(_bounded_content, result, tool, ctx, estimate)
+    if len(result.content) > tool.output.max_chars or not few_tokens(result.content, tool.output.max_tokens):
+        result = await run_in_thread(_bounded_content, result, tool, ctx, estimate)
+    result = clean(result)
+    return replace(result, content=f"{result.content}\n{result.hint}", hint="") if result.hint else result
 
 
 def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
@@ -45,7 +56,7 @@ def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estima
     saved = _save(ctx.files, ctx.call_id, result.content)
     hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved)
     news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
-    return replace(result, content=f"{kept}\n{hint}", metadata={**result.metadata, **news})
+    return replace(result, content=kept, hint=f"{result.hint}\n{hint}".lstrip(), metadata={**result.metadata, **news})
 
 
 def _save(files: Files, call_id: str, text: str) -> str | None:

@@ -91,12 +91,10 @@ class ReadFile(Tool[ReadFileParams]):
             )
         text, shown = format_page(content.lines, first, PageLimits(lines=most))
         last = first + shown - 1
-        parts = [text]
-        if total is None or last < total:
-            parts.append(self._rest(params, first, last, total))
         if remarks := format_remark_line(content):
-            parts.append(remarks)
-        return ToolResult("\n".join(parts), title, metadata={**facts, "firstLine": first, "lastLine": last})
+            text = f"{text}\n{remarks}"
+        rest = "" if last == total else self._rest(params, first, last, total)
+        return ToolResult(text, title, metadata={**facts, "firstLine": first, "lastLine": last}, hint=rest)
 
     def _rest(self, params: ReadFileParams, first: int, last: int, total: int | None) -> str:
         """Returns the hint how to continue; it mentions omitted lines only if fewer than requested are shown."""

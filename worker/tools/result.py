@@ -20,6 +20,8 @@ class ToolResult:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     error: str | None = None
     error_type: ErrorType | None = None
+    hint: str = ""
+    """What the tool itself adds for the model; apart from the content, which may be foreign text."""
 
     @property
     def success(self) -> bool:
