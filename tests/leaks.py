@@ -68,9 +68,12 @@ def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
     before, files_before = descendants(), files()
     yield
-    with suppress(AssertionError):
+    left = ""
+    try:
         until_sync(lambda: not (descendants() - before - kept))
-    if left := {pid: _described(pid) for pid in descendants() - before - kept}:
+    except AssertionError:
+        left = f"{ {pid: _described(pid) for pid in descendants() - before - kept} }"
+    if left:  # outside of the handler: a report of both errors is cut before the second one
         pytest.fail(f"processes left behind: {left}", pytrace=False)
     assert files() - kept <= files_before, f"files left behind: {files() - files_before}"
 

@@ -8,7 +8,7 @@ from collections import Counter
 from tests.architecture.sources import dotted, name, python_files, tree
 from tests.requirements import requirements
 
-DONE_ISSUES = {"A", "B", "C"}
+DONE_ISSUES = {"A", "B", "C", "D"}
 
 
 def marked() -> dict[str, list[str]]:

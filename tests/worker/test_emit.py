@@ -85,6 +85,7 @@ async def test_an_event_says_whose_it_is_when_it_happened_and_in_which_order(voi
         "at": "now",
         "attempt": 1,
         "type": "turn_started",
+        "taintedBy": [],
         "turn": 1,
     }
 
