@@ -28,10 +28,6 @@ class PermissionOutcome(StrEnum):
     CANCEL = "cancel"
 
     @property
-    def proceeds(self) -> bool:
-        return self is not PermissionOutcome.CANCEL
-
-    @property
     def is_remembered(self) -> bool:
         return self in REMEMBERED
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
-from deputize.shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect
+from deputize.shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect, retried
 from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RENEW
 from tests.waiting import until
@@ -122,3 +122,15 @@ async def test_the_refusal_of_a_frame_is_nobodys_to_hear(transient: bool, missed
     _settle(_Job((), transient, loop.create_future()), ResponseError("unknown command 'PUBLISH'"))
     gc.collect()
     assert len(unheard) == missed
+
+
+async def test_a_question_is_repeated_until_redis_answers() -> None:
+    answers: list[Any] = [ConnectionError("gone"), "there"]
+
+    async def ask() -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    assert await retried(ask) == "there"

@@ -187,6 +187,18 @@ def test_a_tree_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         Parser(str(deep)).parse("ls | wc")
 
 
+def test_what_the_parser_writes_may_be_anything(tmp_path: Path) -> None:
+    broken = tmp_path / "shfmt"
+    broken.write_text("#!/bin/sh\necho not JSON\n")
+    broken.chmod(0o755)
+    with pytest.raises(ParseFailure, match="shfmt failed"):
+        Parser(str(broken)).parse("ls | wc")
+
+
+def test_a_word_that_goes_on_in_the_next_line_is_one_word() -> None:
+    assert classes("ec\\\nho a | su\\\ndo id")["sudo id"] == "deny"
+
+
 def test_a_forbidden_program_is_found_behind_any_number_of_others() -> None:
     for line in (
         "ls; " * 20_000 + "sudo id",

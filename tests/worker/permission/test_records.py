@@ -1,0 +1,53 @@
+"""Permission requests in Redis whose run or whose time is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from deputize.shared.errors import Conflict
+from deputize.shared.permission import PermissionAnswer, PermissionOutcome
+from deputize.shared.runs.keys import PENDING, permissions_key
+from deputize.shared.runs.permissions import answer, pending, permission_id
+from deputize.shared.wire import now
+from tests.asking import WRITE, answered, asking_bench, begun, questions
+from tests.running import call, say, script
+
+ONCE = PermissionAnswer(outcome=PermissionOutcome.PROCEED_ONCE, at=now())
+
+
+async def test_a_request_whose_run_is_gone_leaves_the_list(redis_url: str, tmp_path: Path) -> None:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        id = permission_id("dlg_" + "0" * 26, 0, 1, "1")
+        await bench.store.redis.hset(PENDING, id, "dlg_" + "0" * 26)
+        assert await pending(bench.store.redis) == []
+        assert await bench.store.redis.hlen(PENDING) == 0
+
+
+async def test_an_answer_after_the_time_is_refused_even_if_the_worker_has_not_noticed(
+    redis_url: str, tmp_path: Path
+) -> None:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        id, run = await begun(bench, script(tmp_path, [WRITE], [say("done")]))
+        (request,) = await questions(bench)
+        key, kept = permissions_key(id), request.to_json()
+        past = request.model_copy(update={"expires_at": request.created_at - timedelta(seconds=1)})
+        await bench.store.redis.hset(key, request.permission_id, past.to_json())
+        with pytest.raises(Conflict, match="expired"):
+            await answer(bench.store.redis, request.permission_id, ONCE)
+        await bench.store.redis.hset(key, request.permission_id, kept)
+        await answered(bench, request, "cancel")
+        await run
+
+
+async def test_an_answer_for_a_command_leaves_other_requests_open(redis_url: str, tmp_path: Path) -> None:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        calls = [call("bash", command="touch a"), WRITE]
+        _, run = await begun(bench, script(tmp_path, calls, [say("done")]))
+        command, write = sorted(await questions(bench, 2), key=lambda request: request.step.tool_name)
+        await answered(bench, command, "proceed_always")
+        assert [request.permission_id for request in await questions(bench)] == [write.permission_id]
+        await answered(bench, write, "cancel")
+        await run
