@@ -61,6 +61,7 @@ async def test_a_file_denies_with_its_reason_and_allows_a_host(redis_url: str, t
     assert refused.error.startswith("denied: web_fetch connects to localhost. This needs a person's approval")
 
 
+@pytest.mark.requirement("S002-080")
 @pytest.mark.parametrize("style", ["native", "xml"])
 async def test_a_compound_line_does_not_pass_the_prefix_of_a_rule(redis_url: str, tmp_path: Path, style: str) -> None:
     others = ["touch a; mkdir no", "touch $(mkdir no)", "touch a > x", "touch a\nmkdir no", "touch a && mkdir no"]

@@ -55,7 +55,7 @@ def test_looking_is_allowed_in_every_mode(kind: Kind, mode: ApprovalMode, broken
     assert decide(call_of(kind), PolicyContext(mode, broken)).decision is Decision.ALLOW
 
 
-@pytest.mark.requirement("S002-054", "S002-081", "S004-009", "S004-010")
+@pytest.mark.requirement("S002-054", "S002-081", "S004-009", "S004-010", "S002-080")
 @pytest.mark.parametrize("kind", INSIDE)
 def test_a_change_inside_is_judged_by_the_mode(kind: Kind) -> None:
     assert {mode: decide(call_of(kind), PolicyContext(mode)).decision for mode in MODES} == {
@@ -100,6 +100,7 @@ def test_a_tool_that_wants_approval_is_asked_about_though_its_effects_stay(kind:
     }
 
 
+@pytest.mark.requirement("S002-080")
 @pytest.mark.parametrize("mode", MODES)
 def test_without_the_sandbox_what_needs_it_is_denied_in_every_mode(mode: ApprovalMode) -> None:
     verdict = decide(call_of(Kind.EXECUTE, needs_sandbox=True), PolicyContext(mode, "no bubblewrap"))

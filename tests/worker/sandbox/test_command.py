@@ -29,7 +29,7 @@ async def test_streams_are_kept_apart_and_the_workspace_is_the_working_directory
     assert outcome(done) == (0, b"/workspace\n", b"oops\n")
 
 
-@pytest.mark.requirement("S002-071")
+@pytest.mark.requirement("S002-071", "S002-080")
 async def test_a_command_can_work_below_the_workspace(sandbox: Bubblewrap, place: Path) -> None:
     await said(sandbox, "mkdir -p a/b")
     assert await said(sandbox, "pwd; touch here", cwd="a/b") == "/workspace/a/b"
