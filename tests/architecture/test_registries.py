@@ -77,6 +77,7 @@ NOT_A_RULE = (
     "explanation",
     "known_tools",
     "matchers",
+    "questions",
     "replay",
     "rule_fields",
     "rule_file",

@@ -63,7 +63,8 @@ async def test_a_cancelled_run_takes_its_childs_command_with_it(fleet: Fleet, tm
     assert (await fleet.service.get(id)).status == "waiting"
     await fleet.service.cancel(id)
     results = await asyncio.gather(*(fleet.result(each, 5) for each in (id, child.id)))
-    assert [result.status for result in results] == ["cancelled", "cancelled"]
+    ended = [result.status for result in results]
+    assert ended == ["cancelled", "cancelled"], [result.errors for result in results]
     assert results[1].reaped  # its shell, or the sleep that it became
 
 

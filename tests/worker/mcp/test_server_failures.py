@@ -102,7 +102,7 @@ async def test_a_server_ends_with_the_run_and_so_does_what_it_left(desk: Toolben
         await found.call("mcp__raw__leave_a_child")
         await until(lambda: [pid for pid in started() if b"sleep\x001000" in command_of(pid)])
     assert found.notes()[-1] == "ended by itself"
-    assert started() == set()
+    await until(lambda: not started())  # measuring may take a moment longer
 
 
 async def test_a_call_after_the_run_starts_nothing(desk: Toolbench) -> None:

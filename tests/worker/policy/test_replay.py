@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.policy.__main__ import answer
+from deputize.worker.policy.questions import answer
 
 DENIED = """
 [[rule]]
@@ -39,7 +39,11 @@ def rules(tmp_path: Path) -> str:
 
 
 def test_a_replay_names_the_calls_that_other_rules_decide_differently(rules: str) -> None:
-    calls = [recorded("bash", command="timeout 5 git push"), recorded("bash", command="ls"), recorded("mcp__git__push")]
+    calls = [
+        recorded("bash", command="timeout 5 git push"),
+        recorded("bash", command="ls", timeout=5),
+        recorded("mcp__git__push"),
+    ]
     (found,) = answer({"settings": {}, "replay": [rules], "runs": [RUN | {"calls": calls}]})["runs"]
     assert (found["id"], found["judged"], found["notJudged"]) == ("dlg_1", 3, {})
     decisions = [(each["name"], each["old"]["decision"], each["new"]["decision"]) for each in found["changes"]]

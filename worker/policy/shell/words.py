@@ -133,12 +133,12 @@ def _cells(parts: Sequence[Node], quoted: bool, scope: Scope) -> Iterator[_Cell]
 
 
 def _unescaped(text: str, quoted: bool) -> Iterator[_Cell]:
+    """Yields the characters of a literal; the parser has joined lines that a backslash continues."""
     at = 0
     while at < len(text):
         following = text[at + 1 : at + 2]
         if text[at] == "\\" and following and (not quoted or following in '$`"\\\n'):
-            if following != "\n":
-                yield _Cell(following, False)
+            yield _Cell(following, False)
             at += 2
         else:
             yield _Cell(text[at], not quoted)
