@@ -239,14 +239,20 @@ class RunStore:
         return await kept_artifact(self.redis, id, name, version)
 
     async def cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
-        """Ends a delegation that never ran, or asks its worker to stop; its children first. Idempotent.
+        """Ends a delegation that never ran, or asks its worker to stop; its children afterwards. Idempotent.
 
         One that waits for another attempt is ended by the worker that claims it, with its work so far in the result.
         Raises ``NotFound``.
         """
-        for child in await self.redis.smembers(children_key(id)):
-            with suppress(NotFound):
-                await self.cancel(child)
+        children = await self.redis.smembers(children_key(id))
+        try:
+            return await self._cancel(id)
+        finally:  # a run that sees its child end before it is cancelled itself would go on to its next turn
+            for child in children:
+                with suppress(NotFound):
+                    await self.cancel(child)
+
+    async def _cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
         while True:
             there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created"])
             if there[0] is None:

@@ -22,8 +22,8 @@ async def accepted(store: RunStore, **fields: Any) -> str:
     return (await store.accept([(new_id(), request, request.limits)], 30))[0].id
 
 
-async def claimed(store: RunStore) -> Claim:
-    claim = await store.claim(await accepted(store), "token", "worker-1", LEASE)
+async def claimed(store: RunStore, **fields: Any) -> Claim:
+    claim = await store.claim(await accepted(store, **fields), "token", "worker-1", LEASE)
     assert claim is not None
     return claim
 

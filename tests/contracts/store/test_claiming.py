@@ -163,3 +163,15 @@ async def test_the_next_attempt_finds_history_and_checkpoint(store: RunStore, pi
     again = await store.claim(claim.id, "other", "worker-2", LEASE)
     assert again is not None
     assert (again.history, again.checkpoint, again.attempt) == (['{"a":"é"}'.encode()], {"turns": 1}, 2)
+
+
+async def test_a_run_hears_of_its_cancellation_before_its_child_does(store: RunStore, bus: Bus) -> None:
+    """It would take a child that ends first for one that ended by itself, and go on to its next turn."""
+    parent = await claimed(store)
+    child = await claimed(store, parent_id=parent.id)
+    async with bus.listen(CANCEL) as asked:
+        await store.cancel(parent.id)
+        heard: list[str] = []
+        while len(heard) < 2:
+            heard += [id for id in [await asyncio.wait_for(asked.get(), 30)] if id is not None]
+    assert heard == [parent.id, child.id]
