@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from asyncio.subprocess import PIPE
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
         assert "not a language model" in done.err
         done = await deputize("show", result.delegation_id, "--json", **here)
         assert json.loads(done.out)["result"] == result.to_dict()
-        assert len((await deputize("workers", **here)).out.splitlines()) == 2
+        await until(partial(_have_announced, 2, here))  # it is ready with the first of them
         assert "read_file" in (await deputize("tools", **here)).out
         done = await deputize("up", **here)
         assert done.code == 3
@@ -54,6 +55,10 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     assert "@" not in done.out  # what is printed here is read by others, too
     assert f"flower_url in {tmp_path}/stack.json" in said["Flower"]
     assert "Ctrl-C" in said["Stop"]
+
+
+async def _have_announced(workers: int, here: dict[str, Any]) -> bool:
+    return len((await deputize("workers", **here)).out.splitlines()) == workers
 
 
 async def _only_its_user_is_let_in(home: Path, **here: Any) -> None:
