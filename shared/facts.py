@@ -89,7 +89,7 @@ class Trust(Wire):
         return bool(self.tainted_by)
 
     def plus(self, other: Trust) -> Trust:
-        """Returns what somebody has read who has read both."""
+        """Returns the union: what was read by a reader of both."""
         return Trust(
             sources=[*dict.fromkeys((*self.sources, *other.sources))],
             tainted_by=[*dict.fromkeys((*self.tainted_by, *other.tainted_by))],

@@ -28,7 +28,7 @@ class PermissionSubject(Wire):
 
 
 def grants_of(subject: PermissionSubject, outcome: PermissionOutcome) -> list[str]:
-    """Returns what the outcome grants, to be stored; nothing where there is no such outcome for this subject."""
+    """Returns what the outcome grants, to be stored; empty where the outcome does not apply to this subject."""
     match outcome:
         case PermissionOutcome.PROCEED_ALWAYS:
             if subject.is_command:

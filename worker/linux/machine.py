@@ -16,7 +16,7 @@ def memory_bytes(root: Path = Path("/")) -> int:
     found = re.search(r"^MemTotal:\s+(\d+) kB$", (root / "proc/meminfo").read_text("ascii"), re.MULTILINE)
     limits = [int(found[1]) * 1024] if found else []
     for name in _LIMITS:
-        with suppress(OSError, ValueError):  # ``max`` is no number
+        with suppress(OSError, ValueError):  # ``max`` is not a number
             limits.append(int((root / name).read_text("ascii")))
     return min(limits)
 
