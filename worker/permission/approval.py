@@ -18,7 +18,6 @@ from deputize.worker.permission.details import details_of, subject_of
 from deputize.worker.permission.requests import PermissionRequests, Question
 from deputize.worker.policy import PolicyCall, PolicyContext, Verdict, denial, judge
 from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell import classify
 from deputize.worker.steps import StepLog
 from deputize.worker.tools.base import AnyTool, ToolContext, ToolResult
 from deputize.worker.trust.sources import ReadSources
@@ -93,14 +92,11 @@ class Approval:
 
     async def _question(self, asked: Asked, context: ToolContext) -> Question:
         assert asked.step is not None
-        call = asked.policy_call
-        line = call.touches.command
-        classified = None if line is None else await classify(line)
         diff = ""
         with suppress(ToolError):  # an edit of a text that an earlier call of the turn will write
             diff = await asked.tool.preview(context, asked.params)
-        details = details_of(call, asked.call.arguments, classified, diff)
-        return Question(asked.step, details, subject_of(call, classified), asked.verdict)
+        details = details_of(asked.policy_call, asked.call.arguments, diff)
+        return Question(asked.step, details, subject_of(asked.policy_call), asked.verdict)
 
     async def settle(
         self, asked: Asked, context: ToolContext, waiting: Callable[[], AbstractContextManager[None]]

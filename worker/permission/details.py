@@ -20,13 +20,11 @@ from deputize.worker.policy.shell import Classified, SubCommand
 from deputize.worker.tools.base import Kind
 
 
-def details_of(
-    call: PolicyCall, arguments: Mapping[str, Any], line: Classified | None, diff: str = ""
-) -> PermissionDetails:
-    """Returns the details of a call, by what it does; ``line``: its command line, if it has one."""
+def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -> PermissionDetails:
+    """Returns the details of a call, by what it does. Its command line is classified already, by the rule that asks."""
     tool, touches = call.tool, call.touches
     if touches.command is not None:
-        return ExecuteDetails(command=touches.command, **_parts(touches.command, line))
+        return ExecuteDetails(command=touches.command, **_parts(touches.command, call.classified))
     if tool.origin.server is not None:
         return McpDetails(server=tool.origin.server, tool=tool.origin.remote or tool.name, arguments=dict(arguments))
     if tool.kind in (Kind.EDIT, Kind.DELETE, Kind.MOVE):
@@ -51,8 +49,9 @@ def _position(text: str, command: SubCommand) -> int:
     return len(text) if found < 0 else found
 
 
-def subject_of(call: PolicyCall, line: Classified | None) -> PermissionSubject:
-    """Returns the subject of a call; ``line``: its command line, if it has one."""
+def subject_of(call: PolicyCall) -> PermissionSubject:
+    """Returns the subject of a call."""
+    line = call.classified
     return PermissionSubject(
         tool=call.tool.name,
         server=call.tool.origin.server,

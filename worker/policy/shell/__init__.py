@@ -7,9 +7,8 @@ from functools import lru_cache
 from deputize.worker.policy.shell.classification import Classifier
 from deputize.worker.policy.shell.classified import Classified, SubCommand
 from deputize.worker.policy.shell.parser import installed_parser
-from deputize.worker.threads import run_in_thread
 
-__all__ = ["Classified", "SubCommand", "classify", "classify_line"]
+__all__ = ["Classified", "SubCommand", "classify_line"]
 
 _CACHED = 2_000
 """Characters: longer lines are hardly ever repeated, and cost memory."""
@@ -18,11 +17,6 @@ _CACHED = 2_000
 def classify_line(line: str) -> Classified:
     """Returns the class of a line. It may start a process, so it belongs into a thread."""
     return _classified(line) if len(line) <= _CACHED else Classifier(installed_parser().parse).classify(line)
-
-
-async def classify(line: str) -> Classified:
-    """Like ``classify_line``, without blocking the event loop."""
-    return await run_in_thread(classify_line, line)
 
 
 @lru_cache(maxsize=1000)
