@@ -10,13 +10,13 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
 
+from deputize.worker.linux.disk import taken_bytes
 from deputize.worker.linux.tree import descendants
 
 _OWN_PAGES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
@@ -54,14 +54,8 @@ def usages(inits: Sequence[int], enough: int) -> list[Usage]:
 
 def disk_bytes(folders: Sequence[Path], inits: Sequence[int] = ()) -> int:
     """Returns what the directories take on disk, and the files that were deleted there and are still open."""
-    command = ["du", "-skxc", "--", *map(str, folders)]
-    # With the privileges of a user namespace, directories that a command has made unreadable are counted, too.
-    for privileged in ([] if os.geteuid() == 0 else ["unshare", "--map-root-user"]), []:
-        with suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run([*privileged, *command], check=False, capture_output=True, timeout=_DU_SECONDS)
-            if found := re.search(rb"(\d+)\ttotal\n$", done.stdout):
-                return int(found[1]) * 1024 + _deleted_bytes(folders, inits)
-    return 0
+    taken = taken_bytes(folders, _DU_SECONDS, unreadable=True)
+    return 0 if taken is None else taken + _deleted_bytes(folders, inits)
 
 
 def free_bytes(folders: Sequence[Path]) -> int:

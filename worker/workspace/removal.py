@@ -10,6 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from deputize.worker.linux.disk import taken_bytes
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MEASURE_SECONDS = 30.0
 
@@ -70,9 +72,4 @@ def delete(folder: Path) -> None:
 
 def disk_bytes(folder: Path) -> int | None:
     """Returns what a directory takes on disk; None where that is not known."""
-    command = ["du", "-skx", "--", str(folder)]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, timeout=_MEASURE_SECONDS)
-        return int(done.stdout.split(b"\t")[0]) * 1024
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
+    return taken_bytes([folder], _MEASURE_SECONDS)
