@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deputize.orchestrator import problems
+from deputize.orchestrator import problems, web
 from deputize.orchestrator.audit_recorder import AuditRecorder
 from deputize.orchestrator.auth import check_origin, require_token
 from deputize.orchestrator.caller import NOTE, RequestNote
@@ -75,6 +75,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
     app.router.routes.append(Route(MCP_PATH, mcp, methods=METHODS))
+    app.router.routes += web.routes()
     app.add_middleware(RequestMiddleware)
     return app
 
@@ -90,7 +91,8 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
-        scope = {**scope, NOTE: RequestNote(scope["method"], request_id)}
+        note = RequestNote(scope["method"], request_id)
+        scope = {**scope, NOTE: note}
         started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -101,6 +103,8 @@ class RequestMiddleware:
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
+                if note.caller is not None:
+                    headers["X-Token-Scopes"] = " ".join(sorted(note.caller.scopes))
                 headers.setdefault("Cache-Control", "no-cache")
                 for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)

@@ -18,8 +18,8 @@ class Scope(StrEnum):
 
 ALL = frozenset(Scope)
 MCP_PATH = "/mcp"
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json"})
-"""For probes, and for clients that are generated; they need no token."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name}"})
+"""For probes, for clients that are generated, and the files of the web page; they need no token."""
 
 _READ, _SUBMIT, _APPROVE, _ADMIN = (frozenset({scope}) for scope in Scope)
 _ANY_TOKEN = frozenset[Scope]()

@@ -1,0 +1,94 @@
+// The API: the token, requests, and problem documents as errors.
+
+const KEY = "deputize-token";
+let token = sessionStorage.getItem(KEY) ?? "";
+let clockOffset = 0;
+
+/** The scopes of the token, as the last response named them; null before. */
+export let scopes = null;
+
+export class ApiError extends Error {
+  /** `status` 0: there was no response. */
+  constructor(status, problem = {}) {
+    super(problem.detail || problem.title || `the service answered with ${status}`);
+    this.status = status;
+    this.type = problem.type ?? "about:blank";
+    this.errors = problem.errors ?? [];
+  }
+}
+
+export function setToken(value) {
+  token = value;
+  scopes = null;
+  if (value) sessionStorage.setItem(KEY, value);
+  else sessionStorage.removeItem(KEY);
+}
+
+export const hasToken = () => token !== "";
+
+/** Takes the token of `#token=…` and removes it from the address and the history. */
+export function takeTokenFromAddress() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given === null) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  setToken(given.trim());
+}
+
+/** Milliseconds by the clock of the service, which sets when a request expires. */
+export const serviceNow = () => Date.now() + clockOffset;
+
+function note(response) {
+  scopes = response.headers.get("X-Token-Scopes")?.split(" ") ?? scopes;
+  const there = Date.parse(response.headers.get("Date") ?? "");
+  if (Number.isNaN(there)) return;
+  const offset = there - Date.now();
+  clockOffset = Math.abs(offset) < 2000 ? 0 : offset; // the header has whole seconds
+}
+
+/** Parses JSON without changing whole numbers that a double cannot hold, in browsers that can. */
+export function parseJson(text) {
+  return JSON.parse(text, (_, value, context) => {
+    const exact = typeof value !== "number" || !Number.isInteger(value) || Number.isSafeInteger(value);
+    return exact || !context?.source || !JSON.rawJSON ? value : JSON.rawJSON(context.source);
+  });
+}
+
+async function problemOf(response) {
+  try {
+    return new ApiError(response.status, await response.json());
+  } catch {
+    return new ApiError(response.status, { detail: response.statusText });
+  }
+}
+
+/** Sends a request and returns its response. Throws ApiError for each that is not a success. */
+export async function open(path, options = {}) {
+  const headers = { ...options.headers };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  let response;
+  try {
+    response = await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...options, headers });
+  } catch (error) {
+    if (/[^\x20-\x7e]/u.test(token)) throw new ApiError(401, { detail: "this is not a token: it has other characters" });
+    throw new ApiError(0, { detail: error.name === "AbortError" ? "aborted" : "the service does not answer" });
+  }
+  note(response);
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+export async function get(path) {
+  return parseJson(await (await open(path, { headers: { Accept: "application/json" } })).text());
+}
+
+/** Sends an answer. `argumentsText` is JSON that is sent as it was typed. */
+export async function answer(id, outcome, { reason, argumentsText } = {}) {
+  const fields = [`"outcome":${JSON.stringify(outcome)}`];
+  if (reason) fields.push(`"reason":${JSON.stringify(reason)}`);
+  if (argumentsText !== undefined) fields.push(`"arguments":${argumentsText}`);
+  await open(`v1/permissions/${encodeURIComponent(id)}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: `{${fields.join(",")}}`,
+  });
+}

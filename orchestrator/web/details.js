@@ -1,0 +1,66 @@
+// What a call would do, by the type of its details: edit, execute, mcp, info.
+
+import { h } from "./dom.js";
+import { visible, visibleBlock, visibleJson } from "./text.js";
+
+const DECISIONS = { allow: "only reads", ask: "may change something", deny: "forbidden" };
+
+/** A unified diff, line by line. The signs stay, so that colour is not the only difference. */
+export function diffView(diff) {
+  const kind = (line) => {
+    if (/^(diff |index |--- |\+\+\+ |new file|deleted file|rename |similarity )/u.test(line)) return "file";
+    return { "+": "added", "-": "removed", "@": "hunk" }[line[0]] ?? "";
+  };
+  const lines = visibleBlock(diff).replace(/\n$/u, "").split("\n");
+  return block("Change", lines.map((line) => h("span", { class: `line ${kind(line)}` }, `${line}\n`)), "diff");
+}
+
+/** A scrollable block of text, reachable by keyboard. */
+export function block(label, children, style = "") {
+  return h("pre", { class: style, tabindex: "0", role: "region", "aria-label": label }, children);
+}
+
+/** A value as JSON behind a disclosure. */
+export function folded(title, children, attributes = {}) {
+  return h("details", attributes, h("summary", {}, title), children);
+}
+
+const json = (label, value) => block(label, visibleJson(value));
+const isEmpty = (value) => !value || Object.keys(value).length === 0;
+
+function commandRow({ command, decision, reason }) {
+  return h("li", { class: `command ${DECISIONS[decision] ? decision : ""}` },
+    h("code", {}, visible(command)),
+    h("span", { class: "badge" }, DECISIONS[decision] ?? visible(decision)),
+    reason && h("span", { class: "faint" }, visible(reason)));
+}
+
+const VIEWS = {
+  edit: ({ paths, diff }) => [
+    paths.length > 0 && h("p", {}, "Files: ", paths.map((path) => h("code", { class: "item" }, visible(path)))),
+    diff ? diffView(diff) : h("p", { class: "faint" }, "The change cannot be shown before the call; see its arguments."),
+  ],
+  execute: ({ command, commands, effects }) => [
+    block("Command", visibleBlock(command), "command-line"),
+    commands.length > 0 && h("ul", { class: "commands", "aria-label": "Commands of the line" }, commands.map(commandRow)),
+    effects.length > 0 && h("ul", { class: "effects", "aria-label": "Effects" },
+      effects.map((effect) => h("li", {}, `It ${visible(effect)}`))),
+  ],
+  mcp: ({ server, tool, arguments: given }) => [
+    h("p", {}, "Tool ", h("code", {}, visible(tool)), " of the MCP server ", h("code", {}, visible(server))),
+    !isEmpty(given) && json("Arguments", given),
+  ],
+  info: ({ urls, arguments: given }) => [
+    urls.length > 0 && h("ul", { class: "urls", "aria-label": "Addresses" },
+      urls.map((url) => h("li", {}, h("code", {}, visible(url))))),
+    !isEmpty(given) && json("Arguments", given),
+  ],
+};
+
+/** The details of a permission request. */
+export function detailsView({ details, step }) {
+  const view = VIEWS[details.type];
+  const shown = view ? view(details) : [json("Details", details)];
+  const known = ["mcp", "info"].includes(details.type) || isEmpty(step.arguments);
+  return h("div", { class: "details" }, shown, !known && folded("All arguments", json("All arguments", step.arguments)));
+}

@@ -1,0 +1,167 @@
+// The permission requests of all delegations that wait for an answer.
+
+import { answer, get, scopes, serviceNow } from "./api.js";
+import { Answers } from "./answers.js";
+import { detailsView } from "./details.js";
+import { announce, byId, h, setText, syncList } from "./dom.js";
+import { countdown, count, cut, shortId, visible } from "./text.js";
+
+const NO_SCOPE = "This token lacks the scope approve, so it cannot answer.";
+const SETTLE_MS = 500;
+const NOTICE_MS = 60_000;
+const MOST_NOTICES = 5;
+const DONE = {
+  proceed_once: "Approved", proceed_always: "Approved always in its run", proceed_always_tool: "Approved for every call of the tool",
+  proceed_always_server: "Approved for every call of the server", modify: "Approved with other arguments", cancel: "Denied",
+};
+
+/** An element that refers to a delegation; it is a link only if it is an id. */
+export function delegationLink(id) {
+  const known = /^dlg_[0-9a-z]{26}$/u.test(id);
+  return h(known ? "a" : "span", { ...(known && { href: `#${id}` }), class: "id", title: visible(id) }, shortId(id));
+}
+
+export class Requests {
+  #cards = new Map();
+  #reported = new Set();
+  #loaded = false;
+  #onChange;
+
+  /** `onChange` is called after an answer. */
+  constructor(onChange) {
+    this.#onChange = onChange;
+  }
+
+  async refresh() {
+    this.#show((await get("v1/permissions")).items);
+  }
+
+  /** Takes an event of any delegation. Returns whether it concerns permissions. */
+  hear(event) {
+    if (event.type === "permission_answered") {
+      const card = this.#cards.get(event.permissionId);
+      if (card) this.#report(card.request, event.outcome, event.by, event.reason);
+    }
+    return event.type.startsWith("permission_") || event.type === "run_finished";
+  }
+
+  /** Updates the countdowns. Returns whether a request has expired. */
+  tick() {
+    let expired = false;
+    for (const { request, clock } of this.#cards.values()) {
+      const left = (Date.parse(request.expiresAt) - serviceNow()) / 1000;
+      setText(clock, left > 0 ? `Expires in ${countdown(left)}` : "Expired");
+      clock.classList.toggle("soon", left < 60);
+      expired ||= left <= 0;
+    }
+    return expired;
+  }
+
+  #show(items) {
+    const list = byId("requests");
+    const before = [...list.children].map((node) => node.dataset.key);
+    const fresh = items.filter((item) => !this.#cards.has(item.permissionId));
+    const wanted = new Set(items.map((item) => item.permissionId));
+    for (const [id, { request }] of this.#cards) {
+      if (wanted.has(id)) continue;
+      this.#report(request, null);
+      this.#cards.delete(id);
+    }
+    syncList(list, items, {
+      key: (item) => item.permissionId,
+      create: (item) => this.#create(item),
+      // Never a button: who presses Enter once more must not answer the next request.
+      lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
+    });
+    this.#refuseWithoutScope();
+    this.tick();
+    const after = [...list.children].map((node) => node.dataset.key);
+    if (before.some((id, at) => after[at] !== id)) this.#settle(list);
+    byId("requests-none").hidden = items.length > 0;
+    setText(byId("requests-count"), items.length ? String(items.length) : "");
+    document.title = items.length ? `(${items.length}) deputize` : "deputize";
+    this.#announce(fresh);
+    this.#loaded = true;
+  }
+
+  #announce(fresh) {
+    if (!fresh.length) return;
+    if (this.#loaded && fresh.length === 1) announce(`New permission request: ${visible(fresh[0].step.title)}`);
+    else announce(`${count(fresh.length, "call")} ${this.#loaded ? "more wait" : "waiting"} for permission`);
+  }
+
+  /** Cards have moved: for a moment no click counts, which may have been meant for another card. */
+  #settle(list) {
+    list.classList.add("settling");
+    setTimeout(() => list.classList.remove("settling"), SETTLE_MS);
+  }
+
+  #refuseWithoutScope() {
+    const refused = scopes !== null && !scopes.includes("approve");
+    const notice = byId("scopes");
+    notice.hidden = !refused;
+    setText(notice, refused ? `${NO_SCOPE} Requests can be read here; to answer, use a token with that scope.` : "");
+    for (const { answers } of this.#cards.values()) answers.refuse(refused ? NO_SCOPE : "");
+  }
+
+  #create(request) {
+    const id = request.permissionId;
+    const { step } = request;
+    const clock = h("strong", { class: "clock" });
+    const answers = new Answers(request, (outcome, fields) => this.#send(request, outcome, fields));
+    this.#cards.set(id, { request, clock, answers });
+    const path = request.path.flatMap((each, at) => (at ? [" › ", delegationLink(each)] : [delegationLink(each)]));
+    return h("li", {},
+      h("article", { class: "panel request", tabindex: "-1", "aria-labelledby": `${id}-title` },
+        h("header", {},
+          h("h3", { id: `${id}-title` }, visible(step.title || step.toolName)),
+          h("p", { class: "faint meta" },
+            h("span", {}, "Tool ", h("code", {}, visible(step.toolName))),
+            h("span", {}, "Delegation ", path),
+            h("span", {}, "Turn ", String(step.turnIndex)),
+            clock),
+          h("p", { class: "why" }, request.reason ? `Asked because ${visible(request.reason)}` : "Asked by the policy",
+            request.rule && h("span", { class: "faint" }, ` (rule ${visible(request.rule)})`))),
+        step.thinking && h("p", { class: "faint thinking" }, `The model: ${cut(step.thinking, 400)}`),
+        detailsView(request),
+        answers.node));
+  }
+
+  /** Returns null, or the error for the card. */
+  async #send(request, outcome, fields) {
+    try {
+      await answer(request.permissionId, outcome, fields);
+      this.#report(request, outcome, null, fields.reason);
+    } catch (error) {
+      if (error.status !== 409 && error.status !== 404) {
+        this.#refuseWithoutScope();
+        return error;
+      }
+      this.#reported.add(request.permissionId);
+      this.#notice(`Not sent, it was answered meanwhile: ${visible(request.step.title)}`, visible(error.message));
+    }
+    this.#onChange();
+    return null;
+  }
+
+  /** Says once how a request ended. Without an outcome it was answered elsewhere, or expired. */
+  #report(request, outcome, by, reason) {
+    if (this.#reported.has(request.permissionId)) return;
+    this.#reported.add(request.permissionId);
+    const title = visible(request.step.title);
+    if (outcome === null) {
+      this.#notice(`Waits no more: ${title}`, "It was answered elsewhere, has expired, or its delegation ended.");
+      return;
+    }
+    const who = by ? ` by ${visible(by)}` : "";
+    this.#notice(`${DONE[outcome] ?? visible(outcome)}${who}: ${title}`, reason ? visible(reason) : "");
+  }
+
+  #notice(text, more) {
+    const list = byId("notices");
+    const item = h("li", { class: "notice" }, h("span", {}, text), more && h("span", { class: "faint" }, ` ${more}`));
+    list.append(item);
+    while (list.children.length > MOST_NOTICES) list.firstElementChild.remove();
+    setTimeout(() => item.remove(), NOTICE_MS);
+  }
+}

@@ -1,0 +1,160 @@
+// One delegation: its request, its result, and its events as they come.
+
+import { get, open } from "./api.js";
+import { facts, SIGNS, statusText } from "./delegations.js";
+import { block, diffView, folded } from "./details.js";
+import { byId, h, setText } from "./dom.js";
+import { eventLine } from "./lines.js";
+import { EventStream } from "./stream.js";
+import { count, cut, seconds, visible, visibleBlock, visibleJson } from "./text.js";
+
+const MOST_LINES = 500;
+
+export class Run {
+  #id = null;
+  #stream = null;
+  #parts = null;
+  #finished = false;
+
+  /** Shows a delegation, or none with null. */
+  show(id) {
+    this.pause();
+    this.#id = id;
+    this.#finished = false;
+    const panel = byId("run");
+    panel.hidden = id === null;
+    if (id === null) {
+      panel.replaceChildren();
+      return;
+    }
+    this.#parts = this.#makeParts();
+    panel.replaceChildren(...Object.values(this.#parts));
+    panel.querySelector("h2").focus();
+    this.resume();
+  }
+
+  get id() {
+    return this.#id;
+  }
+
+  /** Ends the stream of events; `resume` goes on where it ended. */
+  pause() {
+    this.#stream?.close();
+    this.#stream = null;
+  }
+
+  resume() {
+    if (this.#id === null || this.#finished || this.#stream) return;
+    this.refresh();
+    const last = this.#parts.events.dataset.last;
+    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${last}`, {
+      onEvent: (event) => this.#hear(event),
+      onRefused: (error) => setText(this.#parts.state, visible(error.message)),
+    });
+  }
+
+  async refresh() {
+    const id = this.#id;
+    try {
+      const delegation = await get(`v1/delegations/${id}`);
+      if (id === this.#id) this.#fill(delegation);
+    } catch (error) {
+      if (id === this.#id) setText(this.#parts.state, visible(error.message));
+    }
+  }
+
+  #makeParts() {
+    return {
+      head: h("header", {}, h("h2", { id: "run-title", tabindex: "-1" }, "…"),
+        h("a", { href: "#", class: "quiet close" }, "Close")),
+      state: h("p", { class: "meta" }),
+      result: h("div", { class: "result" }),
+      request: h("div", {}),
+      title: h("h3", { id: "events-title" }, "Events"),
+      events: h("ol", { class: "events", "data-last": "0", "aria-labelledby": "events-title", tabindex: "0" }),
+    };
+  }
+
+  #fill(delegation) {
+    const { head, state, request } = this.#parts;
+    const { turns, cost, age } = facts(delegation);
+    const asked = delegation.request;
+    setText(head.querySelector("h2"), cut(asked.task, 120));
+    state.replaceChildren(
+      h("span", { class: `badge ${SIGNS[delegation.status] ? delegation.status : ""}` }, statusText(delegation)),
+      ...[delegation.id, turns, cost, age].map((text) => h("span", { class: "faint" }, visible(text))));
+    if (!request.hasChildNodes()) {
+      const rest = Object.fromEntries(Object.entries(asked).filter(([name]) => name !== "task"));
+      request.append(folded("Request", [block("Task", visibleBlock(asked.task)), block("Request", visibleJson(rest))]));
+    }
+    if (delegation.result) this.#showResult(delegation.result);
+  }
+
+  #showResult(result) {
+    const part = this.#parts.result;
+    if (part.hasChildNodes()) return;
+    const facts = [visible(result.terminationReason), count(result.toolCallCount, "tool call"),
+      seconds(result.executionTimeMs / 1000)];
+    part.append(h("h3", {}, "Result"), h("p", { class: "faint" }, facts.join(" · ")),
+      h("div", { class: "summary" }, visibleBlock(result.summary)));
+    if (result.errors.length) {
+      part.append(h("ul", { class: "problem" }, result.errors.map((error) => h("li", {}, visible(error)))));
+    }
+    if (result.output !== null) part.append(block("Output", visibleJson(result.output)));
+    if (result.fileChanges.length) part.append(this.#changes(result));
+  }
+
+  #changes(result) {
+    const lines = result.fileChanges.map((each) =>
+      h("li", {}, h("code", {}, visible(each.path)), ` ${visible(each.change)} (+${each.addedLines} −${each.removedLines})`));
+    const id = this.#id;
+    const load = async (event) => {
+      const fold = event.currentTarget;
+      if (!fold.open || fold.querySelector("pre")) return;
+      try {
+        fold.append(diffView(await (await open(`v1/delegations/${id}/patch`)).text()));
+      } catch (error) {
+        fold.append(h("p", { class: "problem" }, visible(error.message)));
+      }
+    };
+    return h("div", {}, h("ul", { class: "changes", "aria-label": "Changed files" }, lines),
+      folded("Patch", null, { ontoggle: load }));
+  }
+
+  /** Returns whether it was the last event. */
+  #hear(event) {
+    const { events } = this.#parts;
+    if (event.seq) events.dataset.last = String(event.seq);
+    const text = eventLine(event);
+    if (event.type === "text_delta") this.#stream_text(event);
+    else if (text !== null) this.#append(event, text);
+    this.#finished = event.type === "run_finished";
+    if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.refresh();
+    return this.#finished;
+  }
+
+  #append(event, text) {
+    const { events } = this.#parts;
+    const follows = events.scrollTop + events.clientHeight >= events.scrollHeight - 8;
+    if (event.type === "replied") events.querySelector(".live")?.remove();
+    const known = event.step && events.querySelector(`[data-step="${CSS.escape(event.step.id)}"]`);
+    const line = h("li", { class: event.type, ...(event.step && { "data-step": event.step.id }) },
+      h("time", { class: "faint", datetime: event.at }, new Date(event.at).toLocaleTimeString()), h("span", {}, text));
+    if (event.step?.result) line.append(folded("Result", block("Result", visibleBlock(event.step.result))));
+    if (known && event.type === "step_completed") known.replaceWith(line);
+    else events.append(line);
+    while (events.children.length > MOST_LINES) events.firstElementChild.remove();
+    if (follows) events.scrollTop = events.scrollHeight;
+  }
+
+  /** The model's words as they come; `replied` has them all. */
+  #stream_text(event) {
+    const { events } = this.#parts;
+    let live = events.querySelector(".live");
+    if (!live) {
+      live = h("li", { class: "live" }, h("span", { class: "faint" }, "writes"), h("span", {}));
+      events.append(live);
+    }
+    live.lastElementChild.textContent = (live.lastElementChild.textContent + visibleBlock(event.text)).slice(-2000);
+  }
+}

@@ -1,0 +1,65 @@
+// Text for people: invisible characters made visible, times, amounts.
+
+// As in shared/text.py: what a terminal or a page would hide, or show in another order than it is executed.
+const HIDDEN = "\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb" +
+  "\\ud800-\\udfff\\u{e0000}-\\u{e007f}";
+const JOINER = "(?<![\\u0300-\\u{10ffff}])[\\u200c\\u200d]";
+const LINE = new RegExp(`[\\x00-\\x1f${HIDDEN}]|${JOINER}`, "gu");
+const BLOCK = new RegExp(`[\\x00-\\x08\\x0b-\\x1f${HIDDEN}]|${JOINER}`, "gu");
+const JSON_TEXT = new RegExp(`[${HIDDEN}]|${JOINER}`, "gu");
+const NAMED = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+function escaped(char) {
+  const code = char.codePointAt(0);
+  if (code > 0xffff) return `\\U${code.toString(16).padStart(8, "0")}`;
+  if (NAMED[char]) return NAMED[char];
+  return code <= 0xff ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+}
+
+function jsonEscaped(char) {
+  return Array.from({ length: char.length }, (_, at) => `\\u${char.charCodeAt(at).toString(16).padStart(4, "0")}`).join("");
+}
+
+/** The text on one line, with every control and invisible character as an escape. */
+export const visible = (text) => String(text ?? "").replace(LINE, escaped);
+
+/** The same for a text of several lines, which keeps its line ends and tabs. */
+export const visibleBlock = (text) => String(text ?? "").replaceAll("\r\n", "\n").replace(BLOCK, escaped);
+
+/** A value as indented JSON in which no character is invisible; its value is unchanged. */
+export const visibleJson = (value) => JSON.stringify(value, null, 2).replace(JSON_TEXT, jsonEscaped);
+
+export function cut(text, width) {
+  const line = visible(String(text ?? "").split(/\s+/u).filter(Boolean).join(" "));
+  const chars = [...line];
+  return chars.length <= width ? line : `${chars.slice(0, width - 1).join("")}…`;
+}
+
+export const count = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
+export const shortId = (id) => `…${visible(String(id).slice(-6))}`;
+/** A dash where the price is not known, which is not the same as zero. */
+export const cost = (usd) => (typeof usd === "number" ? `$${usd.toFixed(4)}` : "–");
+
+export function seconds(value) {
+  if (value < 60) return `${value.toFixed(1)} s`;
+  const whole = Math.round(value);
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor((whole % 3600) / 60);
+  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${whole % 60} s`;
+}
+
+export function ago(value) {
+  const whole = Math.max(0, Math.round(value));
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (whole >= size) return `${Math.floor(whole / size)} ${unit}`;
+  }
+  return `${whole} s`;
+}
+
+/** `4:05`, for a countdown. */
+export function countdown(value) {
+  const whole = Math.max(0, Math.ceil(value));
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60), whole % 60];
+  const two = (number) => String(number).padStart(2, "0");
+  return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
+}
