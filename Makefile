@@ -24,10 +24,13 @@ setup: .venv/.installed
 .venv/.pythons-installed: .ci/setup requirements.lock | .venv/.dev-installed
 	@.ci/setup pythons
 
+.venv/.browser-installed: .ci/setup | .venv/.dev-installed
+	@.ci/setup browser
+
 demo: setup
 	@$(BIN)/deputize demo
 
-test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed
+test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: .venv/.dev-installed

@@ -41,6 +41,8 @@ kept: set[int | str] = set()
 """Processes and files that a fixture of the whole session holds for later tests."""
 stacks: set[int] = set()
 """Supervisors of the stacks that several tests share. They start a program again whenever it ends."""
+browsers: set[int] = set()
+"""Browsers that several tests share. What they start is theirs, and ends with them."""
 _PARTS = (
     *("deputize.orchestrator.supervisor", "-m deputize.worker", "deputize.orchestrator.serve", "valkey-server"),
     *("worker/standby/program.py", "worker/schemas/validation.py"),
@@ -113,7 +115,8 @@ def descendants() -> set[int]:
         _zombies.update(gone & ours)
         found |= edge - gone
         edge = {child for pid in edge for child in children(pid)} - found
-    return found - servers - {part for stack in found & stacks for part in _parts(stack)}
+    theirs = {process for browser in found & browsers for process in below(browser)}
+    return found - servers - theirs - {part for stack in found & stacks for part in _parts(stack)}
 
 
 def _parts(supervisor: int) -> Iterator[int]:

@@ -52,6 +52,7 @@ def up(
 
     def print_addresses(info: StackInfo) -> None:
         output.line(f"API      {info.url}")
+        output.line(f"Page     {info.url}/{' (asks for the token)' if info.token else ''}")
         output.line(f"Redis    {without_password(info.redis_url)}")
         output.line(
             f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"

@@ -50,8 +50,8 @@ export class Answers {
     const lasting = Object.entries(LASTING).filter(([outcome]) => outcome in this.#request.remembers);
     this.#change = h("button", { type: "button", "aria-expanded": "false", onclick: () => this.#toggle() }, "Change…");
     this.#reason = h("input", {
-      type: "text", maxlength: "2000", placeholder: "Reason for the model (optional)", "aria-label": "Reason of a denial",
-      autocomplete: "off",
+      type: "text", maxlength: "2000", autocomplete: "off",
+      placeholder: "Reason for the model (optional)", "aria-label": "Reason of a denial",
     });
     const deny = (event) => {
       event.preventDefault();
@@ -63,7 +63,8 @@ export class Answers {
       lasting.length > 0 && h("ul", { class: "faint grants" }, lasting.map(([outcome, text]) =>
         h("li", {}, `${text}: `, this.#request.remembers[outcome].map((grant) =>
           h("code", { class: "item" }, visible(grant)))))),
-      h("form", { class: "row", onsubmit: deny }, this.#reason, h("button", { type: "submit", class: "danger" }, "Deny")),
+      h("form", { class: "row", onsubmit: deny },
+        this.#reason, h("button", { type: "submit", class: "danger" }, "Deny")),
     ];
   }
 
@@ -95,7 +96,7 @@ export class Answers {
     event.preventDefault();
     try {
       const parsed = JSON.parse(this.#text.value);
-      if (parsed === null || typeof parsed !== "object" || Array.isArray(parsed)) throw new Error("it is not an object");
+      if (Object.prototype.toString.call(parsed) !== "[object Object]") throw new Error("it is not an object");
     } catch (error) {
       this.#showMistakes([`This is not valid: ${error.message}`]);
       return;
@@ -120,7 +121,8 @@ export class Answers {
     this.node.removeAttribute("aria-busy");
     if (!error) return;
     if (outcome === "modify" && error.status === 422) {
-      const mistakes = error.errors.map(({ pointer, detail }) => `${pointer.replace(/^\/arguments/u, "")} ${detail}`.trim());
+      const line = ({ pointer, detail }) => `${pointer.replace(/^\/arguments/u, "")} ${detail}`.trim();
+      const mistakes = error.errors.map(line);
       this.#showMistakes(mistakes.length ? mistakes : [error.message]);
     } else {
       this.#problem.textContent = visible(error.message);

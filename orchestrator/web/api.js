@@ -69,7 +69,7 @@ export async function open(path, options = {}) {
   try {
     response = await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...options, headers });
   } catch (error) {
-    if (/[^\x20-\x7e]/u.test(token)) throw new ApiError(401, { detail: "this is not a token: it has other characters" });
+    if (/[^\x20-\x7e]/u.test(token)) throw new ApiError(401, { detail: "this is not a token of the service" });
     throw new ApiError(0, { detail: error.name === "AbortError" ? "aborted" : "the service does not answer" });
   }
   note(response);

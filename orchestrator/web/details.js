@@ -38,11 +38,12 @@ function commandRow({ command, decision, reason }) {
 const VIEWS = {
   edit: ({ paths, diff }) => [
     paths.length > 0 && h("p", {}, "Files: ", paths.map((path) => h("code", { class: "item" }, visible(path)))),
-    diff ? diffView(diff) : h("p", { class: "faint" }, "The change cannot be shown before the call; see its arguments."),
+    diff ? diffView(diff) : h("p", { class: "faint" }, "The change is known only when the call is executed."),
   ],
   execute: ({ command, commands, effects }) => [
     block("Command", visibleBlock(command), "command-line"),
-    commands.length > 0 && h("ul", { class: "commands", "aria-label": "Commands of the line" }, commands.map(commandRow)),
+    commands.length > 0 &&
+      h("ul", { class: "commands", "aria-label": "Commands of the line" }, commands.map(commandRow)),
     effects.length > 0 && h("ul", { class: "effects", "aria-label": "Effects" },
       effects.map((effect) => h("li", {}, `It ${visible(effect)}`))),
   ],
@@ -62,5 +63,6 @@ export function detailsView({ details, step }) {
   const view = VIEWS[details.type];
   const shown = view ? view(details) : [json("Details", details)];
   const known = ["mcp", "info"].includes(details.type) || isEmpty(step.arguments);
-  return h("div", { class: "details" }, shown, !known && folded("All arguments", json("All arguments", step.arguments)));
+  const title = "All arguments";
+  return h("div", { class: "details" }, shown, !known && folded(title, json(title, step.arguments)));
 }

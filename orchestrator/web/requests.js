@@ -11,8 +11,12 @@ const SETTLE_MS = 500;
 const NOTICE_MS = 60_000;
 const MOST_NOTICES = 5;
 const DONE = {
-  proceed_once: "Approved", proceed_always: "Approved always in its run", proceed_always_tool: "Approved for every call of the tool",
-  proceed_always_server: "Approved for every call of the server", modify: "Approved with other arguments", cancel: "Denied",
+  proceed_once: "Approved",
+  proceed_always: "Approved always in its run",
+  proceed_always_tool: "Approved for every call of the tool",
+  proceed_always_server: "Approved for every call of the server",
+  modify: "Approved with other arguments",
+  cancel: "Denied",
 };
 
 /** An element that refers to a delegation; it is a link only if it is an id. */
@@ -135,6 +139,7 @@ export class Requests {
     } catch (error) {
       if (error.status !== 409 && error.status !== 404) {
         this.#refuseWithoutScope();
+        if (error.status === 401) this.#onChange(); // which asks for another token
         return error;
       }
       this.#reported.add(request.permissionId);

@@ -105,8 +105,8 @@ export class Run {
   }
 
   #changes(result) {
-    const lines = result.fileChanges.map((each) =>
-      h("li", {}, h("code", {}, visible(each.path)), ` ${visible(each.change)} (+${each.addedLines} −${each.removedLines})`));
+    const amount = (each) => ` ${visible(each.change)} (+${each.addedLines} −${each.removedLines})`;
+    const lines = result.fileChanges.map((each) => h("li", {}, h("code", {}, visible(each.path)), amount(each)));
     const id = this.#id;
     const load = async (event) => {
       const fold = event.currentTarget;
@@ -126,7 +126,7 @@ export class Run {
     const { events } = this.#parts;
     if (event.seq) events.dataset.last = String(event.seq);
     const text = eventLine(event);
-    if (event.type === "text_delta") this.#stream_text(event);
+    if (event.type === "text_delta") this.#appendLive(event);
     else if (text !== null) this.#append(event, text);
     this.#finished = event.type === "run_finished";
     if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.refresh();
@@ -148,7 +148,7 @@ export class Run {
   }
 
   /** The model's words as they come; `replied` has them all. */
-  #stream_text(event) {
+  #appendLive(event) {
     const { events } = this.#parts;
     let live = events.querySelector(".live");
     if (!live) {

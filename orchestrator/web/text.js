@@ -1,8 +1,8 @@
 // Text for people: invisible characters made visible, times, amounts.
 
 // As in shared/text.py: what a terminal or a page would hide, or show in another order than it is executed.
-const HIDDEN = "\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb" +
-  "\\ud800-\\udfff\\u{e0000}-\\u{e007f}";
+const HIDDEN = "\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
+  "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\u{e0000}-\\u{e007f}";
 const JOINER = "(?<![\\u0300-\\u{10ffff}])[\\u200c\\u200d]";
 const LINE = new RegExp(`[\\x00-\\x1f${HIDDEN}]|${JOINER}`, "gu");
 const BLOCK = new RegExp(`[\\x00-\\x08\\x0b-\\x1f${HIDDEN}]|${JOINER}`, "gu");
@@ -17,7 +17,8 @@ function escaped(char) {
 }
 
 function jsonEscaped(char) {
-  return Array.from({ length: char.length }, (_, at) => `\\u${char.charCodeAt(at).toString(16).padStart(4, "0")}`).join("");
+  const units = Array.from({ length: char.length }, (_, at) => char.charCodeAt(at));
+  return units.map((unit) => `\\u${unit.toString(16).padStart(4, "0")}`).join("");
 }
 
 /** The text on one line, with every control and invisible character as an escape. */

@@ -1,0 +1,84 @@
+"""Permission requests on the web page: what is shown, and what an answer does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+from pydantic import SecretStr
+
+from deputize.orchestrator.delegations import open_service
+from deputize.shared.events import PermissionAnswered
+from tests.asking import WRITE, asking_bench, begun
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served, settings
+from tests.orchestrator.tokens import entry, secret_of, write
+from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
+from tests.running import say, script
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_an_answer_on_the_page_decides_about_the_call(redis_url: str, tmp_path: Path, pages: Pages) -> None:
+    tokens = write(tmp_path / "tokens.toml", entry("ada", "read", "approve"))
+    using = settings(tokens_file=tokens, token=SecretStr("main"), no_token=False)
+    model = script(tmp_path, [WRITE], [say("done")])
+    async with (
+        asking_bench(redis_url, tmp_path / "home") as bench,
+        open_service(bench.settings, redis_url) as service,
+        served(service, using) as url,
+    ):
+        page = await pages.open(f"{url}/#token={secret_of('ada')}")
+        await expect(page.get_by_text("No call waits for permission.")).to_be_visible()
+        assert page.url == f"{url}/"
+
+        id, run = await begun(bench, model)
+        await button(page, "Approve once").click()
+        await run
+        assert (await bench.result(id)).files_modified == ["a.txt"]
+        await expect(page.get_by_text("Approved")).to_be_visible()
+        await expect(page.get_by_text("No call waits for permission.")).to_be_visible()
+
+        id, run = await begun(bench, model)
+        await page.get_by_label("Reason of a denial").fill("not in this folder")
+        await button(page, "Deny").click()
+        await run
+        assert (await bench.result(id)).files_modified == []
+        (report,) = [each.event for each in await bench.events(id) if isinstance(each.event, PermissionAnswered)]
+        assert (report.outcome, report.reason, report.by) == ("cancel", "not in this folder", "ada")
+
+        id, run = await begun(bench, model)
+        await button(page, "Change…").click()
+        field = page.get_by_label("Arguments of the call, as JSON")
+        await expect(field).to_be_focused()
+        assert '"path": "a.txt"' in await field.input_value()
+        for wrong, mistake in (('{"path"', "not valid"), ('{"path": 7, "content": ""}', "/path 7 is not of type")):
+            await field.fill(wrong)
+            await button(page, "Execute with these").click()
+            await expect(page.get_by_role("alert").filter(has_text=mistake)).to_be_visible()
+            await expect(field).to_have_attribute("aria-invalid", "true")
+        await field.fill('{"path": "b.txt", "content": "y"}')
+        await button(page, "Execute with these").click()
+        await run
+        assert (await bench.result(id)).files_modified == ["b.txt"]
+
+
+async def test_of_two_answers_the_first_counts_and_the_other_page_shows_it(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service)
+    async with served(service) as url:
+        one, other = await pages.open(url), await pages.open(url)
+        request = ask(service, id, 1, "first")
+        ask(service, id, 2, "second")
+        for page in (one, other):
+            await expect(card(page, "second")).to_be_visible()
+        await button(card(one, "first"), "Approve once").click()
+        await expect(card(one, "first")).not_to_be_visible()
+        # The service announced nothing, so the other page does not know of it yet.
+        await button(card(other, "first"), "Deny").click()
+        await expect(other.get_by_text("Not sent, it was answered meanwhile: first")).to_be_visible()
+        await expect(other.get_by_text("answered before: proceed_once")).to_be_visible()
+        await expect(card(other, "first")).not_to_be_visible()
+        await expect(card(other, "second")).to_be_visible()
+        assert service.given_answers[request.permission_id].outcome == "proceed_once"
