@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deputize.shared.errors import Invalid
 from deputize.shared.request import DelegationRequest
-from deputize.shared.settings import AgentSettings
+from deputize.shared.settings import AgentSettings, SandboxSettings, Settings
 from deputize.shared.text import did_you_mean
 
 
@@ -33,3 +34,20 @@ def unknown_agent(name: str | None, agents: Mapping[str, AgentSettings]) -> str 
     if not agents:
         return f"there is no agent {name[:100]!r}, for the service's settings define none ([agents.NAME])"
     return f"there is no agent {name[:100]!r}; {did_you_mean(name[:100], agents) or 'there are ' + ', '.join(agents)}"
+
+
+def sandbox_of(path: Sequence[str | None], settings: Settings) -> SandboxSettings:
+    """Returns the sandbox of the last delegation of a path from the root of its tree, by the names of their agents.
+
+    An agent without a profile changes nothing. That of a child delegation is never wider than its parent's. Raises
+    Invalid for an agent that these settings do not have, because its profile could be a stricter one.
+    """
+    sandbox = settings.sandbox
+    for depth, name in enumerate(path):
+        if reason := unknown_agent(name, settings.agents):
+            detail = f"{reason}; the service and all workers need the same agents"
+            raise Invalid(detail, [{"pointer": "/agent", "detail": detail}])
+        if profile := settings.agents[name].sandbox if name else None:
+            own = settings.sandbox.in_profile(profile)
+            sandbox = own.within(sandbox) if depth else own
+    return sandbox

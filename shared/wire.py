@@ -10,7 +10,7 @@ from functools import cache
 from inspect import cleandoc, getsource
 from itertools import pairwise
 from textwrap import dedent
-from typing import Annotated, Any, TypeGuard, get_args
+from typing import Annotated, Any, TypeGuard, get_args, get_origin
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerializer, ValidationError
 
@@ -147,6 +147,8 @@ def _step(at: Any, part: int | str) -> tuple[Any, str]:
             if part in (name, field.alias):
                 return field.annotation, _escaped(part)
         return None, _escaped(part)
+    if get_origin(at) is dict:
+        return get_args(at)[1], _escaped(part)
     if isinstance(part, int):
         return next(iter(get_args(at)), None), _escaped(part)
     chosen = next((member for member in _members(at) if part in _tags(member)), None)

@@ -17,7 +17,6 @@ from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.reading import TRUST, trust_of
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.turns import FILE_TURNS, FileTurns
-from deputize.shared.settings import Settings
 from deputize.shared.text import clip
 from deputize.worker.attempts import continued_id, go_on, ledger_of
 from deputize.worker.conversation import Conversation
@@ -42,6 +41,7 @@ from deputize.worker.steps import StepLog
 from deputize.worker.subagents.children import Children, retried
 from deputize.worker.subagents.runner import SlotRelease, SubagentRunner
 from deputize.worker.tool_calls import ToolCalls
+from deputize.worker.toolkit.offer import RunOffer
 from deputize.worker.toolkit.run_tools import RunTools, open_tools
 from deputize.worker.trust.sources import ReadSources
 from deputize.worker.workspace.workspace import Workspace
@@ -61,10 +61,9 @@ class RunState:
     errors: list[str] = field(default_factory=list[str])
 
     @classmethod
-    def of(cls, claim: Claim, emit: Emitter, meter: Meter, steps: StepLog, settings: Settings) -> Self:
+    def of(cls, claim: Claim, emit: Emitter, meter: Meter, steps: StepLog) -> Self:
         """Returns the state that earlier attempts left."""
-        reaches = bool(settings.sandbox.allowed_hosts)
-        reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust(), reaches)
+        reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust())
         return cls(emit, meter, steps, claim.file_turns, reading)
 
     def report_error(self, message: str, kind: str) -> str:
@@ -122,6 +121,7 @@ class LoopBuilder:
 
     claim: Claim
     services: Services
+    offer: RunOffer
     state: RunState
     children: Children
     workspace: Workspace
@@ -136,10 +136,11 @@ class LoopBuilder:
         """
         conversation, model = self._conversation(model)
         await self.children.recall()
+        self.state.reading.commands_reach_hosts = bool(self.offer.profile.allowed_hosts)
         self.state.reading.begin(await self._inherited_trust())
         tools = open_tools(
             self.claim,
-            self.services,
+            self.offer,
             self.workspace,
             self.project,
             depth_left=self.services.settings.tools.max_depth - self.claim.depth,
@@ -238,12 +239,12 @@ class LoopBuilder:
         )
 
     def _model_calls(self, model: Model, conversation: Conversation, tools: RunTools) -> ModelCalls:
-        state, settings = self.state, self.services.settings
+        state = self.state
         system = system_prompt(
             MOUNT,
             skills="get_skill" in tools.kit,
             own=self.claim.request.system_prompt,
-            hosts=tuple(settings.sandbox.allowed_hosts),
+            hosts=tuple(self.offer.profile.allowed_hosts),
         )
         return ModelCalls(
             model,

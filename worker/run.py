@@ -41,6 +41,7 @@ from deputize.worker.spending import Spending
 from deputize.worker.steps import StepLog
 from deputize.worker.subagents.children import Children
 from deputize.worker.threads import EXIT_EXCEPTIONS
+from deputize.worker.toolkit.offer import RunOffer
 from deputize.worker.workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
@@ -69,7 +70,7 @@ class Run:
         if claim.ledger:  # calls of the turn under way may have changed files unseen
             claim.file_turns.note(meter.turns)
         steps = StepLog(emit, partial(services.progress.update, claim.id))
-        self.state = RunState.of(claim, emit, meter, steps, services.settings)
+        self.state = RunState.of(claim, emit, meter, steps)
         self.children = Children(claim, services, emit, meter)
         caps = caps_of(services.settings.spend, claim.request.labels)
         self.spending = Spending(claim, services.pipe, meter, emit, caps) if caps else None
@@ -119,8 +120,9 @@ class Run:
             self.state.meter.set_price(model)
             if self.spending:
                 self.spending.check(model)
+            offer = await self.services.offer(self.claim)
             self.workspace = await self.services.workspace(self.claim, self._report_progress)
-            return await self._carry_out(model, self.workspace)
+            return await self._carry_out(model, self.workspace, offer)
         except Refused as error:
             return self._failure(TerminationReason.REFUSED, error.detail)
         except WorkspaceLost as error:
@@ -136,8 +138,8 @@ class Run:
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, f"internal error: {error!r}")
 
-    async def _carry_out(self, model: Model, workspace: Workspace) -> RunOutcome:
-        preparing = self.services.project_tools(self.claim, workspace, self._report_progress)
+    async def _carry_out(self, model: Model, workspace: Workspace, offer: RunOffer) -> RunOutcome:
+        preparing = offer.project_tools(self.claim, workspace, self._report_progress)
         try:
             project = await self._until_stopped(preparing, lambda: self.state.meter.time_left)
         except TimeoutError:
@@ -145,7 +147,8 @@ class Run:
             return RunOutcome(limit.reason, f"Stopped: {limit} while the project was set up.")
         except _CancelledError:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while the project was set up.")
-        parts = LoopBuilder(self.claim, self.services, self.state, self.children, workspace, project, self.spending)
+        own = self.claim, self.services, offer, self.state, self.children, workspace, project, self.spending
+        parts = LoopBuilder(*own)
         async with parts.open(model) as self.loop:
             await self._announce(self.loop)
             return await self._supervise(self.loop)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from deputize.shared.bus import Bus
 from deputize.shared.catalog import Catalog
-from deputize.shared.connection import Pipe, connect
+from deputize.shared.connection import Pipe, connect, retried
 from deputize.shared.delegation import Usage
-from deputize.shared.errors import Misconfigured, WorkspaceLost
-from deputize.shared.log import log
+from deputize.shared.errors import Invalid, Misconfigured, WorkspaceLost
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.request_checks import foreign_script
@@ -35,20 +34,16 @@ from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Model
 from deputize.worker.policy import Rule
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.sandbox.base import NoSandbox, Sandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
-from deputize.worker.sandbox.setup_command import SetupCache
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.standby.process import Standby
 from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.discovery import Discovery
+from deputize.worker.toolkit.offer import Offers, RunOffer, setup_cache
 from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.toolkit.sources import Source
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
-from deputize.worker.web.egress_proxy import reach_of
 from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
 from deputize.worker.workspace.generation import continued_files
 from deputize.worker.workspace.restoring import restore
@@ -93,13 +88,15 @@ class Services:
     """What the commands of all runs may use."""
     outages: Outages = field(init=False)
     prefixes: SharedPrefixes = field(init=False)
-    setup: SetupCache = field(init=False)
+    offers: Offers = field(init=False)
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
 
     def __post_init__(self) -> None:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
         self.prefixes = SharedPrefixes(self.pipe)
-        self.setup = SetupCache(self.settings, partial(reach_of, self.settings, "setup_hosts"), self.bounds)
+        setup, kit = setup_cache(self.settings, self.bounds), (self.tools, self.sources, self.default_kit)
+        own = RunOffer(self.settings, self.settings, setup, *kit, self.validators, self.bounds, self.sandbox_problem)
+        self.offers = Offers(own)
 
     def count(self, usage: Usage) -> None:
         """Adds the usage of a model call to that of this process."""
@@ -130,6 +127,17 @@ class Services:
         except Exception:
             self.models.pop(wanted, None)
             raise
+
+    async def offer(self, claim: Claim) -> RunOffer:
+        """Returns what the run may have.
+
+        Raises ``Invalid`` where its sandbox is not known: its agent, or that of a delegation it is nested in, is not.
+        """
+        *outer, _ = claim.path
+        above = await retried(partial(self.store.many, outer)) if outer else []
+        if len(above) < len(outer):
+            raise Invalid("a delegation that this one is nested in is gone, and so is what its sandbox may be", [])
+        return self.offers.of([*(each.request.agent for each in above), claim.request.agent])
 
     async def workspace(self, claim: Claim, report: Callable[[str], None]) -> Workspace:
         """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is reported.
@@ -167,51 +175,6 @@ class Services:
                 f"the copy of the files of {claim.request.parent_id} is not on this machine ({self.name}). Put "
                 "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, or hand the task over without a copy"
             )
-
-    async def project_tools(self, claim: Claim, workspace: Workspace, report: Callable[[str], None]) -> ProjectTools:
-        """Returns what this run's commands find besides the system, once the set-up command has made it.
-
-        It runs only where the workspace was not changed yet. Raises ``Invalid`` if it fails.
-        """
-        if self.sandbox_problem:
-            return NO_TOOLS
-        tools = await run_in_thread(tools_for, self.settings, workspace.origin)
-        for note in tools.notes:
-            log.warning("%s", note)
-        untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
-        is_copy = (
-            untouched and not (claim.request.continues or claim.request.from_turn) and claim.request.parent_id is None
-        )
-        return await self.setup.add_to(tools, workspace.path, workspace.origin, build=is_copy, report=report)
-
-    @asynccontextmanager
-    async def sandbox(
-        self,
-        workspace: Workspace,
-        tools: ProjectTools,
-        *,
-        read_only: bool = False,
-        report: Callable[[str], None] = lambda sentence: None,
-    ) -> AsyncGenerator[Sandbox]:
-        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
-
-        ``report`` receives the limits for which commands in the background were killed.
-        """
-        if self.sandbox_problem:
-            yield NoSandbox(self.sandbox_problem)
-            return
-        with (
-            self.bounds.run(workspace.path, report) as bounds,
-            Bubblewrap(
-                workspace.path,
-                status_folder=workspace.status_folder,
-                tools=tools,
-                bounds=bounds,
-                read_only=read_only,
-                reach=reach_of(self.settings, "allowed_hosts"),
-            ) as sandbox,
-        ):
-            yield sandbox
 
 
 @asynccontextmanager

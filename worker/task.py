@@ -26,7 +26,7 @@ from deputize.worker.celery_pool.revoking import revoke_means_cancel
 from deputize.worker.models import open_model
 from deputize.worker.run import Run
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.project_tools import shown_paths
+from deputize.worker.sandbox.project_tools import check_shown
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.services import Services, open_services
 from deputize.worker.standby.process import Standby
@@ -101,7 +101,7 @@ async def _pause_what_was_left(settings: Settings, redis_url: str) -> None:
 async def _sandbox_problem(settings: Settings) -> str | None:
     """Returns why commands cannot run here, or None. Raises ``Misconfigured`` where the sandbox is required."""
     enabled = settings.sandbox.enabled
-    shown_paths(settings.sandbox.show, (settings.home, settings.workspaces))
+    check_shown(settings)
     problem = await Bubblewrap.selftest(settings.workspaces) if enabled else "switched off by DEPUTIZE_SANDBOX"
     if problem and enabled == "required":
         raise Misconfigured(f"DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: {problem}")

@@ -41,16 +41,22 @@ CLOCK_SECONDS = 2.0
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     help="Instead: what an agent finds that works on a copy of DIR, asked inside the sandbox.",
 )
+@click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
+@click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> Exit:
+def doctor(ctx: click.Context, as_json: bool, workspace: Path | None, agent: str | None, profile: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 
     A row is ✓ well, ! good enough for now, or ✗ broken; with a ✗ the exit code is 3.
     """
-    return asyncio.run(_doctor(ctx, as_json, workspace))
+    if (agent or profile) and (workspace is None or (agent and profile)):
+        raise click.UsageError("give either --agent or --profile, together with --workspace", ctx)
+    return asyncio.run(_doctor(ctx, as_json, workspace, agent=agent, profile=profile))
 
 
-async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> Exit:
+async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **named: str | None) -> Exit:
+    from deputize.orchestrator.cli.doctor_workspace import workspace_checks
+
     broken = False
 
     def print_row(row: Finding) -> None:
@@ -68,15 +74,10 @@ async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None) -> 
     except Misconfigured as error:
         print_row(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
     else:
-        async for row in _workspace_checks(settings, workspace) if workspace else run_checks(settings):
+        checks = workspace_checks(settings, workspace, **named) if workspace else run_checks(settings)
+        async for row in checks:
             print_row(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
-
-
-def _workspace_checks(settings: Settings, workspace: Path) -> AsyncGenerator[Finding]:
-    from deputize.orchestrator.cli.doctor_workspace import workspace_checks
-
-    return workspace_checks(settings, workspace)
 
 
 def _secrets(settings: Settings) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from deputize.orchestrator.cli.findings import Finding
+from deputize.shared.agents import unknown_agent
 
 if TYPE_CHECKING:
     from deputize.shared.settings import SandboxSettings, Settings
@@ -22,8 +23,23 @@ _CANARY = "deputize-canary-" + token_hex(8)
 _PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
 
-async def workspace_checks(settings: Settings, directory: Path) -> AsyncGenerator[Finding]:
-    """Yields every row; asks a process like a worker's, and that one asks inside the sandbox."""
+async def workspace_checks(
+    settings: Settings, directory: Path, agent: str | None = None, profile: str | None = None
+) -> AsyncGenerator[Finding]:
+    """Yields every row, about the sandbox of the ``agent`` or of the ``profile`` where one is named."""
+    if reason := unknown_agent(agent, settings.agents) or settings.sandbox.unknown_profile(profile):
+        yield Finding("✗", "profile", reason, "name one that the settings define")
+        return
+    name, known = settings.agents[agent].sandbox if agent else profile, settings.sandbox.profiles
+    if known:
+        yield Finding("✓", "profile", f"{name or 'none, as in [sandbox]'}; there are {', '.join(known)}")
+    sandbox = settings.sandbox.in_profile(name) if name else settings.sandbox
+    async for row in _sandbox_checks(settings.model_copy(update={"sandbox": sandbox}), directory):
+        yield row
+
+
+async def _sandbox_checks(settings: Settings, directory: Path) -> AsyncGenerator[Finding]:
+    """Asks a process like a worker's, and that one asks inside the sandbox."""
     if settings.url:
         detail = f"{settings.url} has workers of its own; these rows are about this machine"
         yield Finding("!", "service", detail, "run this on the workers' machine")

@@ -8,7 +8,6 @@ and so on for the other tables.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -28,21 +27,12 @@ from pydantic import (
 from deputize.shared.request import ApprovalMode, Limits
 from deputize.shared.settings.redis import RedisSettings
 from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
-from deputize.shared.settings.values import COMMA_SEPARATED, PATHS, AbsolutePath, FilePath, upper_case
+from deputize.shared.settings.values import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
 """True: in every run's kit. False: not offered by this worker. None: available by name, and in the kit only if it is in
 the default kit."""
-
-
-def _parse_table(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"is not valid JSON: {error}") from None
 
 
 class ToolSettings(BaseModel):
@@ -114,9 +104,7 @@ class SpendSettings(BaseModel):
 
     daily_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """For all delegations together."""
-    per_label: Annotated[
-        dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], BeforeValidator(_parse_table)
-    ] = {}
+    per_label: Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], TABLE] = {}
     """By label: ``"team:docs" = 5`` caps that value, ``team = 5`` each value of the label."""
 
 
@@ -156,6 +144,9 @@ class AgentSettings(BaseModel):
     limits: Annotated[dict[str, Any], AfterValidator(_some_limits)] = {}
     approval_mode: ApprovalMode | None = None
     """As a subagent it gets the stricter one of this and its parent's."""
+    sandbox: str | None = None
+    """A profile of the sandbox, by name. As a subagent it gets of each setting the stricter one of its own and its
+    parent's; without a profile it has its parent's sandbox."""
 
 
 class SettingsFields(BaseModel):
@@ -235,9 +226,7 @@ class SettingsFields(BaseModel):
     """The tools that this worker offers."""
     spend: SpendSettings = SpendSettings()
     """Caps on a day's cost. The service and all workers need the same ones."""
-    agents: Annotated[dict[str, AgentSettings], BeforeValidator(_parse_table)] = {}
-    """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
-    prices: Annotated[dict[str, ModelPrice], BeforeValidator(_parse_table)] = {}
+    prices: Annotated[dict[str, ModelPrice], TABLE] = {}
     """Prices of models, by name, where they are unknown or others than those of the provider's list. A variable holds
     JSON: ``{"my-model": {"input": 1, "output": 5}}``; ``PRICES_FILE`` names a file of it."""
     loop_detection: bool = True
@@ -255,6 +244,8 @@ class SettingsFields(BaseModel):
     """The smallest id of the embedded stack's time, set by the stack itself: what is older may be paused."""
     sandbox: Annotated[SandboxSettings, BeforeValidator(sandbox_table)] = SandboxSettings()
     """The sandbox of commands; a plain value is its ``enabled``."""
+    agents: Annotated[dict[str, AgentSettings], TABLE] = {}
+    """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES, for the model client and for masking."""
@@ -266,6 +257,15 @@ class SettingsFields(BaseModel):
         if url is None and parts and parts.is_set:
             raise ValueError("is not set, so the settings of the table redis are about no server")
         return parts.address(url) if url is not None and parts else url
+
+    @field_validator("agents")
+    @classmethod
+    def _in_known_profiles(cls, agents: dict[str, AgentSettings], info: ValidationInfo) -> dict[str, AgentSettings]:
+        sandbox: SandboxSettings | None = info.data.get("sandbox")
+        for name, agent in agents.items():
+            if sandbox and (reason := sandbox.unknown_profile(agent.sandbox)):
+                raise ValueError(f"the agent {name!r}: {reason}")
+        return agents
 
     @field_validator("caps", mode="before")
     @classmethod

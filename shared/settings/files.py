@@ -6,7 +6,7 @@ one in the working directory counts as well: its harmless keys, and all of it wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,14 +88,18 @@ def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
     folder = path.absolute().parent
     if isinstance(rules := values.get("policy"), str):
         values["policy"] = [rules]  # only a variable separates paths by colons
-    tables = [
-        table
-        for table in (values, values.get("tools"), values.get("sandbox"), values.get("redis"))
-        if isinstance(table, dict)
-    ]
-    for table in tables:
+    for table in _tables_of(values):
         table |= {key: _from(folder, table[key]) for key in paths if table.get(key)}
     return values
+
+
+def _tables_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the tables in which paths may be."""
+    sandbox = values.get("sandbox")
+    profiles = sandbox.get("profiles") if isinstance(sandbox, dict) else None
+    in_profiles = profiles.values() if isinstance(profiles, dict) else ()
+    tables = (values, values.get("tools"), sandbox, values.get("redis"), *in_profiles)
+    yield from (table for table in tables if isinstance(table, dict))
 
 
 def _from(folder: Path, value: Any) -> Any:
@@ -154,7 +158,7 @@ def _harmless(key: str, value: Any, own: Mapping[str, Any], caps: Limits) -> Any
 
 
 def _harmless_agents(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:
-    """Returns the found agents that have neither tools nor an approval mode, beside the user's own, which stay."""
+    """Returns the found agents without tools, approval mode and sandbox, beside the user's own, which stay."""
     own_agents = own if isinstance(own, dict) else {}
     kept = {
         name: agent
@@ -164,7 +168,7 @@ def _harmless_agents(found: dict[str, Any], own: Any, caps: Limits) -> dict[str,
         and ("model" not in agent or _harmless("model", agent["model"], {}, caps) is not None)
     }
     if ignored := [visible(name) for name in found if name not in kept or name in own_agents][:20]:
-        log.warning("agents that were only found here, with tools or under a name of yours, are ignored: %s", ignored)
+        log.warning("agents that were only found here, with rights or under a name of yours, are ignored: %s", ignored)
     return {**kept, **own_agents} or None
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from deputize.shared.settings.values import COMMA_SEPARATED, AbsolutePath
+from deputize.shared.settings.values import COMMA_SEPARATED, TABLE, AbsolutePath
+from deputize.shared.text import did_you_mean
 
 _HOST_PATTERN = re.compile(r"\*|(\*\.)?[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?|[0-9a-f:]*:[0-9a-f:.]+", re.IGNORECASE)
 
@@ -28,24 +38,18 @@ def sandbox_table(value: Any) -> Any:
     return {"enabled": value} if isinstance(value, bool | str) else value
 
 
-class SandboxSettings(BaseModel):
-    """Where commands run: what they find there, and their limits."""
+class RunSandbox(BaseModel):
+    """What the commands of a run find, and their limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    enabled: bool | Literal["required"] = True
-    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
-
-    ``required``: a worker whose sandbox does not work ends at once with exit code 3. Its variable is
-    ``DEPUTIZE_SANDBOX``, and ``sandbox = false`` in a file means the same as ``enabled = false`` in the table.
-    """
     find_tools: bool = True
     """Whether commands find the workspace's virtual environment and node_modules and the interpreters on this
     process's PATH, read-only."""
     show: Annotated[list[AbsolutePath], COMMA_SEPARATED] = []
     """Further directories or files that commands may read, at the same path; their ``bin`` comes first on PATH."""
     setup: str | None = None
-    """A command that prepares what a project needs, run once per project and inputs, before a run.
+    """A command that prepares what a project needs, run once per project and inputs, before a run; "" for none.
 
     It sees the workspace read-only and fills /opt/setup, which commands then find read-only, ``bin`` first on PATH.
     """
@@ -75,12 +79,84 @@ class SandboxSettings(BaseModel):
     """How much the commands of one run may add to its workspace and put into /tmp; what writes more is killed."""
     setup_disk_bytes: int = Field(default=16 << 30, ge=1 << 20)
     """The same for the set-up command, which fills /opt/setup and /opt/scratch."""
-    share: float = Field(default=0.75, gt=0, le=1)
-    """Of this machine's or container's memory and processors and of the free disk space, what the commands of all
-    runs of one worker process may take together. Beyond it, the one that takes the most is killed."""
     file_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """How large a file may become."""
     processes: int = Field(default=256, ge=16)
     """How many processes and threads one command may have; all of one run together may have four times as many."""
     tmp_bytes: int = Field(default=256 << 20, ge=1 << 20)
     """How much one command may put into /tmp, which is memory."""
+
+
+class SandboxProfile(RunSandbox):
+    """A sandbox for the runs of some agents: what it leaves open is as in ``[sandbox]``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_runs_only(cls, value: Any) -> Any:
+        if isinstance(value, dict) and (foreign := [name for name in ("enabled", "share") if name in value]):
+            raise ValueError(f"a profile has no {foreign[0]!r}: it holds for the whole worker, so set it in [sandbox]")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+
+
+class SandboxSettings(RunSandbox):
+    """Where commands run: what they find there, and their limits."""
+
+    enabled: bool | Literal["required"] = True
+    """False refuses every tool that needs the sandbox; nothing ever runs unprotected.
+
+    ``required``: a worker whose sandbox does not work ends at once with exit code 3. Its variable is
+    ``DEPUTIZE_SANDBOX``, and ``sandbox = false`` in a file means the same as ``enabled = false`` in the table.
+    """
+    share: float = Field(default=0.75, gt=0, le=1)
+    """Of this machine's or container's memory and processors and of the free disk space, what the commands of all
+    runs of one worker process may take together. Beyond it, the one that takes the most is killed."""
+    profiles: Annotated[dict[str, SandboxProfile], TABLE] = {}
+    """Other sandboxes, by name, for the agents that name one. A variable holds JSON, as that of ``agents``."""
+
+    def unknown_profile(self, name: str | None) -> str | None:
+        """Returns what is wrong with the name of a profile, or None."""
+        if name is None or name in self.profiles:
+            return None
+        known = did_you_mean(name[:100], self.profiles) or f"there are {', '.join(self.profiles)}"
+        hint = known if self.profiles else "the settings define none ([sandbox.profiles.NAME])"
+        return f"there is no profile {name[:100]!r} of the sandbox; {hint}"
+
+    def in_profile(self, name: str) -> SandboxSettings:
+        """Returns these settings with those of a profile."""
+        profile = self.profiles[name]
+        return self.model_copy(update={each: getattr(profile, each) for each in profile.model_fields_set})
+
+    def within(self, outer: SandboxSettings) -> SandboxSettings:
+        """Returns of each setting the stricter one. The set-up command is that of ``outer``."""
+        stricter: dict[str, Any] = {name: min(getattr(self, name), getattr(outer, name)) for name in _LIMITS}
+        stricter["find_tools"] = self.find_tools and outer.find_tools
+        stricter["show"] = [path for path in self.show if path in outer.show]
+        stricter["allowed_hosts"] = _in_both(self.allowed_hosts, outer.allowed_hosts)
+        return outer.model_copy(update=stricter)
+
+
+_LIMITS = (
+    *("network_bytes", "command_seconds", "memory_bytes", "cpus"),
+    *("disk_bytes", "file_bytes", "processes", "tmp_bytes"),
+)
+
+
+def _in_both(ours: list[str], theirs: list[str]) -> list[str]:
+    """Returns patterns for the hosts that match one of ours and one of theirs."""
+    found = [host for host in ours if any(_covers(pattern, host) for pattern in theirs)]
+    return found + [host for host in theirs if host not in found and any(_covers(pattern, host) for pattern in ours)]
+
+
+def _covers(pattern: str, host: str) -> bool:
+    """Whether all hosts of a pattern match another one. No wildcard matches an address."""
+    if pattern == host:
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return pattern == "*" or (pattern.startswith("*.") and host.endswith(pattern[1:]))
+    return False

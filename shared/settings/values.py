@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,15 @@ def _split_paths(value: Any) -> Any:
     return [part.strip() for part in value.split(os.pathsep) if part.strip()] if isinstance(value, str) else value
 
 
+def _parsed_table(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {error}") from None
+
+
 def _existing(path: Path) -> Path:
     """Returns an absolute path if it exists below the working directory, because workers may run in another one.
 
@@ -30,6 +40,8 @@ COMMA_SEPARATED = BeforeValidator(_split)
 """For a list: a variable contains its entries separated by commas."""
 PATHS = BeforeValidator(_split_paths)
 """For a tuple of paths: a variable contains them separated as those of ``PATH`` are."""
+TABLE = BeforeValidator(_parsed_table)
+"""For a table of tables: a variable contains it as JSON."""
 FilePath = Annotated[Path, AfterValidator(_existing)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 

@@ -16,7 +16,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import owner
-from deputize.worker.sandbox.project_tools import ProjectTools, shown_paths, tools_for
+from deputize.worker.sandbox.project_tools import ProjectTools, check_shown, tools_for
 from deputize.worker.sandbox.protections import try_protections
 from deputize.worker.sandbox.setup_command import SetupCache
 
@@ -35,7 +35,7 @@ async def find(settings: Settings, directory: Path) -> dict[str, Any]:
 
     Raises DeputizeError for settings that are wrong, and ToolError if commands cannot be run.
     """
-    shown_paths(settings.sandbox.show, (settings.home, settings.workspaces))
+    check_shown(settings)
     if reason := await Bubblewrap.selftest():
         return {"sandbox": reason}
     tools = tools_for(settings, directory)

@@ -70,16 +70,24 @@ def _tools_of_machine(path: str, private: tuple[Path, ...]) -> ProjectTools:
     return find_tools(None, {**environment(), "PATH": path}, [], private)
 
 
-def shown_paths(paths: Sequence[Path], private: Iterable[Path]) -> list[BindMount]:
-    """Returns the mounts of the paths that the setting ``sandbox.show`` names.
+def check_shown(settings: Settings) -> None:
+    """Raises Misconfigured for a path, of the sandbox or of a profile, that does not exist or must not be shown."""
+    private, sandbox = (settings.home, settings.workspaces), settings.sandbox
+    shown_paths(sandbox.show, private)
+    for name, profile in sandbox.profiles.items():
+        shown_paths(profile.show, private, f"sandbox.profiles.{name}.show")
+
+
+def shown_paths(paths: Sequence[Path], private: Iterable[Path], setting: str = "sandbox.show") -> list[BindMount]:
+    """Returns the mounts of the paths that the setting names.
 
     Raises Misconfigured for a path that does not exist or must not be shown.
     """
     for path in paths:
         if not path.exists():
-            raise Misconfigured(f"sandbox.show names {path}, which does not exist; correct or remove it")
+            raise Misconfigured(f"{setting} names {path}, which does not exist; correct or remove it")
         if why := refusal_reason(path, private) or refusal_reason(Path(os.path.normpath(path)), private):
-            raise Misconfigured(f"sandbox.show names {path}, which is never shown: {why}; name what is needed of it")
+            raise Misconfigured(f"{setting} names {path}, which is never shown: {why}; name what is needed of it")
     return [
         BindMount(f"show-{number}", path, os.path.normpath(path))
         for number, path in enumerate(paths)

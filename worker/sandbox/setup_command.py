@@ -68,17 +68,19 @@ class SetupCache:
         *,
         build: bool,
         report: Report = lambda sentence: None,
+        of_root: ProjectTools | None = None,
     ) -> ProjectTools:
         """Returns ``tools`` with the result for this workspace, which comes from ``origin``.
 
         ``build`` runs the command if there is no result yet: the workspace must be as it was copied, since what an
-        agent has changed must not reach other runs. ``report`` receives what the user should know meanwhile. Raises
-        Invalid with the end of its output if the command fails; the next run tries again.
+        agent has changed must not reach other runs. ``report`` receives what the user should know meanwhile.
+        ``of_root`` is what the command found, if that are other tools. Raises Invalid with the end of its output if the
+        command fails; the next run tries again.
         """
         line = self._settings.setup
-        if line is None or origin is None:
+        if not line or origin is None:
             return tools
-        key = await run_in_thread(self._digest, line, workspace, origin, tools)
+        key = await run_in_thread(self._digest, line, workspace, origin, of_root or tools)
         kept = self._folder / key
         building = self._building.setdefault(key, asyncio.Lock())
         if building.locked():
@@ -91,7 +93,7 @@ class SetupCache:
     async def is_kept(self, tools: ProjectTools, directory: Path) -> bool:
         """Returns whether there is a result for copies of this directory already."""
         line = self._settings.setup
-        if line is None:
+        if not line:
             return False
         key = await run_in_thread(self._digest, line, directory, directory, tools)
         return await run_in_thread((self._folder / key).is_dir)
@@ -137,7 +139,7 @@ class SetupCache:
         reach = self._reach(on_refused)
         made = [mount.source for mount in tools.mounts if mount.writable]
         with (
-            self._bounds.set_up(made) as bounds,
+            self._bounds.set_up(made, self._settings) as bounds,
             Bubblewrap(workspace, tools=tools, bounds=bounds, read_only=True, reach=reach) as sandbox,
         ):
             argv = ["bash", "--noprofile", "--norc", "-c", line]

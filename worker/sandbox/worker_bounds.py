@@ -51,18 +51,21 @@ class WorkerBounds:
         if self.group:
             self.group.remove()
 
-    def run(self, folder: Path, report: Write = lambda sentence: None) -> RunBounds:
+    def run(
+        self, folder: Path, report: Write = lambda sentence: None, limits: SandboxSettings | None = None
+    ) -> RunBounds:
         """Returns the bounds of a new run that may write to the directory. Raises OSError.
 
-        ``report`` receives the limits for which commands in the background were killed.
+        ``report`` receives the limits for which commands in the background were killed. ``limits`` are those of the
+        run's profile; default: those of the worker.
         """
-        return self._run(DiskLimit([folder], self.limits.disk_bytes), report)
+        limits = limits or self.limits
+        return self._run(limits, DiskLimit([folder], limits.disk_bytes), report)
 
-    def set_up(self, folders: Sequence[Path]) -> RunBounds:
+    def set_up(self, folders: Sequence[Path], limits: SandboxSettings) -> RunBounds:
         """Returns those of a new set-up command. Raises OSError."""
-        return self._run(
-            DiskLimit(folders, self.limits.setup_disk_bytes, "sandbox.setup_disk_bytes"), lambda sentence: None
-        )
+        disk = DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes")
+        return self._run(limits, disk, lambda sentence: None)
 
     def leave(self, run: RunBounds) -> None:
         self._processors.subtract(run.processors)
@@ -83,20 +86,20 @@ class WorkerBounds:
             measuring.add_done_callback(partial(self._settle, members))
         self._check_disk()
 
-    def _run(self, disk: DiskLimit, report: Write) -> RunBounds:
+    def _run(self, limits: SandboxSettings, disk: DiskLimit, report: Write) -> RunBounds:
         group = None
         if self.group:
             group = self.group.create(f"run-{os.urandom(6).hex()}")
-            most = self.limits.processes * RUN_PROCESSES
-            group.limit(memory=self.limits.memory_bytes, cpus=self.limits.cpus, processes=most)
+            most = limits.processes * RUN_PROCESSES
+            group.limit(memory=limits.memory_bytes, cpus=limits.cpus, processes=most)
             group.divide()
-        run = RunBounds(self, self.limits, disk, group, [] if group else self._take_processors(), report)
+        run = RunBounds(self, limits, disk, group, [] if group else self._take_processors(limits.cpus), report)
         self._runs.append(run)
         return run
 
-    def _take_processors(self) -> list[int]:
+    def _take_processors(self, cpus: float) -> list[int]:
         """Returns the processors with the fewest runs; none if a run may use all that there are."""
-        number = math.ceil(self.limits.cpus)
+        number = math.ceil(cpus)
         if number >= self._all_processors:
             return []
         taken = sorted(self._processors, key=lambda each: self._processors[each])[:number]

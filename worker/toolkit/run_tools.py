@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 from deputize.shared.catalog import MCP, ToolTraits
 from deputize.shared.request import ApprovalMode
@@ -16,8 +15,9 @@ from deputize.worker.sandbox.base import Sandbox
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.toolkit import pinned_tools
+from deputize.worker.toolkit.offer import RunOffer
 from deputize.worker.toolkit.registry import Registry, prepare_kit, tool_traits
-from deputize.worker.toolkit.sources import Source, ToolSourceContext
+from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.context import InitContext, ToolContext
 from deputize.worker.tools.get_skill import skills_of
@@ -44,28 +44,10 @@ class RunTools:
         return {name for name, tool in self.kit.items() if tool.polls}
 
 
-class Offer(Protocol):
-    """The tools, sources and sandbox that a worker offers to every run."""
-
-    tools: Sequence[AnyTool]
-    sources: Sequence[Source]
-    default_kit: Sequence[str]
-    validators: ValidatorPool
-
-    def sandbox(
-        self,
-        workspace: Workspace,
-        tools: ProjectTools,
-        *,
-        read_only: bool = False,
-        report: Callable[[str], None] = ...,
-    ) -> AbstractAsyncContextManager[Sandbox]: ...
-
-
 @asynccontextmanager
 async def open_tools(
     claim: Claim,
-    services: Offer,
+    offer: RunOffer,
     workspace: Workspace,
     project: ProjectTools,
     *,
@@ -82,25 +64,25 @@ async def open_tools(
     """
     async with AsyncExitStack() as opened:
         read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
-        opening = services.sandbox(workspace, project, read_only=read_only, report=report)
+        opening = offer.sandbox(workspace, project, read_only=read_only, report=report)
         sandbox = await opened.enter_async_context(opening)
         opened.push_async_callback(sandbox.shells.end)
         pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         source_context = ToolSourceContext(
-            claim.id, patterns, workspace.files, sandbox, warn, hide, services.validators, read_only=read_only
+            claim.id, patterns, workspace.files, sandbox, warn, hide, offer.validators, read_only=read_only
         )
-        registry = Registry(services.tools)
-        for source in services.sources:
+        registry = Registry(offer.tools)
+        for source in offer.sources:
             for tool in await opened.enter_async_context(source.open(source_context)):
                 registry.register(tool)
         if pinned is not None:
             pinned_tools.restore(registry, pinned)
             source_context.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
-        init = InitContext(claim.id, skills_of(services.tools), depth_left=depth_left)
-        chosen = registry.kit(claim.request.tools, services.default_kit, source_context.may_be_missing)
+        init = InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left)
+        chosen = registry.kit(claim.request.tools, offer.default_kit, source_context.may_be_missing)
         kit = await prepare_kit(chosen, init, warn)
-        context = _call_context(claim, workspace, sandbox, services.validators)
+        context = _call_context(claim, workspace, sandbox, offer.validators)
         kept = {"tools": pinned_tools.dumps(kit)} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from deputize.shared.delegation import StepType
-from deputize.shared.settings import Settings
+from deputize.shared.settings import SandboxSettings, Settings
 from deputize.shared.wire import explain
 from deputize.worker.schemas.arguments import invalid_arguments, plain_schema
 from deputize.worker.text.output import OutputLimit
@@ -48,6 +48,10 @@ class Tool(ABC, Generic[P]):
 
     def configured(self, settings: Settings) -> AnyTool | None:
         """Returns the tool for a worker with these settings, or None if it is unavailable. Called once per worker."""
+        return self
+
+    def inside(self, sandbox: SandboxSettings) -> AnyTool:
+        """Returns the tool for runs with another sandbox than the worker's own. Called once per profile."""
         return self
 
     async def ready(self, ctx: InitContext) -> AnyTool | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.settings import Settings
+from deputize.shared.settings import SandboxSettings, Settings
 from deputize.shared.text import clip, without_escapes
 from deputize.worker.sandbox import command_output
 from deputize.worker.sandbox.command import Command
@@ -64,7 +64,10 @@ class Bash(Recoverable[BashParams]):
         self._hosts = hosts
 
     def configured(self, settings: Settings) -> Bash:
-        return Bash(settings.sandbox.command_seconds, settings.sandbox.allowed_hosts)
+        return self.inside(settings.sandbox)
+
+    def inside(self, sandbox: SandboxSettings) -> Bash:
+        return Bash(sandbox.command_seconds, sandbox.allowed_hosts)
 
     @property
     def description(self) -> str:

@@ -15,10 +15,15 @@ from tests.orchestrator.command_line import deputize
 
 
 async def rows(
-    tmp_path: Path, directory: Path, *, sandbox: str = "true", show: str = "", more: dict[str, Any] | None = None
+    tmp_path: Path,
+    directory: Path,
+    *options: str,
+    sandbox: str = "true",
+    show: str = "",
+    more: dict[str, Any] | None = None,
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     done = await deputize(
-        *("doctor", "--workspace", str(directory), "--json"),
+        *("doctor", "--workspace", str(directory), "--json", *options),
         DEPUTIZE_HOME=str(tmp_path / "home"),
         DEPUTIZE_SANDBOX=sandbox,
         DEPUTIZE_SANDBOX_SHOW=show,
@@ -97,6 +102,29 @@ async def test_what_keeps_agents_from_running_commands_is_broken(tmp_path: Path)
     code, found = await rows(tmp_path, tmp_path, show="/")
     assert (code, found["settings"]["state"]) == (3, "broken")
     assert "which is never shown" in found["settings"]["detail"]
+    profiles = {"DEPUTIZE_SANDBOX_PROFILES": '{"tools": {"show": ["/root"]}}'}
+    code, found = await rows(tmp_path, tmp_path, more=profiles)
+    assert "sandbox.profiles.tools.show names /root" in found["settings"]["detail"]
+
+
+async def test_it_shows_the_sandbox_of_an_agent_or_of_a_profile(tmp_path: Path) -> None:
+    more = {
+        "DEPUTIZE_SANDBOX_PROFILES": '{"online": {"allowed_hosts": ["example.org"], "command_seconds": 7}}',
+        "DEPUTIZE_AGENTS": '{"surfer": {"sandbox": "online"}}',
+    }
+    code, found = await rows(tmp_path, tmp_path, "--agent", "surfer", more=more)
+    assert (code, found["profile"]["detail"]) == (0, "online; there are online")
+    assert "network: only example.org" in found["sandbox"]["detail"]
+    assert "a command ends after 7 s" in found["limits"]["detail"]
+    for options, detail in ((("--profile", "online"), "online; "), ((), "none, as in [sandbox]; ")):
+        _, found = await rows(tmp_path, tmp_path, *options, sandbox="false", more=more)
+        assert found["profile"]["detail"].startswith(detail)
+    for option, name in (("--agent", "surfr"), ("--profile", "onlin")):
+        code, found = await rows(tmp_path, tmp_path, option, name, more=more)
+        assert (code, *found) == (3, "profile")
+        assert "did you mean" in found["profile"]["detail"]
+    for arguments in (("--agent", "a"), ("--workspace", ".", "--agent", "a", "--profile", "b")):
+        assert (await deputize("doctor", *arguments)).code == 2
 
 
 async def test_a_directory_that_does_not_exist_is_a_mistake_of_usage(tmp_path: Path) -> None:

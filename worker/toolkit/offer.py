@@ -1,0 +1,130 @@
+"""What a worker offers to one run: the tools that it may have, and the sandbox of its profile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from deputize.shared.agents import sandbox_of
+from deputize.shared.log import log
+from deputize.shared.runs.record import Claim
+from deputize.shared.settings import SandboxSettings, Settings
+from deputize.worker.sandbox.base import NoSandbox, Sandbox
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
+from deputize.worker.sandbox.setup_command import SetupCache
+from deputize.worker.sandbox.worker_bounds import WorkerBounds
+from deputize.worker.schemas.pool import ValidatorPool
+from deputize.worker.threads import run_in_thread
+from deputize.worker.toolkit.sources import Source
+from deputize.worker.tools.base import AnyTool
+from deputize.worker.web.egress_proxy import reach_of
+from deputize.worker.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class RunOffer:
+    """What one run may have. ``settings`` are the worker's, with the run's own profile as their sandbox.
+
+    ``root`` are those of the root of its tree, whose set-up command ``setup`` runs. ``sandbox_problem``: why commands
+    cannot run here, or None.
+    """
+
+    settings: Settings
+    root: Settings
+    setup: SetupCache
+    tools: Sequence[AnyTool]
+    sources: Sequence[Source]
+    default_kit: Sequence[str]
+    validators: ValidatorPool
+    bounds: WorkerBounds
+    sandbox_problem: str | None
+
+    @property
+    def profile(self) -> SandboxSettings:
+        return self.settings.sandbox
+
+    async def project_tools(self, claim: Claim, workspace: Workspace, report: Callable[[str], None]) -> ProjectTools:
+        """Returns what this run's commands find besides the system, once the set-up command has made it.
+
+        It runs only where the workspace was not changed yet. Raises ``Invalid`` if it fails.
+        """
+        if self.sandbox_problem:
+            return NO_TOOLS
+        origin = workspace.origin
+        tools = await run_in_thread(tools_for, self.settings, origin)
+        of_root = None if self.root is self.settings else await run_in_thread(tools_for, self.root, origin)
+        for note in tools.notes:
+            log.warning("%s", note)
+        untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
+        is_copy = (
+            untouched and not (claim.request.continues or claim.request.from_turn) and claim.request.parent_id is None
+        )
+        return await self.setup.add_to(tools, workspace.path, origin, build=is_copy, report=report, of_root=of_root)
+
+    @asynccontextmanager
+    async def sandbox(
+        self,
+        workspace: Workspace,
+        tools: ProjectTools,
+        *,
+        read_only: bool = False,
+        report: Callable[[str], None] = lambda sentence: None,
+    ) -> AsyncGenerator[Sandbox]:
+        """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
+
+        ``report`` receives the limits for which commands in the background were killed.
+        """
+        if self.sandbox_problem:
+            yield NoSandbox(self.sandbox_problem)
+            return
+        with (
+            self.bounds.run(workspace.path, report, self.profile) as bounds,
+            Bubblewrap(
+                workspace.path,
+                status_folder=workspace.status_folder,
+                tools=tools,
+                bounds=bounds,
+                read_only=read_only,
+                reach=reach_of(self.settings, "allowed_hosts"),
+            ) as sandbox,
+        ):
+            yield sandbox
+
+
+class Offers:
+    """The offers of a worker by profile: each is made once, so that runs of one profile share their tools.
+
+    ``own`` is that of the worker's own sandbox.
+    """
+
+    def __init__(self, own: RunOffer) -> None:
+        self._own = own
+        self._made: dict[str, RunOffer] = {}
+
+    def of(self, agents: Sequence[str | None]) -> RunOffer:
+        """Returns that of a run, by the names of the agents on the path from the root of its tree to it.
+
+        Raises ``Invalid`` for an agent that this worker does not know.
+        """
+        settings = self._own.settings
+        root, run = (self._inside(sandbox_of(path, settings)) for path in (agents[:1], agents))
+        return run if run is root else replace(run, root=root.settings, setup=root.setup)
+
+    def _inside(self, sandbox: SandboxSettings) -> RunOffer:
+        if sandbox == self._own.profile:
+            return self._own
+        key = sandbox.model_dump_json()
+        if key not in self._made:
+            settings = self._own.settings.model_copy(update={"sandbox": sandbox})
+            setup = setup_cache(settings, self._own.bounds)
+            tools = [tool.inside(sandbox) for tool in self._own.tools]
+            self._made[key] = replace(self._own, settings=settings, root=settings, setup=setup, tools=tools)
+        return self._made[key]
+
+
+def setup_cache(settings: Settings, bounds: WorkerBounds) -> SetupCache:
+    """Returns the results of the set-up command of these settings."""
+    return SetupCache(settings, partial(reach_of, settings, "setup_hosts"), bounds)
