@@ -9,7 +9,7 @@ import { EventStream } from "./stream.js";
 import { visible } from "./text.js";
 
 const POLL_MS = 2000;
-const CHECK_MS = 15_000; // the stream is open, but a message may have been lost
+const CHECK_MS = 30_000; // the stream is open, but a message may have been lost
 const LIST_MS = 1000;
 
 const requests = new Requests(() => refreshRequests());
@@ -71,9 +71,9 @@ function connected(yes, why = "") {
 function listen() {
   stream ??= new EventStream("v1/events", {
     onState: (isOpen) => {
+      if (live === isOpen) return; // one more try that failed
       live = isOpen;
-      if (isOpen) refresh(); // what happened before it was open
-      else connected(false);
+      refresh(); // what happened before it was open; or whether the service answers at all
     },
     onEvent: (event) => {
       if (requests.hear(event)) refreshRequests();

@@ -129,5 +129,7 @@ async def test_the_wheel_is_made_and_installed_as_it_says(tmp_path: Path) -> Non
     assert "Successfully installed deputize-" in said
     assert (site / "deputize" / "py.typed").is_file()
     assert not {path.name for path in site.iterdir()} & {*PACKAGES}
+    page = [each.relative_to(ROOT) for each in (ROOT / "orchestrator" / "web").glob("*.*")]
+    assert [str(each) for each in page if not (site / "deputize" / each).is_file()] == []
     (metadata,) = site.glob("deputize-*.dist-info/METADATA")
     assert "\n# deputize\n" in metadata.read_text()

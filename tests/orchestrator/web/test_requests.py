@@ -16,6 +16,15 @@ from tests.orchestrator.serving import served, settings
 from tests.orchestrator.tokens import entry, secret_of, write
 from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
 from tests.running import say, script
+from tests.waiting import until
+
+WATCH_CLICKS = """
+    const list = document.getElementById("requests");
+    window.clicks = [];
+    new MutationObserver(() => window.clicks.push(getComputedStyle(list).pointerEvents))
+        .observe(list, {attributes: true, attributeFilter: ["class"]});
+"""
+"""Keeps whether the list takes clicks, at each change of that."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -73,6 +82,7 @@ async def test_of_two_answers_the_first_counts_and_the_other_page_shows_it(pages
         ask(service, id, 2, "second")
         for page in (one, other):
             await expect(card(page, "second")).to_be_visible()
+        await one.evaluate(WATCH_CLICKS)
         await button(card(one, "first"), "Approve once").click()
         await expect(card(one, "first")).not_to_be_visible()
         # The service announced nothing, so the other page does not know of it yet.
@@ -82,3 +92,5 @@ async def test_of_two_answers_the_first_counts_and_the_other_page_shows_it(pages
         await expect(card(other, "first")).not_to_be_visible()
         await expect(card(other, "second")).to_be_visible()
         assert service.given_answers[request.permission_id].outcome == "proceed_once"
+        # The second one moved up to where the first one was: a click meant for that must not count for this.
+        await until(lambda: one.evaluate("window.clicks.join() === 'none,auto'"))
