@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from deputize.orchestrator.caller import ANYONE, Caller, RequestNote, note_of
+from deputize.orchestrator.caller import ANYONE, Caller, caller_of, note_of
 from deputize.orchestrator.scopes import ROUTES
 from deputize.orchestrator.sockets import is_loopback
 from deputize.orchestrator.token_file import Tokens
@@ -77,20 +77,9 @@ async def require_token(
     note.route = route
     note.ids += [id] if (id := request.path_params.get("id")) else []
     tokens: Tokens = request.app.state.tokens
-    note.caller = _caller(tokens, given, note) if tokens.asked_for else _local_caller(request)
+    token = None if given is None else given.credentials.encode("latin-1")
+    note.caller = caller_of(tokens, token, note) if tokens.asked_for else _local_caller(request)
     note.caller.check(ROUTES[request.method, route])
-
-
-def _caller(tokens: Tokens, given: HTTPAuthorizationCredentials | None, note: RequestNote) -> Caller:
-    if given is None:
-        raise Unauthorized("no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN")
-    entry = tokens.find(given.credentials.encode("latin-1"))
-    if entry is None:
-        raise Unauthorized("this is not a token of the service; compare it with DEPUTIZE_TOKEN there")
-    note.token = entry.name
-    if entry.expired:
-        raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")
-    return Caller(entry.name, entry.scopes)
 
 
 async def check_token(request: Request) -> None:

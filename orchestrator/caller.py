@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.types import Scope as AsgiScope
 
 from deputize.orchestrator.scopes import ALL, Scope
-from deputize.shared.errors import ScopeMissing
+from deputize.orchestrator.token_file import Tokens
+from deputize.shared.errors import ScopeMissing, Unauthorized
 
 NOTE = "deputize.note"
 """Key of the request's note in its ASGI scope."""
@@ -64,3 +65,16 @@ def name_of_caller(scope: AsgiScope) -> str:
 async def note_here(request: Request) -> RequestNote:
     """The dependency of routes that add delegations to the note, or whose response depends on the caller."""
     return note_of(request.scope)
+
+
+def caller_of(tokens: Tokens, given: bytes | None, note: RequestNote) -> Caller:
+    """Returns the caller with this token, and notes the token's name. Raises Unauthorized without a valid one."""
+    if given is None:
+        raise Unauthorized("no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN")
+    entry = tokens.find(given)
+    if entry is None:
+        raise Unauthorized("this is not a token of the service; compare it with DEPUTIZE_TOKEN there")
+    note.token = entry.name
+    if entry.expired:
+        raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")
+    return Caller(entry.name, entry.scopes)

@@ -7,7 +7,7 @@ import sys
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
 
 def send_on_death_of_parent(number: int) -> None:
@@ -22,3 +22,8 @@ def keep_memory_private() -> None:
     """
     if sys.platform == "linux":  # pragma: no branch - tests run on Linux; elsewhere there is no prctl
         LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def is_memory_private() -> bool:
+    """Whether other processes of this user are denied access to this one's memory."""
+    return sys.platform == "linux" and LIBC.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0

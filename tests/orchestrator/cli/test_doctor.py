@@ -5,21 +5,28 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from deputize.orchestrator.cli.doctor_promises import PROMISES
+from deputize.orchestrator.cli.doctor_service import redis_rows, service_rows
+from deputize.orchestrator.cli.findings import Finding
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.catalog import Catalog
 from deputize.shared.connection import connect
-from tests.orchestrator.command_line import Done, deputize
+from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.redis_server import RedisProcess
+from tests.waiting import until
+
+TRIED = {"sandbox", "memory", *(promise.name for promise in PROMISES)}
 
 
 def rows(done: Done) -> dict[str, dict[str, Any]]:
@@ -30,103 +37,114 @@ def states(done: Done) -> dict[str, str]:
     return {name: row["state"] for name, row in rows(done).items()}
 
 
-async def test_a_whole_service_is_well(redis_process: RedisProcess, tmp_path: Path) -> None:
+async def by_name(found: AsyncIterable[Finding]) -> dict[str, Finding]:
+    return {row.name: row async for row in found}
+
+
+async def test_a_whole_machine_with_its_stack_is_well_and_every_promise_is_kept(
+    redis_process: RedisProcess, tmp_path: Path
+) -> None:
     using = settings(redis_url=redis_process.url)
     async with served(lambda: open_service(using, redis_process.url), using) as url:
-        async with connect(redis_process.url) as client:
-            await Catalog(client).announce(worker_card(), [READ_FILE])
-        done = await deputize(
-            "doctor",
-            "--json",
-            DEPUTIZE_URL=url,
-            DEPUTIZE_REDIS_URL=redis_process.url,
-            DEPUTIZE_HOME=str(tmp_path),
-            ANTHROPIC_API_KEY="sk-secret",
-        )
-    wanted = ("python", "home", "token", "model", "redis", "eviction", "aof", "clock", "service", "worker")
-    assert {name: states(done)[name] for name in wanted} == dict.fromkeys(wanted, "ok")
+        with open_private(tmp_path / SUPERVISOR_LOCK, "ab") as lock:
+            assert try_lock(lock, fcntl.LOCK_EX)
+            write_info(tmp_path, StackInfo(os.getpid(), url, "", redis_process.url, None, 0))
+            before = {*tmp_path.iterdir()}
+            done = await deputize("doctor", "--json", DEPUTIZE_HOME=str(tmp_path), ANTHROPIC_API_KEY="sk-secret")
+    wanted = {"python", "home", "token", "model", "redis", "acl", "eviction", "aof", "clock", "service", *TRIED}
+    assert {name: row for name, row in rows(done).items() if name in wanted and row["state"] != "ok"} == {}
+    assert wanted <= rows(done).keys()
     assert done.code == 0
     assert "sk-secret" not in done.out + done.err
     assert " ms" in rows(done)["redis"]["detail"]
+    assert "(Redis, too, answers outside" in rows(done)["files"]["detail"]
+    assert {*tmp_path.iterdir()} == before
 
 
-async def test_on_a_fresh_machine_nothing_is_broken_and_every_warning_says_what_to_do(tmp_path: Path) -> None:
-    done = await deputize("doctor", DEPUTIZE_HOME=str(tmp_path / "new"))
-    assert done.code == 0
+async def test_without_a_sandbox_nothing_is_broken_and_every_warning_says_what_to_do(tmp_path: Path) -> None:
+    home, rules = tmp_path / "new", tmp_path / "rules.toml"
+    rules.write_text("[[rule]]\n")
+    done = await deputize("doctor", DEPUTIZE_HOME=str(home), DEPUTIZE_SANDBOX="false", DEPUTIZE_POLICY=str(rules))
+    assert done.code == 0, done.out
     lines = done.out.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("!"):
             assert lines[number + 1].strip().startswith("→ ")
     assert any("deputize up" in line for line in lines)
-    assert any(line[2:].startswith("sandbox ") for line in lines)
+    signs = {line.split()[1]: line[0] for line in lines if not line.startswith(" ")}
+    by_command = {promise.name for promise in PROMISES if promise.by_command}
+    assert {name for name in TRIED if signs[name] == "!"} == by_command | {"sandbox", "forbidden"}
+    assert f"{rules}:1" in done.out
+
+
+async def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
+    async with started("doctor", DEPUTIZE_HOME=str(tmp_path)) as running:
+        await until(lambda: list(tmp_path.glob("selftest-*/tools")))
+        running.interrupt()
+        done = await running.done()
+    assert done.code == 130
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("setting", "command", "broken"),
+    ("setting", "command", "state"),
     [
-        ("maxmemory-policy", "allkeys-lru", {"eviction": "broken"}),
-        ("appendonly", "no", {"aof": "warning"}),
-        ("appendfsync", "everysec", {"aof": "warning"}),
+        ("maxmemory-policy", "allkeys-lru", {"eviction": "✗"}),
+        ("appendonly", "no", {"aof": "!"}),
+        ("appendfsync", "everysec", {"aof": "!"}),
     ],
 )
 async def test_a_redis_that_may_lose_work_is_found(
-    redis_process: RedisProcess, tmp_path: Path, setting: str, command: str, broken: dict[str, str]
+    redis_process: RedisProcess, setting: str, command: str, state: dict[str, str]
 ) -> None:
     with redis.Redis.from_url(redis_process.url) as client:
         client.config_set(setting, command)
-    done = await deputize("doctor", "--json", DEPUTIZE_REDIS_URL=redis_process.url, DEPUTIZE_HOME=str(tmp_path))
-    assert broken.items() <= states(done).items()
-    assert setting in rows(done)[next(iter(broken))]["remedy"]
-    assert done.code == (3 if "broken" in broken.values() else 0)
+    found = await by_name(redis_rows(settings(redis_url=redis_process.url), None))
+    assert state.items() <= {name: row.state for name, row in found.items()}.items()
+    assert setting in found[next(iter(state))].remedy
 
 
-async def test_what_does_not_answer_is_broken(tmp_path: Path) -> None:
+async def test_what_does_not_answer_is_broken() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
-    done = await deputize(
-        "doctor",
-        "--json",
-        DEPUTIZE_URL=f"http://{nowhere}",
-        DEPUTIZE_REDIS_URL=f"redis://{nowhere}",
-        DEPUTIZE_HOME=str(tmp_path),
-    )
-    assert done.code == 3
-    assert {"redis": "broken", "service": "broken"}.items() <= states(done).items()
+    using = settings(url=f"http://{nowhere}", redis_url=f"redis://{nowhere}")
+    found = await by_name(redis_rows(using, None)) | await by_name(service_rows(using, None))
+    assert {name: row.state for name, row in found.items()} == {"redis": "✗", "service": "✗"}
 
 
-async def test_a_service_without_workers_and_a_worker_without_a_sandbox_are_told(
-    redis_process: RedisProcess, tmp_path: Path
-) -> None:
+async def test_a_whole_service_is_well_and_one_without_workers_or_a_sandbox_is_not(redis_process: RedisProcess) -> None:
     using = settings(redis_url=redis_process.url)
     async with served(lambda: open_service(using, redis_process.url), using) as url:
-        done = await deputize("doctor", "--json", DEPUTIZE_URL=url, DEPUTIZE_HOME=str(tmp_path))
-        assert done.code == 3
-        assert rows(done)["workers"]["state"] == "broken"
+        here = settings(url=url)
+        assert (await by_name(service_rows(here, None)))["workers"].state == "✗"
         async with connect(redis_process.url) as client:
             await Catalog(client).announce(worker_card(sandbox="no user namespaces"), [])
-        done = await deputize("doctor", "--json", DEPUTIZE_URL=url, DEPUTIZE_HOME=str(tmp_path))
-    assert done.code == 0
-    assert rows(done)["worker"]["state"] == "warning"
-    assert "no user namespaces" in rows(done)["worker"]["detail"]
+            worker = (await by_name(service_rows(here, None)))["worker"]
+            await Catalog(client).announce(worker_card(), [READ_FILE])
+        whole = await by_name(service_rows(here, None))
+    assert (worker.state, "no user namespaces" in worker.detail) == ("!", True)
+    assert {name: row.state for name, row in whole.items()} == {"service": "✓", "worker": "✓"}
 
 
 async def test_a_stack_that_is_only_read_needs_no_worker(redis_process: RedisProcess, tmp_path: Path) -> None:
     using = settings(redis_url=redis_process.url)
     async with served(lambda: open_service(using, redis_process.url), using) as url:
-        with open_private(tmp_path / SUPERVISOR_LOCK, "ab") as lock:
-            assert try_lock(lock, fcntl.LOCK_EX)
-            for workers, state in ((0, "ok"), (1, "broken")):
-                write_info(tmp_path, StackInfo(os.getpid(), url, "", redis_process.url, None, workers))
-                done = await deputize("doctor", "--json", DEPUTIZE_HOME=str(tmp_path))
-                assert rows(done)["workers"]["state"] == state
-                assert done.code == (3 if workers else 0)
+        for workers, state in ((0, "✓"), (1, "✗")):
+            stack = StackInfo(os.getpid(), url, "", redis_process.url, None, workers)
+            assert (await by_name(service_rows(settings(home=tmp_path), stack)))["workers"].state == state
 
 
-async def test_an_open_address_without_a_token_and_a_home_that_is_none_are_broken(tmp_path: Path) -> None:
+async def test_an_open_address_without_a_token_a_home_that_is_none_and_what_is_never_shown_are_broken(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    done = await deputize("doctor", "--json", DEPUTIZE_HOST="0.0.0.0", DEPUTIZE_HOME=str(file / "below"))
+    given = {"DEPUTIZE_HOST": "0.0.0.0", "DEPUTIZE_HOME": str(file / "below")}
+    shown = '{"tools": {"show": ["/root"]}}'
+    done = await deputize("doctor", "--json", DEPUTIZE_SANDBOX_PROFILES=shown, **given)
     assert done.code == 3
-    assert {"token": "broken", "home": "broken"}.items() <= states(done).items()
+    assert {"token": "broken", "home": "broken", "settings": "broken"}.items() <= states(done).items()
+    assert "sandbox.profiles.tools.show names /root, which is never shown" in rows(done)["settings"]["detail"]
+    assert states(done)["secrets"] == "warning"
 
 
 async def test_a_wrong_setting_is_a_row_too(tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
-"""`deputize doctor` on secrets: each row is tried on this machine."""
+"""`deputize doctor` on secrets and tokens: each row is tried on this machine."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from deputize.orchestrator.cli.doctor_secrets import secret_checks
+from deputize.orchestrator.caller import Caller
+from deputize.orchestrator.cli.doctor_scopes import scopes_row, wrong_routes
+from deputize.orchestrator.cli.doctor_secrets import key_rows, masking_row
 from deputize.orchestrator.cli.findings import Finding
+from deputize.orchestrator.scopes import ROUTES, Scope
+from deputize.orchestrator.token_file import append_entry, digest_of, written_entry
+from deputize.shared.errors import ScopeMissing
 from deputize.shared.settings import Settings
 
 KEY = "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cD"
@@ -16,7 +22,8 @@ KEY = "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cD"
 def rows(monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Finding]:
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
-    return {row.name: row for row in secret_checks(Settings.load())}
+    using = Settings.load()
+    return {row.name: row for row in (masking_row(using), scopes_row(using), *key_rows())}
 
 
 def test_masking_is_tried_with_every_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,5 +52,47 @@ def test_a_key_in_the_environment_is_named_and_one_in_a_private_file_is_well(
     assert (found["keys"].state, found["keys"].remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
 
 
-def test_that_memory_is_private_is_asked_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rows(monkeypatch)["memory"].state == "✓"
+class Unmasked:
+    """A mask that lets all secrets through."""
+
+    def json(self, text: str) -> str:
+        return text
+
+
+def test_a_secret_that_is_not_masked_is_broken() -> None:
+    row = masking_row(Settings(token=KEY), Unmasked())
+    assert (row.state, KEY in str(row)) == ("✗", False)
+
+
+def test_scopes_are_tried_with_new_tokens_and_with_those_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert rows(monkeypatch)["scopes"].state == "✓"
+    append_entry(tmp_path / "tokens", written_entry("ci", digest_of(b"secret"), ["submit"], None))
+    assert "1 of the file" in rows(monkeypatch, DEPUTIZE_TOKENS_FILE=str(tmp_path / "tokens"))["scopes"].detail
+    (tmp_path / "tokens").write_text("wrong")
+    assert rows(monkeypatch)["scopes"].state == "!"
+
+
+class Unchecked(Caller):
+    """A caller whose scopes do not matter."""
+
+    def check(self, needed: Collection[Scope]) -> None:
+        pass
+
+
+class Refused(Caller):
+    """A caller that may do nothing."""
+
+    def check(self, needed: Collection[Scope]) -> None:
+        raise ScopeMissing("no")
+
+
+def test_a_token_that_opens_more_or_less_than_its_scopes_is_found() -> None:
+    scopes = frozenset({Scope.READ})
+    others = [f"{method} {route}" for (method, route), needed in ROUTES.items() if not needed <= scopes]
+    found = [*wrong_routes(Unchecked("a", scopes))]
+    assert len(found) == len(others) > 5
+    assert "may POST /v1/delegations without that scope" in found[0]
+    assert len([*wrong_routes(Refused("a", scopes))]) == len(ROUTES) - len(others)
+    assert [*wrong_routes(Caller("a", scopes))] == []

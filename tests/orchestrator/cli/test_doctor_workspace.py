@@ -7,29 +7,23 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from deputize.orchestrator.cli.doctor_workspace import chosen_sandbox, project_rows
+from deputize.orchestrator.cli.findings import Finding
 from deputize.shared.settings import Settings
+from deputize.worker.promises.project import find_project
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.canaries import Canaries
 from deputize.worker.sandbox.project_tools import tools_for
 from deputize.worker.sandbox.setup_command import SetupCache
 from tests.orchestrator.command_line import deputize
 
 
-async def rows(
-    tmp_path: Path,
-    directory: Path,
-    *options: str,
-    sandbox: str = "true",
-    show: str = "",
-    more: dict[str, Any] | None = None,
-) -> tuple[int, dict[str, dict[str, Any]]]:
-    done = await deputize(
-        *("doctor", "--workspace", str(directory), "--json", *options),
-        DEPUTIZE_HOME=str(tmp_path / "home"),
-        DEPUTIZE_SANDBOX=sandbox,
-        DEPUTIZE_SANDBOX_SHOW=show,
-        **(more or {}),
-    )
-    return done.code, {row["name"]: row for row in map(json.loads, done.out.splitlines())}
+async def rows(tmp_path: Path, project: Path, **sandbox: Any) -> dict[str, Finding]:
+    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
+    assert await Bubblewrap.selftest() is None
+    with Canaries(tmp_path) as canaries:
+        found = await find_project(settings, project, canaries.workspace("project"))
+    return {row.name: row for row in project_rows(settings, project, found)}
 
 
 async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: Path) -> None:
@@ -39,12 +33,13 @@ async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: P
     (project / "package.json").write_text("{}")
     site = next((project / ".venv/lib").glob("python3*")) / "site-packages"
     (site / "pytest.py").write_text("print('pytest 99')\n")
-    code, found = await rows(tmp_path, project)
-    assert code == 0
-    assert found["sandbox"]["state"] == "ok"
-    for protection in ("isolated", "seccomp", "egress", "memory", "disk"):
-        assert found[protection]["state"] == "ok"
-    assert ("by measuring" in found["memory"]["detail"]) != ("by a control group" in found["memory"]["detail"])
+    done = await deputize("doctor", "--workspace", str(project), "--json", DEPUTIZE_HOME=str(tmp_path / "home"))
+    assert done.code == 0
+    found = {row["name"]: row for row in map(json.loads, done.out.splitlines())}
+    for name in ("sandbox", "secrets", "files", "network", "kernel", "bounds", "limits"):
+        assert found[name]["state"] == "ok"
+    assert found["sandbox"]["detail"] == "works; no network, and only the workspace can be written"
+    assert ("by measuring" in found["bounds"]["detail"]) != ("by a control group" in found["bounds"]["detail"])
     assert found["venv"]["detail"].startswith(f"{project}/.venv")
     assert found["pytest"]["detail"] == "pytest 99"
     assert found["python"]["detail"].startswith("Python 3.")
@@ -55,26 +50,18 @@ async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: P
 async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    line, hosts = "touch /opt/setup/x", "example.org,*.example.com"
-    more: dict[str, Any] = {
-        "DEPUTIZE_SANDBOX_SETUP": line,
-        "DEPUTIZE_SANDBOX_SETUP_HOSTS": hosts,
-        "DEPUTIZE_SANDBOX_COMMAND_SECONDS": "45",
-    }
-    code, found = await rows(tmp_path, project, more=more)
-    assert code == 0
-    assert found["sandbox"]["detail"] == "works; no network, and only the workspace can be written"
-    assert found["set-up"]["detail"] == f"{line} (runs before the next run; network: only example.org, *.example.com)"
-    assert found["limits"]["detail"] == (
+    line = "touch /opt/setup/x"
+    sandbox = {"setup": line, "setup_hosts": ["example.org", "*.example.com"], "command_seconds": 45}
+    found = await rows(tmp_path, project, **sandbox)
+    assert found["set-up"].detail == f"{line} (runs before the next run; network: only example.org, *.example.com)"
+    assert found["limits"].detail == (
         "a run has 2 GiB of memory, 2 processors and 2 GiB of disk; a command ends after 45 s, and has 256 processes, "
         "files of 1 GiB each, and 256 MiB in /tmp"
     )
-    sandbox = {"setup": line, "setup_hosts": hosts}
     settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
     tools = tools_for(settings, project)
     await SetupCache(settings).add_to(tools, project, project, build=True)
-    _, found = await rows(tmp_path, project, more=more)
-    assert found["set-up"]["detail"].startswith(f"{line} (done already; ")
+    assert (await rows(tmp_path, project, **sandbox))["set-up"].detail.startswith(f"{line} (done already; ")
 
 
 async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path) -> None:
@@ -86,43 +73,32 @@ async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path
     (tmp_path / "own/lib/python3.11").mkdir(parents=True)
     (tmp_path / "own/lib/python3.11/os.py").touch()
     (project / ".venv/bin/python").symlink_to(tmp_path / "own/bin/python3")
-    code, found = await rows(tmp_path, project)
-    assert (code, found["venv"]["state"]) == (0, "warning")
-    assert "python -m venv" in found["venv"]["remedy"]
+    found = await rows(tmp_path, project)
+    assert (found["venv"].state, "python -m venv" in found["venv"].remedy) == ("!", True)
     (project / ".venv/pyvenv.cfg").touch()
-    code, found = await rows(tmp_path, project)
-    assert (code, found["hidden"]["state"]) == (0, "warning")
-    assert f"is {tmp_path}/own, " in found["hidden"]["detail"]
-    assert "sandbox.show" in found["hidden"]["detail"]
-
-
-async def test_what_keeps_agents_from_running_commands_is_broken(tmp_path: Path) -> None:
-    code, found = await rows(tmp_path, tmp_path, sandbox="false")
-    assert (code, found["sandbox"]["state"]) == (3, "broken")
-    code, found = await rows(tmp_path, tmp_path, show="/")
-    assert (code, found["settings"]["state"]) == (3, "broken")
-    assert "which is never shown" in found["settings"]["detail"]
-    profiles = {"DEPUTIZE_SANDBOX_PROFILES": '{"tools": {"show": ["/root"]}}'}
-    code, found = await rows(tmp_path, tmp_path, more=profiles)
-    assert "sandbox.profiles.tools.show names /root" in found["settings"]["detail"]
+    hidden = (await rows(tmp_path, project))["hidden"]
+    assert hidden.state == "!"
+    assert f"is {tmp_path}/own, " in hidden.detail
+    assert "sandbox.show" in hidden.detail
 
 
 async def test_it_shows_the_sandbox_of_an_agent_or_of_a_profile(tmp_path: Path) -> None:
-    more = {
-        "DEPUTIZE_SANDBOX_PROFILES": '{"online": {"allowed_hosts": ["example.org"], "command_seconds": 7}}',
-        "DEPUTIZE_AGENTS": '{"surfer": {"sandbox": "online"}}',
-    }
-    code, found = await rows(tmp_path, tmp_path, "--agent", "surfer", more=more)
-    assert (code, found["profile"]["detail"]) == (0, "online; there are online")
-    assert "network: only example.org" in found["sandbox"]["detail"]
-    assert "a command ends after 7 s" in found["limits"]["detail"]
-    for options, detail in ((("--profile", "online"), "online; "), ((), "none, as in [sandbox]; ")):
-        _, found = await rows(tmp_path, tmp_path, *options, sandbox="false", more=more)
-        assert found["profile"]["detail"].startswith(detail)
+    profiles = {"online": {"allowed_hosts": ["example.org"], "command_seconds": 7}}
+    using = Settings.load(environ={}, sandbox={"profiles": profiles}, agents={"surfer": {"sandbox": "online"}})
+    for named, chosen in (
+        ({"agent": "surfer"}, "online"),
+        ({"profile": "online"}, "online"),
+        ({}, "none, as in [sandbox]"),
+    ):
+        settings, row = chosen_sandbox(using, **named)
+        assert row == Finding("✓", "profile", f"{chosen}; there are online")
+        assert settings.sandbox.command_seconds == (7 if named else 600)
+    given = {"DEPUTIZE_SANDBOX_PROFILES": json.dumps(profiles), "DEPUTIZE_HOME": str(tmp_path)}
     for option, name in (("--agent", "surfr"), ("--profile", "onlin")):
-        code, found = await rows(tmp_path, tmp_path, option, name, more=more)
-        assert (code, *found) == (3, "profile")
-        assert "did you mean" in found["profile"]["detail"]
+        more = {"DEPUTIZE_AGENTS": '{"surfer": {"sandbox": "online"}}', **given}
+        done = await deputize("doctor", "--json", "--workspace", str(tmp_path), option, name, **more)
+        (row,) = map(json.loads, done.out.splitlines())
+        assert (done.code, row["name"], "did you mean" in row["detail"]) == (3, "profile", True)
     for arguments in (("--agent", "a"), ("--workspace", ".", "--agent", "a", "--profile", "b")):
         assert (await deputize("doctor", *arguments)).code == 2
 

@@ -241,10 +241,13 @@ def test_wrong_use_prints_nothing_that_acts(arguments: list[str]) -> None:
     assert_harmless(done.output)
 
 
-@pytest.mark.parametrize("setting", ["DEPUTIZE_URL", "DEPUTIZE_PORT", "DEPUTIZE_HOME", "DEPUTIZE_REDIS_URL"])
-@pytest.mark.parametrize("command", ["list", "doctor"])
-def test_a_hostile_setting_prints_nothing_that_acts(setting: str, command: str, tmp_path: Path) -> None:
-    variables = {"DEPUTIZE_HOME": str(tmp_path), setting: str(tmp_path / HOSTILE)}
+@pytest.mark.parametrize(
+    "tried", ["list URL", "list PORT", "list HOME", "list REDIS_URL", "doctor PORT", "doctor URL HOME REDIS_URL"]
+)
+def test_a_hostile_setting_prints_nothing_that_acts(tried: str, tmp_path: Path) -> None:
+    command, *settings = tried.split()
+    names = [f"DEPUTIZE_{name}" for name in settings]
+    variables = {"DEPUTIZE_HOME": str(tmp_path), **dict.fromkeys(names, str(tmp_path / HOSTILE))}
     done = CliRunner(env=variables).invoke(cli, [command])
     assert_harmless(done.output)
 

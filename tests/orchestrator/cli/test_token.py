@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deputize.orchestrator.cli.doctor import token_row
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
@@ -99,11 +100,9 @@ async def test_what_cannot_be_a_token_is_refused(tmp_path: Path, arguments: list
 async def test_the_doctor_looks_at_the_tokens_file(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     await deputize("token", "new", "ci", "--scope", "read", "--file", str(file))
-    here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_TOKENS_FILE": str(file)}
-    found: list[dict[str, str]] = []
+    found: list[str] = []
     for mode in (0o600, 0o644):
         file.chmod(mode)
-        done = await deputize("doctor", "--json", **here)
-        found += [row for row in map(json.loads, done.out.splitlines()) if row["name"] == "token"]
-    assert found[0]["detail"] == "1 accepted"
-    assert "chmod 600" in found[1]["detail"]
+        found.append(token_row(settings(tokens_file=file)).detail)
+    assert found[0] == "1 accepted"
+    assert "chmod 600" in found[1]

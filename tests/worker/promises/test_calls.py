@@ -1,0 +1,109 @@
+"""What tries the promises about calls sees each of them broken; and all is tried by an ordinary user, too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.settings import Settings
+from deputize.shared.trust import TrustRecords, configuration_folder, covered
+from deputize.worker.policy.explanation import Explainer, Situation
+from deputize.worker.promises.__main__ import find
+from deputize.worker.promises.calls import try_file_tools, try_forbidden, try_permission
+from deputize.worker.promises.planted import plant, try_planted
+from deputize.worker.sandbox import environment
+from deputize.worker.sandbox.canaries import Canaries
+from deputize.worker.workspace.files import Files
+from tests.attacks.ordinary_worker import become
+from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+
+
+@pytest.fixture
+def canaries(tmp_path: Path) -> Iterator[Canaries]:
+    with Canaries(tmp_path) as made:
+        yield made
+
+
+class Decided:
+    """A policy that decides alike about all calls."""
+
+    def __init__(self, decision: str) -> None:
+        self._decision = decision
+
+    def explain(self, text: str, situation: Situation) -> dict[str, Any]:
+        return {"decision": self._decision}
+
+
+def test_a_policy_that_lets_a_forbidden_command_run_is_found() -> None:
+    assert try_forbidden(Explainer(Settings(), ())) == []
+    asked = try_forbidden(Decided("ask"))
+    assert "the decision about sh -c 'sudo id' (auto) is ask" in asked
+    assert len(asked) == len(try_forbidden(Decided("allow"))) >= 40
+
+
+def test_a_policy_that_asks_no_person_is_found() -> None:
+    assert try_permission(Explainer(Settings(), ())) == []
+    assert len(try_permission(Decided("allow"))) == 2
+
+
+class Following(Files):
+    """Opens every path, as a program does that knows of no workspace."""
+
+    def relative(self, path: str) -> str:
+        return path
+
+    def open_fd(self, path: str, flags: int = os.O_RDONLY) -> int:
+        with self._tool_errors(path):
+            return os.open(self.root / path, flags)
+
+
+async def test_file_tools_that_follow_a_link_or_a_name_are_found(canaries: Canaries) -> None:
+    with Files(canaries.workspace("whole")) as files:
+        assert await try_file_tools(files, canaries.private) == []
+    with Following(canaries.workspace("tools")) as files:
+        found = await try_file_tools(files, canaries.private)
+    opened = {each.removeprefix("read_file opened ") for each in found if each.startswith("read_file")}
+    names = ["absolute", "relative", "magic", "chain", f"folder/{canaries.name}", str(canaries.private)]
+    assert {*names} <= opened
+
+
+async def test_configuration_that_applies_is_found(canaries: Canaries, tmp_path: Path) -> None:
+    """It does where the operator has recorded that it is trusted."""
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    folder, empty = canaries.workspace("planted"), canaries.workspace("empty")
+    plant(folder, folder.with_name("executed"))
+    assert await try_planted(folder, empty, environ) == []
+    TrustRecords(configuration_folder(environ)).record(folder, covered(folder))
+    found = await try_planted(folder, canaries.workspace("empty"), environ)
+    names = ("policy", "sandbox", "mcp_config", "skills_dir")
+    assert {f"the setting {name} of a file in a workspace applies" for name in names} <= {*found}
+    assert found[-2:] == ["a skill in a workspace is offered", "a program that a workspace names was executed"]
+
+
+@pytest.mark.system
+def test_an_ordinary_user_tries_all_of_it_and_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    monkeypatch.setenv("CANARY", f"deputize-canary-{'0' * 16}")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # this user's may lead where an ordinary one cannot go
+    programs = [each.program for each in environment.find_bubblewraps()]
+    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
+        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+
+    def work(home: Path) -> dict[str, Any]:
+        become(ORDINARY_UID)
+        settings = Settings(home=home)
+        with Canaries(home) as canaries:
+            return asyncio.run(find(settings, canaries))
+
+    with home_of_an_ordinary_user() as home:
+        found = in_child(lambda: work(home))
+        assert list(home.iterdir()) == []
+    assert (found["untried"], {promise: problems for promise, problems in found["problems"].items() if problems}) == (
+        {},
+        {},
+    )
