@@ -75,6 +75,32 @@ class Internet(Network):
         return _Connection(self)
 
 
+class Rerouted(Network):
+    """This machine's network, where ``names`` have other answers, as in ``Internet``, and servers of this machine stand
+    at the addresses in ``ports``, whatever port is dialled."""
+
+    def __init__(self, names: Mapping[str, Sequence[Sequence[str]]], ports: Mapping[str, int]) -> None:
+        self._names = {name: list(answers) for name, answers in names.items()}
+        self._ports = ports
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        if not (answers := self._names.get(host)):
+            return await super().resolve(host, port)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        if host in self._ports:
+            host, port = "127.0.0.1", self._ports[host]
+        return await super().connect_tcp(host, port, timeout, local_address, socket_options)
+
+
 def sample_web() -> Internet:
     """``site.test`` with a page, ``/long`` with much to say, and ``search.test``, a SearXNG that finds what it is told
     to: ``word`` finds much."""

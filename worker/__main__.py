@@ -20,10 +20,16 @@ from deputize.worker import task
 from deputize.worker.celery_pool import process
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.web.dial import Network
 
 
-def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN) -> int:
-    """Runs the worker until it is stopped; returns the exit code. ``tools`` are the tools that its runs may use."""
+def main(
+    arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN, network: Network | None = None
+) -> int:
+    """Runs the worker until it is stopped; returns the exit code.
+
+    ``tools`` are the tools that its runs may use, ``network`` is where their commands reach hosts.
+    """
     options = _parse(arguments)
     keep_memory_private()
     # On SIGABRT, which the standby sends, all thread stacks are dumped to the descriptor, whatever sys.stderr is.
@@ -37,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUIL
         reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)
         app = create_app(settings, settings.redis_url)
         name = process.full_name(options.name)
-        task.register(app, settings, settings.redis_url, name, tools)
+        task.register(app, settings, settings.redis_url, name, tools, network)
     except DeputizeError as error:
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED

@@ -44,6 +44,7 @@ from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.toolkit.sources import Source
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.web.dial import Network
 from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
 from deputize.worker.workspace.generation import continued_files
 from deputize.worker.workspace.restoring import restore
@@ -80,6 +81,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
+    network: Network | None = None
+    """Where commands reach hosts, by default the machine's."""
     rules: Sequence[Rule] = ()
     """The rules of the policy's files."""
     usage: Usage = field(default_factory=Usage)
@@ -94,8 +97,9 @@ class Services:
     def __post_init__(self) -> None:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
         self.prefixes = SharedPrefixes(self.pipe)
-        setup, kit = setup_cache(self.settings, self.bounds), (self.tools, self.sources, self.default_kit)
-        own = RunOffer(self.settings, self.settings, setup, *kit, self.validators, self.bounds, self.sandbox_problem)
+        setup = setup_cache(self.settings, self.bounds, self.network)
+        kit = self.tools, self.sources, self.default_kit, self.validators
+        own = RunOffer(self.settings, self.settings, setup, *kit, self.bounds, self.sandbox_problem, self.network)
         self.offers = Offers(own)
 
     def count(self, usage: Usage) -> None:
@@ -191,6 +195,7 @@ async def open_services(
     tools: Sequence[AnyTool] = BUILTIN,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     bounds: WorkerBounds | None = None,
+    network: Network | None = None,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closes them and leaves the catalog with the block."""
     rules = await run_in_thread(load_rules, settings.policy, settings.trusted_folder)
@@ -207,9 +212,9 @@ async def open_services(
         presence = Presence(store, bus, name)
         parts = store, pipe, leases, Catalog(redis), progress, validators
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
-        kit = available_tools(settings, tools), sources, default_kit(settings, tools)
+        kit = available_tools(settings, tools), sources, default_kit(settings, tools), send, waiting
         own, shared = (settings, name, presence.owner, concurrency), bounds or WorkerBounds(settings.sandbox)
-        services = Services(*own, *parts, sandbox_problem, *kit, send, waiting, rules=rules, bounds=shared)
+        services = Services(*own, *parts, sandbox_problem, *kit, network=network, rules=rules, bounds=shared)
         status = WorkerStatus(services)
         janitor = Janitor(settings, store, bus, presence, send)
         async with presence.shown(), _background(services, status, janitor):

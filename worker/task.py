@@ -31,12 +31,14 @@ from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.services import Services, open_services
 from deputize.worker.standby.process import Standby
 from deputize.worker.threads import run_in_thread
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.web.dial import Network
 from deputize.worker.workspace.workspace import check_writable
 
 
-def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] = BUILTIN) -> None:
+def register(
+    app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool], network: Network | None
+) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
 
@@ -57,6 +59,7 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
                 tools=tools,
                 waiting=pool.waiting,
                 bounds=bounds,
+                network=network,
             )
             async with parts as services:
                 opened.append(services)
@@ -66,16 +69,21 @@ def register(app: Celery, settings: Settings, redis_url: str, name: str, tools: 
         await run_in_thread(bounds.close)
 
     async def run(self: AsyncTask, id: str) -> str | None:
-        try:
-            reason = await carry_out(opened[0], id)
-        finally:
-            freeze_gc()
-        if reason not in (None, TerminationReason.COMPLETED.value):
-            raise Unsuccessful(reason)
-        return reason
+        return await _result(opened[0], id)
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
     add_service(app, service)
+
+
+async def _result(services: Services, id: str) -> str | None:
+    """Carries out a delegation; returns what Celery keeps of it. Raises Unsuccessful."""
+    try:
+        reason = await carry_out(services, id)
+    finally:
+        freeze_gc()
+    if reason not in (None, TerminationReason.COMPLETED.value):
+        raise Unsuccessful(reason)
+    return reason
 
 
 class Unsuccessful(Exception):

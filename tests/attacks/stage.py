@@ -166,8 +166,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(folder: Path, uid: int | None, **settings: Any) -> AsyncGenerator[Stage]:
-    """A worker below ``folder`` that runs as ``uid``, by default as this process, and a victim at work in it."""
+async def open_stage(
+    folder: Path, uid: int | None, network: dict[str, Any] | None = None, **settings: Any
+) -> AsyncGenerator[Stage]:
+    """A worker below ``folder`` that runs as ``uid``, by default as this process, and a victim at work in it.
+
+    ``network`` are the arguments of a ``tests.internet.Rerouted`` for it.
+    """
     for name in KEPT_BY:
         (folder / name).mkdir()
     server = RedisProcess(folder / "redis")
@@ -193,9 +198,9 @@ async def open_stage(folder: Path, uid: int | None, **settings: Any) -> AsyncGen
     try:
         async with stage.fleet() as fleet:
             try:
-                who = ("--uid", str(uid)) if uid else ()
-                program = "tests.attacks.ordinary_worker" if uid else WORKER
-                stage.pid = (await fleet.start("1", *who, program=program)).pid
+                own = [*(["--uid", str(uid)] if uid else ()), *(["--network", json.dumps(network)] if network else ())]
+                program = "tests.attacks.attacked_worker" if own else WORKER
+                stage.pid = (await fleet.start("1", *own, program=program)).pid
                 stage.victim = await _victim(stage, fleet)
                 yield stage
             finally:

@@ -1,4 +1,4 @@
-"""The same questions to this machine's network and to the one in memory that tests of the web tools stand on."""
+"""The same questions to this machine's network and to the two that tests of the web tools stand on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from deputize.orchestrator.sockets import free_port
 from deputize.worker.web.dial import Network, PooledTransport
-from tests.internet import Internet, response
+from tests.internet import Internet, Rerouted, response
 from tests.worker.web.servers import serving
 
 HERE = "127.0.0.1"
@@ -30,7 +30,7 @@ class Net:
     silent: tuple[str, int]
 
 
-@pytest.fixture(params=["memory", "real"])
+@pytest.fixture(params=["memory", "real", "rerouted"])
 async def net(request: pytest.FixtureRequest) -> AsyncIterator[Net]:
     if request.param == "memory":
         memory = Internet({"localhost": [[HERE]]}, lambda host, path: ANSWER, silent=["127.0.0.2"], hangs_up=True)
@@ -42,6 +42,10 @@ async def net(request: pytest.FixtureRequest) -> AsyncIterator[Net]:
 
     async with serving(talk) as address:
         host, _, port = address.partition(":")
+        if request.param == "rerouted":
+            rerouted = Rerouted({"good.test": [[HERE]]}, {HERE: int(port)})
+            yield Net(rerouted, "good.test", 80, ("127.0.0.2", free_port()))
+            return
         yield Net(Network(), host, int(port), (HERE, free_port()))
 
 

@@ -20,6 +20,7 @@ from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.sources import Source
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.web.dial import Network
 from deputize.worker.web.egress_proxy import reach_of
 from deputize.worker.workspace.workspace import Workspace
 
@@ -41,6 +42,8 @@ class RunOffer:
     validators: ValidatorPool
     bounds: WorkerBounds
     sandbox_problem: str | None
+    network: Network | None = None
+    """Where commands reach hosts, by default the machine's."""
 
     @property
     def profile(self) -> SandboxSettings:
@@ -88,7 +91,7 @@ class RunOffer:
                 tools=tools,
                 bounds=bounds,
                 read_only=read_only,
-                reach=reach_of(self.settings, "allowed_hosts"),
+                reach=reach_of(self.settings, "allowed_hosts", network=self.network),
             ) as sandbox,
         ):
             yield sandbox
@@ -119,12 +122,12 @@ class Offers:
         key = sandbox.model_dump_json()
         if key not in self._made:
             settings = self._own.settings.model_copy(update={"sandbox": sandbox})
-            setup = setup_cache(settings, self._own.bounds)
+            setup = setup_cache(settings, self._own.bounds, self._own.network)
             tools = [tool.inside(sandbox) for tool in self._own.tools]
             self._made[key] = replace(self._own, settings=settings, root=settings, setup=setup, tools=tools)
         return self._made[key]
 
 
-def setup_cache(settings: Settings, bounds: WorkerBounds) -> SetupCache:
+def setup_cache(settings: Settings, bounds: WorkerBounds, network: Network | None = None) -> SetupCache:
     """Returns the results of the set-up command of these settings."""
-    return SetupCache(settings, partial(reach_of, settings, "setup_hosts"), bounds)
+    return SetupCache(settings, partial(reach_of, settings, "setup_hosts", network=network), bounds)

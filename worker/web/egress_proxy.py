@@ -90,7 +90,11 @@ class EgressProxy:
 
 
 def reach_of(
-    settings: Settings, name: Literal["setup_hosts", "allowed_hosts"], on_refused: Report | None = None
+    settings: Settings,
+    name: Literal["setup_hosts", "allowed_hosts"],
+    on_refused: Report | None = None,
+    *,
+    network: Network | None = None,
 ) -> EgressProxy | None:
     """Returns the proxy to the hosts that the setting of the sandbox names, None if it names none.
 
@@ -101,7 +105,8 @@ def reach_of(
     private = settings.tools.private_hosts
     if not hosts:
         return None
-    return EgressProxy(f"sandbox.{name}", hosts, own.network_bytes, private_hosts=private, on_refused=on_refused)
+    named, most = f"sandbox.{name}", own.network_bytes
+    return EgressProxy(named, hosts, most, private_hosts=private, on_refused=on_refused, network=network)
 
 
 class _SpentError(Exception):

@@ -1,14 +1,19 @@
-"""A worker that becomes an ordinary user before it begins: ``--uid N``, then the arguments of a worker."""
+"""A worker that becomes an ordinary user before it begins (``--uid N``), or whose network is a double (``--network``,
+its arguments in JSON); then the arguments of a worker."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import struct
 import sys
 
 from deputize.shared.libc import LIBC
 from deputize.worker import __main__ as worker
+from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.web_fetch import WebFetch
+from tests.internet import Rerouted
 
 _PR_SET_KEEPCAPS = 8
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -32,7 +37,20 @@ def become(uid: int) -> None:
 
 
 def main() -> int:
-    at = sys.argv.index("--uid")
-    become(int(sys.argv[at + 1]))
+    if uid := _taken("--uid"):
+        become(int(uid))
+    if not (double := _taken("--network")):
+        return worker.main()
+    network = Rerouted(**json.loads(double))
+    tools = [WebFetch(network=network) if tool.name == WebFetch.name else tool for tool in BUILTIN]
+    return worker.main(tools=tools, network=network)
+
+
+def _taken(option: str) -> str | None:
+    """The value of an option, which is removed."""
+    if option not in sys.argv:
+        return None
+    at = sys.argv.index(option)
+    value = sys.argv[at + 1]
     del sys.argv[at : at + 2]
-    return worker.main()
+    return value
