@@ -12,7 +12,7 @@ from deputize.shared.errors import ErrorType
 from deputize.worker.mcp.tools import McpTool
 from tests.toolbench import Toolbench
 from tests.waiting import until
-from tests.worker.mcp.entries import raw
+from tests.worker.mcp.entries import SERVERS, raw
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.server_processes import command_of, started
 
@@ -131,3 +131,12 @@ async def test_cancelled_while_it_connects_nothing_stays(desk: Toolbench) -> Non
     with pytest.raises(asyncio.CancelledError):
         await connecting
     assert started() == set()
+
+
+async def test_a_server_in_the_sandbox_is_bounded_with_the_commands_of_its_run(server: Opened) -> None:
+    bounds = server.desk.sandbox.bounds
+    assert bounds is not None
+    (member,) = bounds.members
+    assert str(SERVERS / "raw.py").encode() in command_of(member.init)
+    bounds.kill_largest_writer("the commands of this run used too much")
+    assert "Connection closed" in ((await server.call("mcp__raw__wait")).error or "")
