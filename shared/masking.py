@@ -21,7 +21,7 @@ PIECE = 16
 """Characters of one secret in a row that are masked as well: the secret was truncated."""
 ENCODED_START = 4
 """Characters at a text's end that may be the beginning of an encoded secret."""
-CUT_MARKS = ("…", "...", "\n[…")
+CUT_MARKS = ("…", "...", "\n[…", "\n<system_hint")
 """Truncation marks; the beginning of a secret before one of them is masked even if it is short."""
 
 

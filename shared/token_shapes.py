@@ -13,7 +13,9 @@ from functools import cache
 
 from deputize.shared.literal_search import search_for_pattern
 
-_CUT = r"(?=…|\.\.\.|\n\[…|\Z)"
+_MARK = r"(?:…|\.\.\.|(?:\n|\\n)(?:\[…|<system_hint))"
+"""What follows where a text was cut, also inside JSON."""
+_CUT = rf"(?={_MARK}|\Z)"
 """Where a text ends or was cut; what stands before it may be the beginning of a credential."""
 _ENOUGH = 8
 """Characters after the prefix of a credential that was cut."""
@@ -40,20 +42,26 @@ _PREFIXED = (
 _NAMED = r"""[ \t]*\\?["']?[ \t]*[:=][ \t]*\\?["']?"""
 """What stands between the name of a header or a variable and its value, in headers, JSON and code."""
 _AWS_SECRET = r"(?i:secret_?access_?key)"  # noqa: S105 - a name, not a value
+_AWS_ID = rf"[A-Z0-9]{{16}}(?![A-Za-z0-9+/=])|[A-Z0-9]{{{_ENOUGH},}}(?={_MARK})"
+_AWS_VALUE = rf"[A-Za-z0-9/+]{{40}}(?![A-Za-z0-9/+])|[A-Za-z0-9/+]{{{_ENOUGH},39}}(?={_MARK})"
 _AUTHORIZATION = r"(?i:authorization)"
 _AUTHORIZED = (
     rf"{_AUTHORIZATION}{_NAMED}(?:(?P<scheme>[A-Za-z][A-Za-z0-9-]{{0,20}}) +)?(?P<secret>[A-Za-z0-9._~+/=:-]{{8,}})"
 )
-_CREDENTIALS = r"""://(?P<user>[^\s/@:"'<>]{0,100}):(?P<password>[^\s/@"'<>$\{\}]{3,200})@"""
+_PASSWORD = r"""[^\s/@"'<>$\{\}]{3,200}"""  # noqa: S105 - a shape
+_CREDENTIALS = rf"""://(?P<user>[^\s/@:"'<>]{{0,100}}):(?P<password>{_PASSWORD})@"""
+_BEGUN_CREDENTIALS = rf"""://[^\s/@:"'<>]{{0,100}}:(?!\d{{1,5}}{_MARK})(?P<secret>{_PASSWORD})(?={_MARK})"""
+"""A URL that was cut before the host; digits are its port."""
 _PLACEHOLDER = re.compile(r"[A-Z_]+|pass(?:word|wd|phrase)?|pwd|pw|secret|token|key|user|guest|\W+")
 
 _QUICK = (
     *(f"{prefix}[{characters}]{{{_ENOUGH}}}" for prefix, characters, _ in _PREFIXED),
-    r"A[KS]IA[A-Z0-9]{16}",
+    r"A[KS]IA[A-Z0-9]{8}",
     rf"{_AWS_SECRET}[\s\\\x22']*[:=]",
     r"eyJ[A-Za-z0-9_-]+\.eyJ",
     rf"{_AUTHORIZATION}[\s\\\x22']*[:=]",
     _CREDENTIALS,
+    rf":{_PASSWORD}{_MARK}",
     "PRIVATE KEY",
 )
 
@@ -98,16 +106,20 @@ def _shapes() -> list[tuple[re.Pattern[str], IsSecret]]:
     shapes: list[tuple[str, IsSecret]] = [
         *((pattern, _is_no_placeholder) for pattern in prefixed),
         (
-            r"(?:(?<![A-Za-z0-9+/])|(?<=\\[nrt]))(?P<secret>A[KS]IA[A-Z0-9]{16})(?![A-Za-z0-9+/=])",
+            rf"(?:(?<![A-Za-z0-9+/])|(?<=\\[nrt]))(?P<secret>A[KS]IA(?:{_AWS_ID}))",
             _is_no_placeholder,
         ),
-        (rf"{_AWS_SECRET}{_NAMED}(?P<secret>[A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+])", _is_no_placeholder),
+        (
+            rf"{_AWS_SECRET}{_NAMED}(?P<secret>{_AWS_VALUE})",
+            _is_no_placeholder,
+        ),
         (
             r"eyJ[A-Za-z0-9_-]{8,}\.(?P<secret>eyJ[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?)",
             _is_no_placeholder,
         ),
         (_AUTHORIZED, _authorizes),
-        (_CREDENTIALS.replace("password", "secret"), lambda found: not _PLACEHOLDER.fullmatch(found["secret"])),
+        (_CREDENTIALS.replace("password", "secret"), _is_password),
+        (_BEGUN_CREDENTIALS, _is_password),
     ]
     return [(re.compile(pattern), is_secret) for pattern, is_secret in shapes]
 
@@ -115,6 +127,10 @@ def _shapes() -> list[tuple[re.Pattern[str], IsSecret]]:
 def _is_no_placeholder(found: re.Match[str]) -> bool:
     # The prefix is the same for all, so it does not count.
     return len(set(found["secret"][-3 * _ENOUGH :])) >= _DISTINCT and "EXAMPLE" not in found["secret"].upper()
+
+
+def _is_password(found: re.Match[str]) -> bool:
+    return not _PLACEHOLDER.fullmatch(found["secret"])
 
 
 def _authorizes(found: re.Match[str]) -> bool:

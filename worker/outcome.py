@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deputize.shared.delegation import Artifact, FinalStatus, Status, TerminationReason
@@ -42,6 +42,10 @@ class RunOutcome:
     @property
     def status(self) -> FinalStatus:
         return _STATUS.get(self.reason, Status.FAILED)
+
+    def masked(self, mask: Callable[[str], str]) -> RunOutcome:
+        """Returns it with its words masked, before the summary is cut: half a secret could not be recognized."""
+        return replace(self, words=mask(self.words))
 
     @property
     def summary(self) -> str:

@@ -87,7 +87,7 @@ class Run:
         logs.delegation.set(self.claim.id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
-            outcome = await self._work()
+            outcome = (await self._work()).masked(self.state.emit.masked)
             if self.loop is None and not self.claim.is_first:
                 await settle_steps(self.state.steps, self.services.store, self.claim)
             await self._end_children()

@@ -78,6 +78,26 @@ def test_what_a_cut_left_of_a_token_is_masked(kind: str, mark: str) -> None:
     assert MASK.text(f"it is {token[: start + 8]}{mark}") == f"it is ***{mark}"
 
 
+@pytest.mark.parametrize(
+    ("begun", "left"),
+    [
+        ("postgres://admin:{}", "hunter2hun"),
+        ("redis://:{}", "pä5"),
+        ("aws_secret_access_key = {}", some(39)),
+        ("an id: {}", TOKENS["AWS"][:13]),
+        ("postgres://admin:{}", "1234567"),
+    ],
+)
+@pytest.mark.parametrize(
+    "mark", ["…", "… [cut: 9000 characters, 20 allowed]", "\n[… 3 lines …]\n", "\n<system_hint a>"]
+)
+def test_what_a_cut_left_of_a_value_is_masked(begun: str, left: str, mark: str) -> None:
+    assert MASK.text(begun.format(left) + mark) == begun.format("***") + mark
+    assert json.loads(MASK.json(json.dumps([begun.format(left) + mark], ensure_ascii=False))) == [
+        begun.format("***") + mark
+    ]
+
+
 @pytest.mark.parametrize("before", AUTHORIZED)
 def test_a_value_is_masked_after_its_name(before: str) -> None:
     text = before.format(AUTHORIZED[before])
@@ -127,6 +147,7 @@ def test_a_private_key_that_was_cut_is_masked_as_far_as_it_is_there() -> None:
         "authorization = required, the authorization: see below",
         "redis://:PASSWORD@HOST:PORT/0, postgres://user:password@localhost/db, https://user:${PASS}@host",
         "https://example.org/@scope/package@1.2.3:80, git@github.com:owner/name.git, ssh://git@host:22/x",
+        "see http://localhost:8080… or https://example.org:443... or http://host:80\n[… 3 lines …]\n",
         "if '-----BEGIN PRIVATE KEY-----' in text: raise a_very_long_identifier_of_ours_here",
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAKIABCDEFGHIJKLMNOPQ",
         "dlg_01HZXKQ7YJ8N5V3W2R4T6P9M0B, 3f786850e387550fdab836ed7e6dc881de23001b, npm_config_registry=x",

@@ -11,15 +11,24 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from deputize.shared.connection import Pipe
-from deputize.shared.delegation import Usage
+from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import Fenced
 from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import channel, history_key, ledger_key, record_key
+from deputize.shared.permission import McpDetails
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.keys import channel, history_key, ledger_key, permissions_key, record_key
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import WRITING, RunStore
+from deputize.shared.runs.turns import FileTurns
+from deputize.shared.text import CUT_NOTE
 from deputize.worker.emit import FRAME_SECONDS, Emitter
+from deputize.worker.limits import Meter
+from deputize.worker.outcome import RunOutcome
+from deputize.worker.parts import RunState
+from deputize.worker.steps import StepLog
+from deputize.worker.trust.sources import ReadSources
+from tests.orchestrator.fake_permissions import STEP, question
 from tests.waiting import until
 
 SECRET = "sk-very-secret-value"
@@ -105,6 +114,28 @@ async def test_thoughts_and_words_are_frames_of_their_own_in_the_order_they_came
     frames = [await voice.next_frame() for _ in range(2)]
     said = [(frame["type"], frame["text"]) for frame in frames]
     assert said == [("thinking_delta", "hm, so"), ("text_delta", "Thus.")]
+
+
+async def test_what_is_cut_is_masked_before_so_that_no_part_of_a_secret_is_left(voice: Voice) -> None:
+    """Wherever the cut comes: each text begins one character later."""
+    whole = {f"{shift}": "x" * shift + f"{SECRET} " * 500 for shift in range(len(SECRET))}
+    details = McpDetails(server="s", tool="t", arguments=whole)
+    asked = question("why", STEP.model_copy(update={"arguments": whole}), voice.claim.id)
+    voice.emitter.request_permission(asked.model_copy(update={"details": details}), {})
+    await voice.emitter.settled()
+    kept = await voice.store.redis.hget(permissions_key(voice.claim.id), "why")
+    frame = json.dumps(await voice.next_frame(), ensure_ascii=False)
+    for text in (kept, frame):
+        assert CUT_NOTE in text
+        assert SECRET[:4] not in text
+    state = RunState(voice.emitter, Meter(Limits()), StepLog(voice.emitter), FileTurns(), ReadSources(print))
+    for text in whole.values():
+        state.steps.ended[:] = [STEP.model_copy(update={"title": text * 20})]
+        assert CUT_NOTE in state.of_result["details"]
+        assert SECRET[:4] not in state.of_result["details"]
+        summary = RunOutcome(TerminationReason.COMPLETED, text * 10).masked(voice.emitter.masked).summary
+        assert CUT_NOTE in summary
+        assert SECRET[:4] not in summary
 
 
 async def test_however_many_words_come_there_is_one_frame_in_a_twentieth_of_a_second(voice: Voice) -> None:

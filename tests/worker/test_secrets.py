@@ -13,7 +13,9 @@ from deputize.shared import log
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import artifacts_key, channel, record_key
 from deputize.shared.settings import Settings
+from deputize.shared.text import clip
 from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.outcome import MAX_SUMMARY_CHARS
 from deputize.worker.task import carry_out
 from tests.running import call, open_bench, say, script
 
@@ -59,6 +61,10 @@ curl -H "Authorization: Bearer {a bearer token}"
 """
 
 
+_ROOM = clip("x" * 17_000, MAX_SUMMARY_CHARS).index("…")
+"""Characters of a summary before the note that it was cut."""
+
+
 @pytest.mark.requirement("P-17")
 @pytest.mark.parametrize(
     ("secrets", "everything"),
@@ -77,7 +83,7 @@ async def test_no_secret_is_in_anything_that_a_run_publishes_or_keeps_for_others
         [call("bash", command=f"echo '{everything}'; exit 3")],
         [call("bash", command=f"echo {'x' * 40} {named}")],
         [call(named, argument=everything)],
-        [say(f"Done with {everything}.")],
+        [say(f"Done with {everything}.".ljust(_ROOM - 5, "x") + f"{named} {'x' * 2000}")],
     )
     async with open_bench(redis_url, tmp_path / "home", **SETTINGS) as bench:
         request = DelegationRequest(task="do it", model=model, tools=["write_file", "create_artifact", "bash"])
@@ -99,6 +105,7 @@ async def test_no_secret_is_in_anything_that_a_run_publishes_or_keeps_for_others
         if secret in text or escaped[what] in text
     ]
     assert leaks == []
+    assert f"x{named[:5]}…" not in public["result"]
     assert "***" in public["patch"]
     assert "***.txt" in public["result"]
     assert "text_delta" in public["frames"]

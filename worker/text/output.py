@@ -20,6 +20,8 @@ MAX_TITLE_CHARS = 120
 HEAD_SHARE = 0.2
 """Share of the limit for the head of a command's output: the head shows the topic, the tail the errors."""
 
+_MAX_WORD = 500
+_WORD = re.compile(r"\S*\s")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Estimate = Callable[[str], int]
 """Text in, tokens out."""
@@ -80,11 +82,22 @@ def shorten(text: str, limit: OutputLimit, estimate: Estimate | None = None) -> 
     return kept
 
 
+def word_start(text: str, at: int) -> int:
+    """Returns where to begin instead of inside of a word: the end of a credential could not be recognized.
+
+    Within a very long word it is the place itself.
+    """
+    if not 0 < at < len(text) or text[at - 1].isspace():
+        return at
+    word = _WORD.match(text, at, at + _MAX_WORD)
+    return at if word is None else word.end()
+
+
 def _keep(text: str, room: int, keep: str) -> str:
     if len(text) <= room:
         return text
     if keep == "head":
         return text[: safe_cut(text, room)]
     head = text[: safe_cut(text, int(room * HEAD_SHARE))]
-    tail = text[safe_cut(text, len(text) - (room - len(head)), forwards=True) :]
+    tail = text[safe_cut(text, word_start(text, len(text) - (room - len(head))), forwards=True) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"

@@ -10,6 +10,7 @@ from typing import Literal
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import count
 from deputize.worker.sandbox.command import Completed
+from deputize.worker.text.output import word_start
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.context import ToolContext
 
@@ -78,6 +79,7 @@ def live(ctx: ToolContext) -> Callable[[bytes], None]:
         seen = (seen + part[-4 * LIVE_CHARS :])[-4 * LIVE_CHARS :]
         if (now := time.monotonic()) >= next_news:
             next_news = now + LIVE_SECONDS
-            ctx.metadata(output=seen.decode("utf-8", "replace")[-LIVE_CHARS:])
+            text = seen.decode("utf-8", "replace")
+            ctx.metadata(output=text[word_start(text, max(0, len(text) - LIVE_CHARS)) :])
 
     return on_output

@@ -49,7 +49,7 @@ def test_too_long_a_text_keeps_its_first_8000_characters() -> None:
 def test_a_commands_output_keeps_a_little_of_the_head_and_most_of_the_tail() -> None:
     text = "".join(f"{number:05d}\n" for number in range(5000))
     head, gap, tail = GAP.split(shorten(text, ENDS))
-    assert (len(head), len(tail)) == (1600, 6400)
+    assert (len(head), len(tail)) == (1600, 6396)  # half a word could be the end of a credential
     assert head + text[1600 : 1600 + int(gap)] + tail == text
 
 

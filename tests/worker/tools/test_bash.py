@@ -134,9 +134,10 @@ async def test_the_end_of_the_output_is_live_while_it_runs(desk: Toolbench) -> N
 
 
 async def test_live_news_are_few_and_short(desk: Toolbench) -> None:
-    await desk.call("bash", command="yes | head -c 3000000")
+    await desk.call("bash", command="yes whole | head -c 3000000")
     assert len(desk.news) < 20
     assert all(len(fields["output"]) <= 2000 for _, fields in desk.news)
+    assert all(fields["output"].startswith("whole\n") for _, fields in desk.news)
 
 
 @pytest.mark.requirement("S001-041")
