@@ -113,7 +113,8 @@ async def test_no_path_leads_out_of_the_workspace(orchestrator: Orchestrator, pr
             ),
             (
                 "read /etc/hostname: Path not allowed: '/etc/hostname': it is outside the workspace. Use a "
-                "path relative to the workspace, or one below /workspace."
+                "path relative to the workspace, or one below /workspace. The operator can show further "
+                "directories for reading (sandbox.show)."
             ),
             (
                 "read secret: Path not allowed: 'secret': it leads out of the workspace. Use a path relative "

@@ -37,6 +37,8 @@ class ProjectTools:
     """A further path of the workspace."""
     dependencies: Mapping[str, BindMount] = field(default_factory=dict[str, BindMount])
     """Directories of the project, by name, that are shown where the workspace lacks them."""
+    shown: tuple[Path, ...] = ()
+    """Directories that the operator shows."""
     notes: tuple[str, ...] = ()
     """Sentences about what was found and is not shown."""
 
@@ -127,6 +129,7 @@ def find_tools(
         variables={"VIRTUAL_ENV": venv.target} if venv else {},
         alias=_alias(real, mounts) if real and dependencies else None,
         dependencies=dependencies,
+        shown=tuple(Path(os.path.normpath(path)) for path in show if path.is_dir()),
         notes=tuple(notes),
     )
 

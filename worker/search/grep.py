@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import clip
 from deputize.worker.sandbox.base import Sandbox
 from deputize.worker.sandbox.command import Command, Completed
+from deputize.worker.sandbox.environment import MOUNT
 from deputize.worker.search.glob_pattern import expand
 from deputize.worker.search.hits import LINE_CHARS, Hits, parse_hits, truncated_lines, with_matches
 from deputize.worker.search.plain_grep import GrepQuery, search
@@ -50,12 +52,13 @@ async def search_content(files: Files, sandbox: Sandbox, query: GrepQuery, skipp
                 ErrorType.INVALID_TOOL_PARAMS, "type needs ripgrep, which is missing here; use glob instead"
             )
         return await run_in_thread(search, files, query, Event(), skipped)
-    done = await _run(sandbox, _arguments(program, files, query), query)
+    cwd = _relative(files.mount)
+    done = await _run(sandbox, _arguments(program, files, query), query, cwd)
     hits = await run_in_thread(parse_hits, done.stdout)
     _add_skipped(done, query.top, skipped)
     with suppress(ToolError):  # without the offsets, long lines are shown from their start
         if truncated := await run_in_thread(truncated_lines, hits):
-            again = await _run(sandbox, _offset_arguments(program, query, [*truncated]), query)
+            again = await _run(sandbox, _offset_arguments(program, query, [*truncated]), query, cwd)
             hits = await run_in_thread(with_matches, files, hits, truncated, again.stdout)
     return hits, not done.dropped_bytes
 
@@ -70,7 +73,12 @@ async def matches_ignoring_case(files: Files, sandbox: Sandbox, query: GrepQuery
     return ()
 
 
-async def _run(sandbox: Sandbox, argv: list[str], query: GrepQuery) -> Completed:
+def _relative(folder: str) -> str:
+    """Returns a directory of the sandbox as commands start there."""
+    return os.path.relpath(folder, MOUNT)
+
+
+async def _run(sandbox: Sandbox, argv: list[str], query: GrepQuery, cwd: str) -> Completed:
     """Runs ripgrep. It sorts only if its output is too long to keep, because sorting limits it to one core.
 
     Raises ToolError if it failed or was stopped.
@@ -78,7 +86,7 @@ async def _run(sandbox: Sandbox, argv: list[str], query: GrepQuery) -> Completed
     for order in ([], ["--sortr=modified"]):
         command = [argv[0], *order, *argv[1:]]
         seconds = int(query.seconds)
-        done = await sandbox.run(Command(command, seconds, max_output=MAX_OUTPUT_BYTES, keep="head"))
+        done = await sandbox.run(Command(command, seconds, cwd=cwd, max_output=MAX_OUTPUT_BYTES, keep="head"))
         _refuse_failure(done, query)
         if not done.dropped_bytes:
             break

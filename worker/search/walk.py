@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from threading import Event
 from typing import NamedTuple
@@ -30,7 +30,9 @@ class SkippedPaths:
     ``remarks`` are further sentences that do not mean that the result is incomplete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: Callable[[str], str] = str) -> None:
+        """``name`` returns a path as sentences name it."""
+        self._name = name
         self.remarks: list[str] = []
         self._shown: dict[str, str] = {}
         self._count = 0
@@ -47,7 +49,7 @@ class SkippedPaths:
         """Adds a path with the reason."""
         self._count += 1
         if len(self._shown) < _SHOWN:
-            self._shown[path] = why
+            self._shown[self._name(path)] = why
 
     def add_error(self, path: str, error: ToolError) -> None:
         """Adds a path that could not be opened, unless it is gone."""

@@ -12,6 +12,7 @@ from deputize.shared.request import ApprovalMode
 from deputize.shared.runs.record import Claim
 from deputize.worker.models.base import ToolSpec
 from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.toolkit import pinned_tools
@@ -21,6 +22,7 @@ from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.context import InitContext, ToolContext
 from deputize.worker.tools.get_skill import skills_of
+from deputize.worker.workspace.shown_files import ShownFiles
 from deputize.worker.workspace.workspace import Workspace
 
 
@@ -79,15 +81,17 @@ async def open_tools(
         if pinned is not None:
             pinned_tools.restore(registry, pinned)
             source_context.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
-        init = InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left)
         chosen = registry.kit(claim.request.tools, offer.default_kit, source_context.may_be_missing)
-        kit = await prepare_kit(chosen, init, warn)
-        context = _call_context(claim, workspace, sandbox, offer.validators)
+        kit = await prepare_kit(chosen, InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left), warn)
+        shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
+        context = _call_context(claim, workspace, sandbox, offer.validators, shown)
         kept = {"tools": pinned_tools.dumps(kit)} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
 
 
-def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, validators: ValidatorPool) -> ToolContext:
+def _call_context(
+    claim: Claim, workspace: Workspace, sandbox: Sandbox, validators: ValidatorPool, shown: Sequence[ShownFiles]
+) -> ToolContext:
     return ToolContext(
         delegation_id=claim.id,
         call_id="",
@@ -96,6 +100,7 @@ def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, validato
         session_id=claim.request.session_id,
         message_id=claim.request.message_id,
         validators=validators,
+        shown=shown,
     )
 
 

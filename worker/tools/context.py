@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.errors import ToolError
 from deputize.shared.request import DelegationRequest
 from deputize.worker.sandbox.base import Sandbox
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.shown_files import ShownFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,23 @@ class ToolContext:
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
     validators: ValidatorPool = field(default_factory=ValidatorPool)
     """For arguments whose validation may be slow."""
+    shown: Sequence[ShownFiles] = ()
+    """The directories outside of the workspace that may be read."""
+
+    def reading(self, path: str) -> Files:
+        """Returns the files to which a path to be read belongs. Raises ToolError(PATH_NOT_ALLOWED)."""
+        try:
+            self.files.relative(path)
+        except ToolError as error:
+            if not path.startswith("/"):
+                raise
+            for each in self.shown:
+                with suppress(ToolError):
+                    each.relative(path)
+                    return each
+            advice = "The operator can show further directories for reading (sandbox.show)."
+            raise ToolError(error.type, f"{error.message} {advice}") from None
+        return self.files
 
     def metadata(self, title: str | None = None, **fields: Any) -> None:
         """Publishes progress of the call: a ``step_updated`` frame."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -16,6 +17,7 @@ from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool,
 from deputize.worker.tools.context import ToolContext, Touches
 from deputize.worker.tools.params import WorkspacePath
 from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.shown_files import named
 
 DEFAULT_LIMIT = 100
 _EXAMPLES = 3
@@ -61,14 +63,16 @@ class Glob(Tool[GlobParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: GlobParams) -> ToolResult:
-        top = ctx.files.relative(params.path).rstrip("/")
-        facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": top}
+        files = ctx.reading(params.path)
+        top = files.relative(params.path).rstrip("/")
+        facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": named(files, top)}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
-        skipped = SkippedPaths()
-        found = await run_in_thread(_find, ctx.files, params, top, Event(), skipped)
+        skipped = SkippedPaths(partial(named, files))
+        found = await run_in_thread(_find, files, params, top, Event(), skipped)
         shown = found[:DEFAULT_LIMIT]
         facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(skipped)}
-        lines = [one_line(seen.path) for seen in shown] or [await self._no_match(ctx, params, top, skipped)]
+        lines = [one_line(named(files, seen.path)) for seen in shown]
+        lines = lines or [await self._no_match(files, params, top, skipped)]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
@@ -77,15 +81,15 @@ class Glob(Tool[GlobParams]):
         title = f"Found {count(len(found), 'file')}"
         return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
-    async def _no_match(self, ctx: ToolContext, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
+    async def _no_match(self, files: Files, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
-        text = f"No file below {top} matches {params.pattern!r}" + (
+        text = f"No file below {named(files, top)} matches {params.pattern!r}" + (
             " among those that could be read." if skipped else "."
         )
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
-            if near := await run_in_thread(_find, ctx.files, nearly, top, Event(), SkippedPaths()):
-                names = ", ".join(one_line(seen.path) for seen in near[:_EXAMPLES])
+            if near := await run_in_thread(_find, files, nearly, top, Event(), SkippedPaths()):
+                names = ", ".join(one_line(named(files, seen.path)) for seen in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
                 return f"{text} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
         return text

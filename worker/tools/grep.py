@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydantic import Field
 
 from deputize.shared.text import clip
 from deputize.worker.pages.page import file_not_found_error
+from deputize.worker.sandbox.base import Sandbox
 from deputize.worker.search.grep import matches_ignoring_case, search_content
 from deputize.worker.search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
 from deputize.worker.search.plain_grep import GrepQuery
@@ -17,6 +20,7 @@ from deputize.worker.tools.context import ToolContext, Touches
 from deputize.worker.tools.params import WorkspacePath
 from deputize.worker.workspace.file_entries import is_private
 from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.shown_files import named
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."
@@ -73,16 +77,17 @@ class Grep(Tool[GrepParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: GrepParams) -> ToolResult:
-        top = ctx.files.relative(params.path).rstrip("/")
-        if ctx.files.stat(top) is None:
-            raise file_not_found_error(ctx.files, params.path)
-        query, skipped = _query(params, top), SkippedPaths()
-        hits, complete = await search_content(ctx.files, ctx.sandbox, query, skipped)
-        text, count, total = await run_in_thread(_format, ctx.files, hits, query, params.max_results, skipped)
+        files = ctx.reading(params.path)
+        top = files.relative(params.path).rstrip("/")
+        if files.stat(top) is None:
+            raise file_not_found_error(files, params.path)
+        query, skipped, top = _query(params, top), SkippedPaths(partial(named, files)), named(files, top)
+        hits, complete = await search_content(files, ctx.sandbox, query, skipped)
+        text, count, total = await run_in_thread(_format, files, hits, query, params.max_results, skipped)
         cut = count < total or not complete or bool(skipped)
         if not total:
             text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if skipped else ".")
-            text += await _near_miss(ctx, query)
+            text += await _near_miss(files, ctx.sandbox, query)
         parts = [text]
         if count < total or not complete:
             number = f"{total}" if complete else f"more than {total}"
@@ -92,7 +97,7 @@ class Grep(Tool[GrepParams]):
 
 
 def _format(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
-    hits = hits_by_mtime(files, hits)
+    hits = {named(files, path): lines for path, lines in hits_by_mtime(files, hits).items()}
     if query.per_file and query.mode == "content":
         hits, more = cap_per_file(hits, query.per_file, context=query.context)
         if more:
@@ -100,11 +105,13 @@ def _format(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: Skip
     return format_hits(hits, query.mode, most, context=query.context)
 
 
-async def _near_miss(ctx: ToolContext, query: GrepQuery) -> str:
+async def _near_miss(files: Files, sandbox: Sandbox, query: GrepQuery) -> str:
     """Returns a hint if the pattern matches case-insensitively."""
-    if not (paths := await matches_ignoring_case(ctx.files, ctx.sandbox, query)):
+    if not (paths := await matches_ignoring_case(files, sandbox, query)):
         return ""
-    names = ", ".join(map(one_line, paths[:_EXAMPLES])) + (", …" if len(paths) > _EXAMPLES else "")
+    names = ", ".join(one_line(named(files, path)) for path in paths[:_EXAMPLES]) + (
+        ", …" if len(paths) > _EXAMPLES else ""
+    )
     return f" It matches case-insensitively (ignore_case: true), in {names}."
 
 

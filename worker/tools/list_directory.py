@@ -15,6 +15,7 @@ from deputize.worker.tools.context import ToolContext, Touches
 from deputize.worker.tools.params import WorkspacePath
 from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
 from deputize.worker.workspace.files import FileEntry
+from deputize.worker.workspace.shown_files import named
 
 LIMIT = 1000
 
@@ -46,12 +47,13 @@ class ListDirectory(Tool[ListDirectoryParams]):
         return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
-        entries = [entry for entry in await run_in_thread(ctx.files.scan, params.path) if not _is_hidden(entry)]
+        files = ctx.reading(params.path)
+        entries = [entry for entry in await run_in_thread(files.scan, params.path) if not _is_hidden(entry)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]
         if len(entries) > LIMIT:
             lines.append(f"({LIMIT} of {len(entries)} entries. Use glob with a pattern to find the others.)")
-        path = ctx.files.relative(params.path)
+        path = named(files, files.relative(params.path))
         return ToolResult(
             "\n".join(lines) or f"(The directory {path} is empty.)",
             self.title(params),

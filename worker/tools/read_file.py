@@ -24,6 +24,8 @@ from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext, Touches
 from deputize.worker.tools.params import WorkspacePath
+from deputize.worker.workspace.files import Files
+from deputize.worker.workspace.shown_files import named
 
 
 class ReadFileParams(Params):
@@ -66,21 +68,22 @@ class ReadFile(Tool[ReadFileParams]):
         return await run_in_thread(self._read, ctx, params)
 
     def _read(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
-        found = ctx.files.stat(params.path)
+        files = ctx.reading(params.path)
+        found = files.stat(params.path)
         if found is None:
-            raise file_not_found_error(ctx.files, params.path)
+            raise file_not_found_error(files, params.path)
         if found.kind == "directory":
             raise ToolError(
                 ErrorType.NOT_A_FILE,
                 f"{params.path} is a directory. List it with list_directory, or search it with glob.",
             )
         most = params.limit if params.limit > 0 else PAGE_LINES
-        content = read_lines(ctx.files, params.path, max(1, params.offset), most, PAGE_CHARS)
-        return self._answer(ctx, params, content, most)
+        content = read_lines(files, params.path, max(1, params.offset), most, PAGE_CHARS)
+        return self._answer(files, params, content, most)
 
-    def _answer(self, ctx: ToolContext, params: ReadFileParams, content: FileLines, most: int) -> ToolResult:
+    def _answer(self, files: Files, params: ReadFileParams, content: FileLines, most: int) -> ToolResult:
         first, total = content.first, content.total
-        facts = {"path": ctx.files.relative(params.path), "totalLines": total}
+        facts = {"path": named(files, files.relative(params.path)), "totalLines": total}
         title = self.title(params)
         if total == 0:
             return ToolResult(format_remark_line(content, "The file is empty."), title, metadata=facts)

@@ -16,7 +16,8 @@ def tool_error(path: str, error: OSError | UnicodeEncodeError, mount: str) -> To
         case errno.ENOENT:
             return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}")
         case errno.EXDEV | errno.ELOOP:
-            why = "it leads out of the workspace" if number == errno.EXDEV else "it goes through a link loop"
+            place = "the workspace" if mount == "/workspace" else mount
+            why = f"it leads out of {place}" if number == errno.EXDEV else "it goes through a link loop"
             return not_allowed(path, why, mount)
         case errno.ENAMETOOLONG | errno.EILSEQ:
             return not_allowed(path, "no file can have this name", mount)
