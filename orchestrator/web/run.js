@@ -137,12 +137,12 @@ export class Run {
     const { events } = this.#parts;
     const follows = events.scrollTop + events.clientHeight >= events.scrollHeight - 8;
     if (event.type === "replied") events.querySelector(".live")?.remove();
-    const known = event.step && events.querySelector(`[data-step="${CSS.escape(event.step.id)}"]`);
+    // The end of a step takes the place of its beginning, at the time of the end.
+    if (event.step) events.querySelector(`[data-step="${CSS.escape(event.step.id)}"]`)?.remove();
     const line = h("li", { class: event.type, ...(event.step && { "data-step": event.step.id }) },
       h("time", { class: "faint", datetime: event.at }, new Date(event.at).toLocaleTimeString()), h("span", {}, text));
     if (event.step?.result) line.append(folded("Result", block("Result", visibleBlock(event.step.result))));
-    if (known && event.type === "step_completed") known.replaceWith(line);
-    else events.append(line);
+    events.append(line);
     while (events.children.length > MOST_LINES) events.firstElementChild.remove();
     if (follows) events.scrollTop = events.scrollHeight;
   }

@@ -84,7 +84,9 @@ async def test_scopes_add_up(tmp_path: Path) -> None:
     async with serving(FakeService(), path) as http:
         assert (await http.get("/v1/tools", headers=bearer("both"))).status_code == 200
         assert (await http.post("/v1/delegations", json={"task": "x"}, headers=bearer("both"))).status_code == 202
-        assert (await http.get("/v1/audit", headers=bearer("both"))).status_code == 403
+        refused, unknown = [await http.get("/v1/audit", headers=bearer(name)) for name in ("both", "other")]
+        assert (refused.status_code, refused.headers["x-token-scopes"]) == (403, "read submit")
+        assert (unknown.status_code, unknown.headers.get("x-token-scopes")) == (401, None)
 
 
 async def test_who_may_only_submit_learns_nothing_of_what_others_submitted(tmp_path: Path) -> None:
