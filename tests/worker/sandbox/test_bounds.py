@@ -31,9 +31,10 @@ async def test_all_commands_of_a_run_count_together_and_the_largest_is_killed(tm
     with run_of(WorkerBounds(limits), tmp_path / "ws") as (sandbox, reported):
         large, small = await holding(sandbox, 150), await holding(sandbox, 50)
         with Bubblewrap(tmp_path / "ws", bounds=sandbox.bounds) as of_a_server:
-            done = await of_a_server.run(bash(HOLD.format(130) + " & wait", 60))
-            killed = await until(lambda: next((each for each in (large, small) if not each.running), None))
-            assert (killed, small.running, done.exceeded) == (large, True, "")
+            server = await holding(of_a_server, 130)
+            killed = await until(lambda: next((each for each in (large, small, server) if not each.running), None))
+            assert (killed, small.running, server.running) == (large, True, True)
+            await of_a_server.shells.end()
         output = (await large.read()).text
         await sandbox.shells.end()
     assert "[killed: the processes of this run used" in output
