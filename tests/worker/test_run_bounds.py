@@ -32,10 +32,10 @@ async def test_a_command_killed_for_a_limit_is_a_failed_step_that_names_it(redis
 async def test_a_background_command_killed_for_a_limit_is_an_error_of_the_delegation(
     redis_url: str, tmp_path: Path
 ) -> None:
-    asked = [call("bash", command=HOLD, run_in_background=True)], [call("bash", command="until false; do :; done")]
+    read = call("bash_output", bash_id=r"{{result:1 /Bash ID: (\w+)/}}")  # waits for the line that it is killed
+    turns = [call("bash", command=HOLD, run_in_background=True)], [read], [say("done")]
     async with open_bench(redis_url, tmp_path / "home", sandbox=MEMORY) as bench:
-        model = script(tmp_path, *asked, [say("done")])
-        result = await bench.run(model=model, limits={"timeout_seconds": 20})
+        result = await bench.run(model=script(tmp_path, *turns))
         events = [each.event for each in await bench.events(result.delegation_id)]
     errors = [event for event in events if isinstance(event, ErrorSeen) and event.kind == "limit"]
     assert len(errors) == 1
