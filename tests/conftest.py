@@ -1,5 +1,6 @@
 """What every test gets."""
 
+import gc
 import os
 
 import pytest
@@ -12,6 +13,16 @@ settings.register_profile(
     "ours", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("ours")
+
+
+def pytest_configure() -> None:
+    """Keeps the garbage collector away from the tests themselves: they are many, and stay to the end."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -38,6 +38,7 @@ PRELOADED = [
     "celery.worker.consumer",  # Celery imports its parts by their names when it starts
     "kombu.transport.redis",
     *("deputize.orchestrator.cli.run", "deputize.orchestrator.orchestrator", "deputize.orchestrator.cli.live"),
+    *("deputize.orchestrator.cli.mcp", "deputize.orchestrator.mcp.stdio"),
     "tests.preloaded",
     "tests.system.counting_worker",
     "tests.system.standing_worker",
