@@ -18,7 +18,6 @@ import pytest
 import redis
 
 from deputize.worker.linux.tree import children, command_line
-from deputize.worker.linux.tree import descendants as below
 from tests.waiting import until_sync
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -109,22 +108,25 @@ def descendants() -> set[int]:
     """Process ids of everything that this process or a child of it has started and that is not yet gone."""
     ours = {*children(os.getpid())}
     _zombies.intersection_update(ours)  # the others were waited for, and their numbers may come again
-    found, edge = set[int](), ours - _zombies
+    found = set[int]()
+    edge = [(pid, pid in stacks) for pid in ours - _zombies]
     while edge:
-        gone = {pid for pid in edge if _is_gone(pid)}
-        _zombies.update(gone & ours)
-        found |= edge - gone
-        edge = {child for pid in edge for child in children(pid)} - found
-    theirs = {process for browser in found & browsers for process in below(browser)}
-    return found - servers - theirs - {part for stack in found & stacks for part in _parts(stack)}
+        pid, is_shared = edge.pop()
+        if _is_gone(pid):
+            _zombies.update({pid} & ours)
+            continue
+        if not (is_shared and _is_part(pid)):
+            found.add(pid)
+        if pid not in browsers:  # they start and end processes as they like
+            edge += [(child, is_shared or child in stacks) for child in children(pid)]
+    return found - servers - stacks
 
 
-def _parts(supervisor: int) -> Iterator[int]:
-    for pid in (supervisor, *below(supervisor)):
-        with suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-            if any(part in command for part in _PARTS):
-                yield pid
+def _is_part(pid: int) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:  # noqa: PTH123
+        command = file.read().replace(b"\0", b" ").decode()
+        return any(part in command for part in _PARTS)
+    return False
 
 
 def _described(pid: int) -> str:
@@ -139,10 +141,9 @@ def _described(pid: int) -> str:
 
 
 def _is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read().rpartition(b")")[2].split(maxsplit=1)[0] == b"Z"
+    return True
 
 
 def files() -> set[str]:
