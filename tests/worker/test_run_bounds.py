@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.events import ErrorSeen, StepCompleted
-from tests.running import call, open_bench, say, script
+from deputize.shared.request import DirectoryWorkspace
+from deputize.worker.sandbox.project_tools import NO_TOOLS
+from deputize.worker.sandbox.usage import disk_bytes
+from deputize.worker.workspace.workspace import Workspace
+from tests.running import Bench, call, open_bench, say, script
 from tests.worker.run_history import history_of
 
 HOLD = "python3 -c 'import signal; b = b\"x\" * (400 << 20); signal.pause()'"
@@ -53,3 +57,19 @@ async def test_a_set_up_command_that_takes_too_much_disk_refuses_the_run(redis_u
         result = await bench.run(model=script(tmp_path, [say("done")]), workspace=workspace)
     assert result.termination_reason == "refused"
     assert "the limit is 4 MiB (sandbox.setup_disk_bytes)" in result.summary
+
+
+async def test_what_a_copy_takes_is_known_before_the_first_command_of_its_run(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "project/sub").mkdir(parents=True)
+    (tmp_path / "project/sub/a").write_bytes(bytes(100_000))
+    (tmp_path / "project/link").symlink_to("sub/a")
+    spec, home = DirectoryWorkspace(kind="directory", path=str(tmp_path / "project")), tmp_path / "home"
+    offer = bench.services.offers.of([None])
+    for attempt in (1, 2):
+        workspace = await Workspace.create(spec, "dlg_1", home, attempt=attempt)
+        async with offer.sandbox(workspace, NO_TOOLS) as sandbox:
+            assert sandbox.bounds
+            known = sandbox.bounds.begin()
+            assert known.done() is (attempt == 1)  # a later attempt's files are measured meanwhile
+            assert await known == disk_bytes([workspace.path]) > 100_000
+        workspace.close()

@@ -61,6 +61,8 @@ class DiskLimit:
     folders: Sequence[Path] = ()
     max_bytes: int = 0
     setting: str = "sandbox.disk_bytes"
+    base: int | None = None
+    """What the directories take at the begin; None: it is measured."""
 
 
 class Member:
@@ -178,11 +180,20 @@ class RunBounds:
         """Those that run."""
         return [member for member in self._members if member.init]
 
+    def begin(self) -> asyncio.Future[int]:
+        """Returns what the directories take before the first command. Measuring it begins with the first call."""
+        if self._base is None:
+            loop = asyncio.get_running_loop()
+            if self._disk.base is None:
+                self._base = loop.run_in_executor(None, disk_bytes, self._disk.folders)
+            else:
+                self._base = loop.create_future()
+                self._base.set_result(self._disk.base)
+        return self._base
+
     async def join(self) -> Member:
         """Returns a member for a sandbox that is about to be started. Raises ToolError if it cannot be bounded."""
-        if self._base is None:
-            self._base = asyncio.get_running_loop().run_in_executor(None, disk_bytes, self._disk.folders)
-        base = await asyncio.shield(self._base)
+        base = await asyncio.shield(self.begin())
         if self._has_exceeded_disk:  # what is there stays allowed, so that this command can delete it
             self._has_exceeded_disk = False
             found = await asyncio.to_thread(disk_bytes, self._disk.folders)

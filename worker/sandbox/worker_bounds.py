@@ -52,19 +52,23 @@ class WorkerBounds:
             self.group.remove()
 
     def run(
-        self, folder: Path, report: Write = lambda sentence: None, limits: SandboxSettings | None = None
+        self,
+        folder: Path,
+        report: Write = lambda sentence: None,
+        limits: SandboxSettings | None = None,
+        base: int | None = None,
     ) -> RunBounds:
         """Returns the bounds of a new run that may write to the directory. Raises OSError.
 
         ``report`` receives the limits for which commands in the background were killed. ``limits`` are those of the
-        run's profile; default: those of the worker.
+        run's profile; default: those of the worker. ``base`` is what the directory takes, if that is known.
         """
         limits = limits or self.limits
-        return self._run(limits, DiskLimit([folder], limits.disk_bytes), report)
+        return self._run(limits, DiskLimit([folder], limits.disk_bytes, base=base), report)
 
     def set_up(self, folders: Sequence[Path], limits: SandboxSettings) -> RunBounds:
         """Returns those of a new set-up command. Raises OSError."""
-        disk = DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes")
+        disk = DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes", base=0)
         return self._run(limits, disk, lambda sentence: None)
 
     def leave(self, run: RunBounds) -> None:

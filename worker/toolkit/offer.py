@@ -84,7 +84,7 @@ class RunOffer:
             yield NoSandbox(self.sandbox_problem)
             return
         with (
-            self.bounds.run(workspace.path, report, self.profile) as bounds,
+            self.bounds.run(workspace.path, report, self.profile, workspace.taken) as bounds,
             Bubblewrap(
                 workspace.path,
                 status_folder=workspace.status_folder,
@@ -94,6 +94,7 @@ class RunOffer:
                 reach=reach_of(self.settings, "allowed_hosts", network=self.network),
             ) as sandbox,
         ):
+            bounds.begin()  # before the first command, which need not wait for it then
             yield sandbox
 
 

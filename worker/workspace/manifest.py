@@ -24,6 +24,7 @@ MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 20
+_BLOCK = 512
 
 
 class StatEntry(NamedTuple):
@@ -42,15 +43,19 @@ class StatEntry(NamedTuple):
 
 
 def scan(
-    root: int, before: dict[str, StatEntry] | None = None, unread: list[str] | None = None
+    root: int,
+    before: dict[str, StatEntry] | None = None,
+    unread: list[str] | None = None,
+    blocks: list[int] | None = None,
 ) -> dict[str, StatEntry]:
     """Returns every file and link below the directory, by path, without special files and the worker's own.
 
     Entries of unreadable directories, or above ``MAX_ENTRIES``, are taken from ``before``, and ``unread`` receives a
-    sentence. The tree may change meanwhile.
+    sentence. The tree may change meanwhile. ``blocks`` receives what each entry takes on disk, directories included.
     """
     found: dict[str, StatEntry] = {}
     unread = [] if unread is None else unread
+    blocks = [] if blocks is None else blocks
     waiting = [""]
     while waiting:
         path = waiting.pop()
@@ -62,7 +67,7 @@ def scan(
                 found |= {name: entry for name, entry in (before or {}).items() if name.startswith(path + "/")}
             continue
         try:
-            for name, entry in _tracked_entries(fd, f"{path}/" if path else ""):
+            for name, entry in _tracked_entries(fd, f"{path}/" if path else "", blocks):
                 if modes.S_ISDIR(entry.mode):
                     waiting.append(name)
                 else:
@@ -75,13 +80,20 @@ def scan(
     return found
 
 
+def _scanned(root: int) -> tuple[dict[str, StatEntry], int | None]:
+    """Returns the files as ``scan`` does, and the bytes that they and their directories take on disk, if known."""
+    unread, blocks = list[str](), [os.fstat(root).st_blocks]
+    found = scan(root, unread=unread, blocks=blocks)
+    return found, None if unread else sum(blocks) * _BLOCK
+
+
 def _open_folder(root: int, path: str) -> int:
     if len(path) > MAX_PATH_CHARS:
         raise OSError(errno.ENAMETOOLONG, "nested too deep")
     return beneath(root, path or ".", _FOLDER, links=False)
 
 
-def _tracked_entries(folder: int, prefix: str) -> Iterator[tuple[str, StatEntry]]:
+def _tracked_entries(folder: int, prefix: str, blocks: list[int]) -> Iterator[tuple[str, StatEntry]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             give_way()
@@ -91,6 +103,7 @@ def _tracked_entries(folder: int, prefix: str) -> Iterator[tuple[str, StatEntry]
             with suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
                 if modes.S_IFMT(found.st_mode) in (modes.S_IFREG, modes.S_IFLNK, modes.S_IFDIR):
+                    blocks.append(found.st_blocks)
                     yield path, StatEntry(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
 
 
@@ -173,11 +186,13 @@ class Manifest:
         self._files, self._base = files, base
         self._order_file = folder / "changed.jsonl"
         self._lock = Lock()
+        self.taken: int | None = None
+        """Bytes that the files take on disk, if ``start_file`` was missing and all of them could be read."""
         if start_file.exists():
             read = json.loads(start_file.read_text("ascii"))
             self._start = {path: StatEntry(*entry) for path, entry in read.items()}
         else:
-            self._start = scan(files)
+            self._start, self.taken = _scanned(files)
             start_file.write_text(json.dumps(self._start), "ascii")
         self.base = scan(base)
         self.unread: list[str] = []

@@ -44,7 +44,7 @@ class Workspace:
     no other process can place links in it.
     """
 
-    def __init__(self, generation: Generation) -> None:
+    def __init__(self, generation: Generation, taken: int | None = None) -> None:
         self.path = generation.files
         self.status_folder = generation.status_folder
         self.files = Files(self.path, MOUNT, owner())
@@ -54,6 +54,10 @@ class Workspace:
         self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
         self._private = self._scan_private()
+        self.taken = taken if self._manifest.taken is None else self._manifest.taken
+        """Bytes that the files took on disk before the first call of this attempt; None where that is not known."""
+        if self._private:  # the worker's own files, which are not counted
+            self.taken = None
 
     @classmethod
     async def create(
@@ -178,7 +182,8 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
             (temporary / name).mkdir(mode=0o700, parents=True)
         temporary.chmod(0o700)
         _fill(temporary, spec, rules)
-        cls(Generation(temporary, 1)).close()
+        new = cls(Generation(temporary, 1))
+        new.close()
         temporary.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -189,7 +194,7 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
     finally:
         if temporary.exists():
             delete(temporary)
-    return cls(Generation(folder, 1))
+    return cls(Generation(folder, 1), new.taken)
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
