@@ -36,7 +36,7 @@ Others cross files of the worker and become a result or one of the above there:
     ├── ParseFailure             the policy: a command line cannot be parsed, so it needs approval
     ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── SourceUnreadable         a file cannot be copied into the workspace
-    ├── SourceTooLarge           there is more to copy than ``workspace_max_bytes``
+    ├── SourceTooLarge           there is more to copy than ``sandbox.disk_bytes``
     ├── CopyStopped              a copy was cancelled
     ├── NotDelegated             the worker: there is no control group for the commands of its runs
     └── CannotApply              a file cannot take a run's change without losing other work

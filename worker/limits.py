@@ -100,7 +100,7 @@ class Meter:
     def check_turn(self) -> None:
         """Raises ``LimitReached`` where no further turn may begin."""
         if self.outgrown:
-            raise LimitReached(TerminationReason.BUDGET, "DEPUTIZE_WORKSPACE_MAX_BYTES", self.outgrown)
+            raise LimitReached(TerminationReason.BUDGET, "sandbox.disk_bytes", self.outgrown)
         if self.refused_call:
             raise LimitReached(TerminationReason.MAX_TOOL_CALLS, "maxToolCalls", self.limits.max_tool_calls)
         if self.turns >= self.limits.max_turns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +33,7 @@ from deputize.worker.permission.approval import Approval
 from deputize.worker.permission.requests import PermissionRequests
 from deputize.worker.policy import PolicyContext, within
 from deputize.worker.prompt import first_message, system_prompt
+from deputize.worker.sandbox.base import Sandbox
 from deputize.worker.sandbox.bubblewrap import MOUNT
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.services import Services
@@ -213,9 +214,9 @@ class LoopBuilder:
         with SlotRelease(self.services.waiting, self.state.emit).waiting(), self.state.meter.paused():
             yield
 
-    async def _after_effects(self, shells: Iterable[object]) -> None:
-        most = self.services.settings.workspace_max_bytes
-        await self.state.note_files(self.workspace, lasting=any(shells))
+    async def _after_effects(self, sandbox: Sandbox) -> None:
+        most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
+        await self.state.note_files(self.workspace, lasting=any(sandbox.shells))
         self.state.meter.outgrown = most if await self.workspace.exceeds(most) else 0
 
     def _loop(self, model_calls: ModelCalls, tools: RunTools, approval: Approval) -> Loop:
@@ -230,7 +231,7 @@ class LoopBuilder:
                 steps=state.steps,
                 reading=state.reading,
                 ledger=ledger_of(self.claim, state.emit, conversation),
-                after_effects=partial(self._after_effects, tools.context.sandbox.shells),
+                after_effects=partial(self._after_effects, tools.context.sandbox),
             ),
             meter=state.meter,
             steps=state.steps,

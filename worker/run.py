@@ -121,7 +121,7 @@ class Run:
             if self.spending:
                 self.spending.check(model)
             offer = await self.services.offer(self.claim)
-            self.workspace = await self.services.workspace(self.claim, self._report_progress)
+            self.workspace = await self.services.workspace(self.claim, offer.profile.disk_bytes, self._report_progress)
             return await self._carry_out(model, self.workspace, offer)
         except Refused as error:
             return self._failure(TerminationReason.REFUSED, error.detail)

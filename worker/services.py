@@ -143,8 +143,10 @@ class Services:
             raise Invalid("a delegation that this one is nested in is gone, and so is what its sandbox may be", [])
         return self.offers.of([*(each.request.agent for each in above), claim.request.agent])
 
-    async def workspace(self, claim: Claim, report: Callable[[str], None]) -> Workspace:
+    async def workspace(self, claim: Claim, most: int, report: Callable[[str], None]) -> Workspace:
         """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is reported.
+
+        ``most`` are the bytes that may be copied.
 
         Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
         """
@@ -162,8 +164,7 @@ class Services:
         root, earlier = self.settings.workspaces, claim.request.continues
         if earlier and not claim.files_of and not (root / claim.id).exists():
             spec, sources = await run_in_thread(continued_files, root, earlier), [root]
-        most, tally = self.settings.workspace_max_bytes, CopyTally()
-        again = root / (claim.request.retry_of or "")
+        tally, again = CopyTally(), root / (claim.request.retry_of or "")
         filled = partial(restore, again, at_start=claim.files_of == "start") if claim.files_of else None
         copy = Workspace.create(
             spec, claim.id, root, sources, claim.attempt, most, tally, private=bool(earlier), restore=filled

@@ -195,8 +195,6 @@ class SettingsFields(BaseModel):
     """How many of them one caller may have: a token, or an address where no token is asked for."""
     body_seconds: float = Field(default=20, gt=0)
     """How long the API waits for a small request's body, and for the next chunk of a large one."""
-    workspace_max_bytes: int = Field(default=16 * 1024**3, ge=1)
-    """How much may be copied for a workspace, and how large it may grow; holes of files do not count."""
     workspace_kept_bytes: int = Field(default=32 * 1024**3, ge=0)
     """How much the files of finished delegations may take below ``workspace_root``: more than that, and those that
     ended first lose theirs before their time. The last one keeps its files in any case."""

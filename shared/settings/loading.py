@@ -62,6 +62,8 @@ def secret_variables() -> list[str]:
 
 
 VARIABLES = {variable: (table, name) for variable, table, name in _variables()}
+_REMOVED = {"workspace_max_bytes": "sandbox.disk_bytes"}
+"""Settings that are another one now."""
 _BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in VARIABLES.items()}
 _PATHS = {
     name
@@ -121,6 +123,7 @@ class Settings(SettingsFields):
         variables.warn_of_unknown(environ, VARIABLES)
         found = files.read(config, environ, CAPS, _PATHS)
         values = found.values
+        variables.refuse_removed(environ, values, _REMOVED)
         if "sandbox" in values:
             values["sandbox"] = sandbox_table(values["sandbox"])
         for variable, (table, name) in VARIABLES.items():

@@ -61,6 +61,14 @@ def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
             log.warning("the variable %s is not a setting and has no effect%s", visible(name[:100]), suffix)
 
 
+def refuse_removed(environ: Mapping[str, str], values: Mapping[str, Any], removed: Mapping[str, str]) -> None:
+    """Raises Misconfigured for a setting that is another one now: without effect, what it limits would be unbounded."""
+    for old, new in removed.items():
+        for was, now in ((f"{PREFIX}{old.upper()}", f"{PREFIX}{new.upper().replace('.', '_')}"), (old, new)):
+            if was in values or environ.get(was, "").strip():
+                raise Misconfigured(f"settings: {was} is {now} now, with another default; set that instead")
+
+
 def written(value: Any) -> str | None:
     """Returns a setting's value as the text of a variable; None for None and for no paths."""
     if isinstance(value, SecretStr):

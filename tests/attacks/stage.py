@@ -37,9 +37,9 @@ MARK = "canary-"
 """How everything begins that no run may get hold of."""
 DOORS = ("bash", "mcp__planted__run")
 """Both run a command: in a shell of the model, and in an MCP server whose program lies in the workspace."""
-LIMITS = {"memory_bytes": 400 << 20, "tmp_bytes": 16 << 20, "file_bytes": 24 << 20, "processes": 64}
+LIMITS = {"memory_bytes": 400 << 20, "disk_bytes": 48 << 20, "tmp_bytes": 16 << 20, "file_bytes": 24 << 20}
+LIMITS |= {"processes": 64}
 """Small ones, so that what exhausts them is quick."""
-WORKSPACE_BYTES = 48 << 20
 RULES = '[[rule]]\nname = "locked"\ndecision = "deny"\nreason = "locked is for people"\npath = "locked/**"\n'
 SKILL = "---\nname: good\ndescription: A good one.\n---\nDo good.\n"
 KEPT_BY = ("files", "home", "redis", "scripts")
@@ -186,7 +186,6 @@ async def open_stage(
         mcp_config=folder / "files/mcp.json",
         policy=[folder / "files/rules.toml"],
         skills_dir=folder / "files/skills",
-        workspace_max_bytes=WORKSPACE_BYTES,
         model_endpoint={"ANTHROPIC_API_KEY": key},
         sandbox=LIMITS | settings.pop("sandbox", {}),
         **settings,

@@ -180,6 +180,14 @@ def test_what_is_no_table_is_named_also_where_a_variable_sets_a_part_of_it(table
         Settings.load(config, environ={f"DEPUTIZE_{table.upper()}_{part}": "2"})
 
 
+def test_a_setting_that_is_another_one_now_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("workspace_max_bytes = 1\n")
+    with pytest.raises(Misconfigured, match=r"workspace_max_bytes is sandbox\.disk_bytes now"):
+        Settings.load(tmp_path / "mine.toml", environ={})
+    with pytest.raises(Misconfigured, match="DEPUTIZE_WORKSPACE_MAX_BYTES is DEPUTIZE_SANDBOX_DISK_BYTES now"):
+        Settings.load(environ={"DEPUTIZE_WORKSPACE_MAX_BYTES": "1"})
+
+
 def test_hosts_that_commands_may_reach_are_names_and_patterns_of_names() -> None:
     environ = {"DEPUTIZE_SANDBOX_SETUP_HOSTS": "Example.org., *.example.org,10.0.0.5,::1,*"}
     expected = ["example.org", "*.example.org", "10.0.0.5", "::1", "*"]

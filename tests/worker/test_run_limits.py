@@ -119,10 +119,16 @@ async def test_the_watch_for_circles_can_be_switched_off(redis_url: str, tmp_pat
 
 
 async def test_a_workspace_that_grew_too_large_ends_its_run_with_what_was_done(redis_url: str, tmp_path: Path) -> None:
-    async with open_bench(redis_url, tmp_path / "home", workspace_max_bytes=1 << 20) as bench:
+    async with open_bench(redis_url, tmp_path / "home", sandbox={"disk_bytes": 1 << 20}) as bench:
         large = call("write_file", path="large.txt", content="x" * (2 << 20))
         result = await bench.run(model=script(tmp_path, [large], [WRITE], [say("never")], summary="It was too much."))
         assert (result.termination_reason, result.summary) == ("budget", "It was too much.")
         assert (result.files_modified, result.tool_call_count) == (["large.txt"], 1)
-        assert "DEPUTIZE_WORKSPACE_MAX_BYTES 1048576 reached" in json.dumps(await history_of(bench, result))
+        assert "sandbox.disk_bytes 1048576 reached" in json.dumps(await history_of(bench, result))
         assert ((await bench.store.get(result.delegation_id)).disk_bytes or 0) > 2 << 20
+        (tmp_path / "large").mkdir()
+        (tmp_path / "large/file").write_bytes(bytes(2 << 20))
+        workspace = {"kind": "directory", "path": str(tmp_path / "large")}
+        result = await bench.run(model=script(tmp_path, [say("never")]), workspace=workspace)
+        assert result.termination_reason == "refused"
+        assert "more than 0.000977 GiB (raise sandbox.disk_bytes" in result.summary

@@ -70,6 +70,7 @@ async def test_limits_taint_and_words_are_those_of_the_runs_own_profile(redis_ur
         surfer = await result_of(bench, tmp_path, write, "surfer")
         clerk = await result_of(bench, tmp_path, "head -c 9M /dev/zero >a; sleep 0.5", "clerk")
         assert "the limit is 4 MiB (sandbox.disk_bytes)" in surfer.errors[0]
+        assert surfer.termination_reason == "budget"
         assert (clerk.errors, clerk.success) == ([], True)
         assert (surfer.trust.tainted_by, clerk.trust.tainted_by) == (["web"], [])
         for agents, words in ((["surfer"], ("localhost", "600")), (["clerk"], ("no network", "7"))):

@@ -56,7 +56,7 @@ class Whole(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskLimit:
-    """How much may be added to the directories, and by which setting."""
+    """How much the directories may take together with /tmp, and by which setting."""
 
     folders: Sequence[Path] = ()
     max_bytes: int = 0
@@ -122,9 +122,9 @@ class Member:
 class RunBounds:
     """The bounds of one run. ``limits`` also has those that each of its sandboxes has.
 
-    What the directories of ``disk`` take at the begin does not count, only what is added. ``group`` is the run's own
-    one, ``processors`` those to which its processes are tied. ``report`` receives the limits for which commands in the
-    background were killed.
+    Where the directories of ``disk`` take more than they may at the begin, they may not grow. ``group`` is the run's
+    own one, ``processors`` those to which its processes are tied. ``report`` receives the limits for which commands in
+    the background were killed.
     """
 
     def __init__(
@@ -149,12 +149,11 @@ class RunBounds:
         self.processors = processors
         self._whole = whole
         self._disk = disk
-        self._allowed = disk.max_bytes
         self._base: asyncio.Future[int] | None = None
         self._members: list[Member] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
-        self._measuring = self._closed = self._has_exceeded_disk = False
+        self._measuring = self._closed = False
         self._disk_due = 0.0
         self._group = group
         self._kills = 0
@@ -191,13 +190,13 @@ class RunBounds:
                 self._base.set_result(self._disk.base)
         return self._base
 
+    async def most_on_disk(self) -> int:
+        """Returns how many bytes the directories may take."""
+        return max(self._disk.max_bytes, await asyncio.shield(self.begin()))
+
     async def join(self) -> Member:
         """Returns a member for a sandbox that is about to be started. Raises ToolError if it cannot be bounded."""
-        base = await asyncio.shield(self.begin())
-        if self._has_exceeded_disk:  # what is there stays allowed, so that this command can delete it
-            self._has_exceeded_disk = False
-            found = await asyncio.to_thread(disk_bytes, self._disk.folders)
-            self._allowed = max(self._disk.max_bytes, found - base)
+        await asyncio.shield(self.begin())
         if self._group is None:
             tied = [system_program("taskset"), "--cpu-list", ",".join(map(str, self.processors))]
             return Member(self, tied if self.processors else [], None)
@@ -278,12 +277,11 @@ class RunBounds:
             max(members, key=lambda member: member.usage.processes).kill(of_processes(processes, most))
 
     def _check_disk(self, taken: int, since: float) -> None:
-        files = taken - (self._base.result() if self._base else 0)
-        self.added = files + sum(member.usage.tmp for member in self.members)
-        self._allowed = max(self._disk.max_bytes, min(self._allowed, files))
-        if self.added > self._allowed:
-            self._has_exceeded_disk = True
-            self.kill_largest_writer(of_disk(self.added, self._disk.max_bytes, self._disk.setting))
+        base = self._base.result() if self._base else 0
+        whole, most = taken + sum(member.usage.tmp for member in self.members), max(self._disk.max_bytes, base)
+        self.added = whole - base
+        if whole > most:
+            self.kill_largest_writer(of_disk(whole, self._disk.max_bytes, self._disk.setting))
         now = time.monotonic()
-        room = min((self._allowed - self.added) / _FASTEST, _LONGEST)
+        room = min((most - whole) / _FASTEST, _LONGEST)
         self._disk_due = now + max(room, _DISK_SHORTEST, (now - since) * _DISK_SHARE)

@@ -22,10 +22,7 @@ def of_processes(number: int, most: int) -> str:
 
 
 def of_disk(used: int, most: int, setting: str) -> str:
-    return (
-        f"this run has added {size(used)} to its files and /tmp, and the limit is {size(most)} ({setting}); "
-        "what exceeds it is still there: delete what is not needed"
-    )
+    return f"the files of this run and its /tmp take {size(used)}, and the limit is {size(most)} ({setting})"
 
 
 def of_shared_memory(used: int | None, most: int) -> str:

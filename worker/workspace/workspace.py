@@ -217,7 +217,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         except SourceUnreadable as error:
             raise invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
         except SourceTooLarge as error:
-            most = f"{(rules.max_bytes or 0) / (1 << 30):g} GiB (set DEPUTIZE_WORKSPACE_MAX_BYTES for more)"
+            most = f"{(rules.max_bytes or 0) / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
             detail = f"{spec.path} is too large to be copied: with {error.path} it has more than {most}"
             raise invalid("/workspace/path", detail) from None
 

@@ -117,20 +117,18 @@ async def test_a_command_that_takes_too_much_disk_is_killed_and_the_limit_named(
     assert f"[killed: {done.exceeded}]\n" == done.stderr.decode()
 
 
-async def test_a_later_command_can_delete_what_is_too_much(tmp_path: Path) -> None:
-    with run_of(WorkerBounds(SandboxSettings(disk_bytes=4 * MIB)), tmp_path / "ws") as (sandbox, _):
-        assert (await sandbox.run(bash(f"{WRITE.format(9, 'a')}; {STAY}", 60))).exceeded
-        bounds = sandbox.bounds
-        slow = f"sleep 0.6; rm a; sleep 0.6; {WRITE.format(3, 'b')}; echo fine"
-        assert await said(sandbox, slow) == "fine"
-        assert bounds.added < 5 * MIB
-        assert (await sandbox.run(bash(f"{WRITE.format(3, 'c')}; {STAY}", 60))).exceeded
-
-
-async def test_files_that_were_there_before_the_run_do_not_count(tmp_path: Path) -> None:
-    with run_of(WorkerBounds(SandboxSettings(disk_bytes=4 * MIB)), tmp_path / "ws") as (sandbox, _):
-        (tmp_path / "ws/copied").write_bytes(os.urandom(8 * MIB))
-        assert await said(sandbox, f"{WRITE.format(2, 'a')}; sleep 0.6; echo fine") == "fine"
+async def test_files_that_were_there_before_the_run_count_and_may_be_deleted_also_where_they_are_too_much(
+    tmp_path: Path,
+) -> None:
+    worker = WorkerBounds(SandboxSettings(disk_bytes=12 * MIB))
+    for size, line in ((8, WRITE.format(9, "a")), (16, WRITE.format(2, "a")), (16, "")):
+        folder = tmp_path / f"{size}{line[:1]}"
+        with run_of(worker, folder) as (sandbox, _):
+            (folder / "copied").write_bytes(os.urandom(size * MIB))
+            delete = f"sleep 0.4; rm copied; {WRITE.format(9, 'b')}; sleep 0.4"
+            done = await sandbox.run(bash(f"{line}; {STAY}" if line else delete, 60))
+            assert bool(done.exceeded) is bool(line)
+            assert await sandbox.bounds.most_on_disk() in range(max(12, size) * MIB, (max(12, size) + 1) * MIB)
 
 
 async def test_of_several_commands_the_one_that_writes_is_killed(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ async def test_holes_stay_holes(source: Path, tmp_path: Path) -> None:
 async def test_a_copy_has_a_roof(source: Path, tmp_path: Path) -> None:
     (source / "a").write_bytes(b"x" * MIB)
     (source / "b").write_bytes(b"x" * MIB)
-    with pytest.raises(Invalid, match=r"is too large to be copied: with [ab] it has more than .* GiB \(set DEPUTIZE_W"):
+    with pytest.raises(
+        Invalid, match=r"is too large to be copied: with [ab] it has more than .* GiB \(raise sandbox\.disk"
+    ):
         await copy_of(source, tmp_path / "state", max_bytes=MIB + MIB // 2)
     assert [*(tmp_path / "state").iterdir()] == []
 
