@@ -44,11 +44,12 @@ lint: .venv/.dev-installed
 
 # Quick tests that run in this process: tracing all tests would double their time. A floor is never lowered.
 COVERING := tests/shared tests/contracts/store tests/contracts/service/test_disk.py $(wildcard tests/worker/test_*.py) \
-	$(addprefix tests/worker/,adapters models permission policy search skills toolkit trust workspace) \
+	$(addprefix tests/worker/,adapters models permission policy promises search skills toolkit trust workspace) \
 	$(addprefix tests/worker/text/test_,merge.py seams.py tolerance.py) tests/worker/fleet/test_janitor.py \
 	$(addprefix tests/orchestrator/test_,client.py continuation.py problems.py python_client.py retry_from_turn.py) \
 	$(addprefix tests/orchestrator/test_,spend_caps.py sync.py) \
-	$(addprefix tests/orchestrator/cli/test_,cost.py look.py output.py policy_replay.py) tests/orchestrator/routes \
+	$(addprefix tests/orchestrator/cli/test_,cost.py doctor_promises.py doctor_secrets.py look.py output.py) \
+	tests/orchestrator/cli/test_policy_replay.py tests/orchestrator/routes \
 	$(addprefix tests/orchestrator/mcp/test_,calls.py tools.py) tests/wire/test_help.py
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
 FLOOR := 75

@@ -51,11 +51,12 @@ def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
     for name in valid:
         yield from wrong_routes(caller_of(tokens, given[name], RequestNote("GET", "doctor")))
     for what, token in {"an expired token": given["doctor-expired"], "an unknown token": b"unknown"}.items():
-        if _is_accepted(tokens, token):
+        if is_accepted(tokens, token):
             yield f"{what} is accepted"
 
 
-def _is_accepted(tokens: Tokens, token: bytes) -> bool:
+def is_accepted(tokens: Tokens, token: bytes) -> bool:
+    """Whether the service would know a caller by this token."""
     from deputize.orchestrator.caller import RequestNote, caller_of
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 
-from deputize.shared.libc import LIBC, keep_memory_private, send_on_death_of_parent
+from deputize.shared.libc import LIBC, is_memory_private, keep_memory_private, send_on_death_of_parent
 
 GET_DEATH_SIGNAL, GET_DUMPABLE, SET_DUMPABLE = 2, 3, 4
 
@@ -28,7 +28,10 @@ def test_the_signal_for_the_end_of_the_parent_is_the_one_that_was_asked_for() ->
 def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() -> None:
     before = LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0)
     try:
+        LIBC.prctl(SET_DUMPABLE, 1, 0, 0, 0)
+        assert not is_memory_private()
         keep_memory_private()
+        assert is_memory_private()
         assert LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
     finally:
         LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)

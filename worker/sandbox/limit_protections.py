@@ -47,7 +47,7 @@ async def try_limits(
     tries: dict[str, Callable[[Sandbox, Path], Awaitable[bool]]] = {
         "memory is not bounded": partial(_is_exceeded, "memory", _HOLD_MEMORY, seconds),
         "disk is not bounded": partial(_is_exceeded, "disk", _FILL_DISK, seconds),
-        "processes are not bounded": partial(_is_refused, seconds),
+        "processes are not bounded": partial(is_refused, seconds),
         "processors are not bounded": partial(_is_tied, bounds, seconds),
         "a process went on after its command": partial(has_ended, seconds),
     }
@@ -76,7 +76,8 @@ async def _is_exceeded(name: str, script: str, seconds: float, sandbox: Sandbox,
     return f"sandbox.{name}_bytes" in (await _run(sandbox, script, seconds)).exceeded
 
 
-async def _is_refused(seconds: float, sandbox: Sandbox, folder: Path) -> bool:
+async def is_refused(seconds: float, sandbox: Sandbox, folder: Path) -> bool:
+    """Whether a command is refused more processes than it may have. That it ran out of time is no answer."""
     done = await _run(sandbox, _FORK, seconds)
     return not done.timed_out and b"all" not in done.stdout
 

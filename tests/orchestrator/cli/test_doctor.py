@@ -77,13 +77,18 @@ async def test_without_a_sandbox_nothing_is_broken_and_every_warning_says_what_t
     assert f"{rules}:1" in done.out
 
 
-async def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
-    async with started("doctor", DEPUTIZE_HOME=str(tmp_path)) as running:
-        await until(lambda: list(tmp_path.glob("selftest-*/tools")))
+async def test_interrupted_while_a_program_hangs_it_leaves_nothing(tmp_path: Path) -> None:
+    home, program = tmp_path / "home", tmp_path / "own/bin/node"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    given: dict[str, Any] = {"DEPUTIZE_HOME": str(home), "DEPUTIZE_SANDBOX_SHOW": str(tmp_path / "own")}
+    async with started("doctor", "--workspace", str(tmp_path), **given) as running:
+        await until(lambda: list(home.glob("selftest-*/project")))
         running.interrupt()
         done = await running.done()
     assert done.code == 130
-    assert list(tmp_path.iterdir()) == []
+    assert list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ async def test_an_open_address_without_a_token_a_home_that_is_none_and_what_is_n
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    given = {"DEPUTIZE_HOST": "0.0.0.0", "DEPUTIZE_HOME": str(file / "below")}
+    given: dict[str, Any] = {"DEPUTIZE_HOST": "0.0.0.0", "DEPUTIZE_HOME": str(file / "below")}
     shown = '{"tools": {"show": ["/root"]}}'
     done = await deputize("doctor", "--json", DEPUTIZE_SANDBOX_PROFILES=shown, **given)
     assert done.code == 3

@@ -40,7 +40,7 @@ def test_every_promise_of_the_readme_has_its_row_and_what_is_not_tried_has_its_r
 
 @pytest.mark.parametrize("name", TRIED)
 def test_a_promise_that_is_broken_is_named_with_all_that_was_found_and_what_to_do(name: str) -> None:
-    found = rows({}, **{name: ["one thing", "another"]})
+    found = rows({}, None, **{name: ["one thing", "another"]})
     assert found[name].state == "✗"
     assert found[name].detail.endswith(": one thing; another")
     assert "run no foreign code" in found[name].remedy

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from deputize.orchestrator.caller import Caller
-from deputize.orchestrator.cli.doctor_scopes import scopes_row, wrong_routes
+from deputize.orchestrator.cli.doctor_scopes import is_accepted, scopes_row, wrong_routes
 from deputize.orchestrator.cli.doctor_secrets import key_rows, masking_row
 from deputize.orchestrator.cli.findings import Finding
 from deputize.orchestrator.scopes import ROUTES, Scope
-from deputize.orchestrator.token_file import append_entry, digest_of, written_entry
+from deputize.orchestrator.token_file import TokenEntry, Tokens, append_entry, digest_of, written_entry
 from deputize.shared.errors import ScopeMissing
 from deputize.shared.settings import Settings
 
@@ -60,7 +60,7 @@ class Unmasked:
 
 
 def test_a_secret_that_is_not_masked_is_broken() -> None:
-    row = masking_row(Settings(token=KEY), Unmasked())
+    row = masking_row(Settings.load(environ={"DEPUTIZE_TOKEN": KEY}), Unmasked())
     assert (row.state, KEY in str(row)) == ("✗", False)
 
 
@@ -96,3 +96,16 @@ def test_a_token_that_opens_more_or_less_than_its_scopes_is_found() -> None:
     assert "may POST /v1/delegations without that scope" in found[0]
     assert len([*wrong_routes(Refused("a", scopes))]) == len(ROUTES) - len(others)
     assert [*wrong_routes(Caller("a", scopes))] == []
+
+
+class Credulous(Tokens):
+    """Takes every text for a token."""
+
+    def find(self, given: bytes) -> TokenEntry:
+        return TokenEntry(name="any", sha256=digest_of(given), scopes=frozenset({Scope.READ}))
+
+
+def test_that_an_unknown_token_is_accepted_is_found() -> None:
+    using = Settings.load(environ={"DEPUTIZE_TOKEN": KEY})
+    assert is_accepted(Credulous(using), b"unknown")
+    assert not is_accepted(Tokens(using), b"unknown")

@@ -93,9 +93,9 @@ async def test_it_shows_the_sandbox_of_an_agent_or_of_a_profile(tmp_path: Path) 
         settings, row = chosen_sandbox(using, **named)
         assert row == Finding("✓", "profile", f"{chosen}; there are online")
         assert settings.sandbox.command_seconds == (7 if named else 600)
-    given = {"DEPUTIZE_SANDBOX_PROFILES": json.dumps(profiles), "DEPUTIZE_HOME": str(tmp_path)}
+    given: dict[str, Any] = {"DEPUTIZE_SANDBOX_PROFILES": json.dumps(profiles), "DEPUTIZE_HOME": str(tmp_path)}
     for option, name in (("--agent", "surfr"), ("--profile", "onlin")):
-        more = {"DEPUTIZE_AGENTS": '{"surfer": {"sandbox": "online"}}', **given}
+        more: dict[str, Any] = {"DEPUTIZE_AGENTS": '{"surfer": {"sandbox": "online"}}', **given}
         done = await deputize("doctor", "--json", "--workspace", str(tmp_path), option, name, **more)
         (row,) = map(json.loads, done.out.splitlines())
         assert (done.code, row["name"], "did you mean" in row["detail"]) == (3, "profile", True)

@@ -20,7 +20,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.canaries import Canaries
 from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.sandbox.environment import owner
-from deputize.worker.sandbox.limit_protections import has_ended, try_limits
+from deputize.worker.sandbox.limit_protections import has_ended, is_refused, try_limits
 from deputize.worker.sandbox.protections import Make, try_egress, try_isolation
 from deputize.worker.web.egress_proxy import EgressProxy
 from tests.internet import response
@@ -173,3 +173,14 @@ async def test_a_process_that_goes_on_after_its_command_is_found(tmp_path: Path)
         for pid in descendants() - before:
             os.kill(pid, signal.SIGKILL)
         await until(lambda: not descendants() - before)
+
+
+class Slow(NoSandbox):
+    """Ends every command for its time."""
+
+    async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
+        return Completed(-9, b"", b"", timed_out=True)
+
+
+async def test_a_command_that_ran_out_of_time_was_not_refused_any_process(tmp_path: Path) -> None:
+    assert not await is_refused(20, Slow(""), tmp_path)
