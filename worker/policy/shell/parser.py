@@ -7,13 +7,13 @@ import os
 import re
 import select
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import IO, Any
+from typing import Any
 
+from deputize.worker.policy.shell.started import AHEAD
 from deputize.worker.sandbox.environment import SYSTEM_PATH, packaged_program
 
 Node = Mapping[str, Any]
@@ -23,7 +23,6 @@ SECONDS = 5.0
 MAX_TREE = 32 * 1024 * 1024
 """Bytes of JSON. Indentation makes it grow with the square of the depth."""
 _TOO_LARGE = "it is too large or too deeply nested to be judged"
-_ENVIRONMENT = {"GOMAXPROCS": "1"}
 
 
 class ParseFailure(Exception):
@@ -36,7 +35,7 @@ class ParseFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Runs one ``shfmt`` process for each line."""
+    """Has one ``shfmt`` process for each line."""
 
     program: str | None
     seconds: float = SECONDS
@@ -55,23 +54,15 @@ class Parser:
 
     def _run(self, program: str, text: bytes) -> bytes:
         """Returns what the parser writes about a text. Raises ParseFailure."""
-        with _file_of(text) as source, _file_of(b"") as mistakes:
-            argv = [program, "--to-json", "--language-dialect", "bash"]
-            try:
-                process = subprocess.Popen(
-                    argv, stdin=source, stdout=subprocess.PIPE, stderr=mistakes, env=_ENVIRONMENT
-                )
-            except OSError as error:
-                raise ParseFailure(f"shfmt does not start: {error.strerror}") from None
-            with process:
-                try:
-                    written = self._output(process.stdout)
-                finally:
-                    process.kill()
-            mistakes.seek(0)
-            if not written:
-                raise _syntax_error(mistakes.read(1000).decode("utf-8", "replace"))
-            return written
+        try:
+            started = AHEAD.start(program, text)
+        except OSError as error:
+            raise ParseFailure(f"shfmt does not start: {error.strerror}") from None
+        with started:
+            if written := self._output(started.process.stdout):
+                return written
+            started.mistakes.seek(0)
+            raise _syntax_error(started.mistakes.read(1000).decode("utf-8", "replace"))
 
     def _output(self, pipe: Any) -> bytes:
         deadline = time.monotonic() + self.seconds
@@ -106,13 +97,6 @@ def nodes_of(tree: Any) -> Iterator[Node]:
             stack.extend(reversed(found.values()))
         elif isinstance(found, list):
             stack.extend(reversed(found))
-
-
-def _file_of(data: bytes) -> IO[bytes]:
-    file = os.fdopen(os.memfd_create("shfmt"), "w+b", buffering=0)
-    file.write(data)
-    file.seek(0)
-    return file
 
 
 def _syntax_error(mistake: str) -> ParseFailure:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from deputize.worker.policy.decision import Decision
 from deputize.worker.policy.shell import Classified, SubCommand, classify_line
 from deputize.worker.policy.shell.classification import Classifier
 from deputize.worker.policy.shell.parser import Node, ParseFailure, Parser, installed_parser
+from deputize.worker.policy.shell.started import AHEAD, MAX_TEXT
+from tests.leaks import descendants
 
 SUDO = SubCommand(("sudo", "id"), Decision.DENY, "sudo gets the rights of another user")
 
@@ -211,3 +215,19 @@ def test_a_forbidden_program_is_found_behind_any_number_of_others() -> None:
         " ".join(f"$(bash -c 'echo {n} $(ls)')" for n in range(200)) + "; bash -c 'echo $(sudo id)'",
     ):
         assert classify_line(line).decision is Decision.DENY
+
+
+def test_while_a_worker_wants_it_the_next_process_waits_for_its_line() -> None:
+    parser = installed_parser()
+    assert parser.program is not None
+    before = descendants()
+    with AHEAD.wanted(), AHEAD.wanted():
+        for _ in range(2):
+            assert parser.parse("ls | wc") == parser.parse("ls   |   wc")
+            (waiting,) = descendants() - before
+            os.kill(waiting, signal.SIGKILL)  # it ends for whatever reason
+            os.waitid(os.P_PID, waiting, os.WEXITED | os.WNOWAIT)
+            with pytest.raises(ParseFailure, match="not valid bash"):
+                parser.parse("ls )(")
+        assert len(parser.parse(f"ls {'a' * MAX_TEXT} | wc")) == 1
+    assert descendants() == before
