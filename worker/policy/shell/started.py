@@ -111,11 +111,9 @@ def _start(program: str, source: IO[bytes] | int) -> Started:
 def _has_taken(found: Started, text: bytes) -> bool:
     """Writes the text to a process that waits for it; returns whether it was alive."""
     pipe = found.process.stdin
-    if pipe is None or found.process.poll() is not None:
-        return False
-    try:
-        os.write(pipe.fileno(), text)
-        pipe.close()
-    except OSError:
-        return False
-    return True
+    with suppress(OSError):
+        if pipe is not None and found.process.poll() is None:
+            os.write(pipe.fileno(), text)
+            pipe.close()
+            return True
+    return False
