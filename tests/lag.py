@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _TICK = 0.005
 
@@ -20,20 +21,25 @@ class Lag:
 
 @asynccontextmanager
 async def lag_probe() -> AsyncIterator[Lag]:
-    """Measures as long as the block runs. A busy machine adds to it what it takes from this process."""
+    """Measures as long as the block runs. What other programs on a busy machine take does not count."""
     lag = Lag()
     loop = asyncio.get_running_loop()
 
-    def tick(due: float) -> None:
+    def tick(due: float, kept_waiting: float) -> None:
         nonlocal timer
-        lag.longest = max(lag.longest, loop.time() - due)
+        lag.longest = max(lag.longest, loop.time() - due - (_kept_waiting() - kept_waiting))
         lag.ticks.set()
-        timer = loop.call_later(_TICK, tick, loop.time() + _TICK)
+        timer = loop.call_later(_TICK, tick, loop.time() + _TICK, _kept_waiting())
 
-    timer = loop.call_later(_TICK, tick, loop.time() + _TICK)
+    timer = loop.call_later(_TICK, tick, loop.time() + _TICK, _kept_waiting())
     try:
         yield lag
         lag.ticks.clear()
         await lag.ticks.wait()  # what stood still at the end of the block counts, too
     finally:
         timer.cancel()
+
+
+def _kept_waiting() -> float:
+    """Seconds in which this thread could have run and no processor was free."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

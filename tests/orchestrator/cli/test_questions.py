@@ -82,7 +82,7 @@ async def test_what_is_typed_shows_and_a_question_answered_elsewhere_makes_room_
         await until(lambda: terminal.screen()[-1].endswith("or a reason: so"))
         service.happen(id, ProgressMade(message="something else"))
         await until(lambda: any("something else" in line for line in terminal.screen()))
-        assert terminal.screen()[-1].endswith("or a reason: so")
+        await until(lambda: terminal.screen()[-1].endswith("or a reason: so"))
         service.happen(id, PermissionAnswered(permission_id=FIRST, path=[id], outcome="cancel", by="bob"))
         await until(lambda: "approve 0000bbbb? y yes" in terminal.screen()[-1])
         assert any("permission 0000aaaa: cancel by bob" in line for line in terminal.screen())
