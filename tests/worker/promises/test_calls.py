@@ -19,7 +19,7 @@ from deputize.worker.promises.planted import plant, try_planted
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.canaries import Canaries
 from deputize.worker.workspace.files import Files
-from tests.attacks.ordinary_worker import become
+from tests.attacks.attacked_worker import become
 from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 
 
