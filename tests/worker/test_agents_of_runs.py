@@ -37,13 +37,19 @@ async def test_a_run_with_a_system_prompt_of_its_own_knows_its_workspace_all_the
 ) -> None:
     async with FakeModel([Turn([text("done")])]) as fake:
         endpoint = {"ANTHROPIC_BASE_URL": SecretStr(fake.url), "ANTHROPIC_API_KEY": SecretStr(fake.key)}
-        async with open_bench(redis_url, tmp_path / "home", model_endpoint=endpoint) as bench:
-            await bench.run("look", model="claude-sonnet-5-5", system_prompt="You review {prices}.")
+        chosen = {
+            "sandbox": {"profiles": {"net": {"allowed_hosts": ["example.org"]}}},
+            "agents": {"a": {"sandbox": "net"}},
+        }
+        async with open_bench(redis_url, tmp_path / "home", model_endpoint=endpoint, **chosen) as bench:
+            await bench.run("look", model="claude-sonnet-5-5", system_prompt="You review {prices}.", agent="a")
         (asked,) = fake.journal
     system = asked.body["system"] if isinstance(asked.body["system"], str) else asked.body["system"][0]["text"]
     assert system.startswith("You review {prices}.\n\nAnother agent has handed you")
     assert "You are a worker agent" not in system
     assert "Your workspace is /workspace" in system
+    assert "whose network reaches example.org only" in system
+    assert "The network reaches example.org, by the proxy" in str(asked.body["tools"])
 
 
 async def test_a_named_subagent_gets_its_words_limits_and_those_of_its_tools_that_the_parent_has(

@@ -26,8 +26,8 @@ def settings_of(kit: Path, at: str) -> dict[str, Any]:
 async def test_each_run_has_the_sandbox_of_its_agent_and_a_subagent_the_stricter_of_two(
     redis_url: str, tmp_path: Path
 ) -> None:
-    for name in ("kit", "project"):
-        (tmp_path / name).mkdir()
+    for name in ("kit/bin", "project"):
+        (tmp_path / name).mkdir(parents=True)
     workspace = {"kind": "directory", "path": str(tmp_path / "project")}
     async with serving(PAGE) as at:
         look = call("bash", command=LOOK.format(at=at, kit=tmp_path / "kit"))
@@ -57,7 +57,8 @@ async def test_each_run_has_the_sandbox_of_its_agent_and_a_subagent_the_stricter
 
 
 async def result_of(bench: Bench, folder: Path, command: str, agent: str | None) -> ToolAgentResult:
-    return await bench.run(model=script(folder, [call("bash", command=command)], [say("ok")]), agent=agent)
+    model = script(folder, [call("bash", command=command)], [say("ok")])
+    return await bench.run(model=model, agent=agent, limits={"timeout_seconds": 20})
 
 
 async def test_limits_taint_and_words_are_those_of_the_runs_own_profile(redis_url: str, tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_a_profile_leaves_open_is_as_in_the_sandbox_also_in_child_processes_and_written_files(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     settings = Settings.load(folder / "deputize.toml", environ={})
     passed = {name: text for name, text in settings.child_environment().items() if name.startswith("DEPUTIZE_")}
     (tmp_path / "again.toml").write_text("\n".join(as_toml(setting_lines(settings))))
