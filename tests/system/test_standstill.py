@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
-from tests.fleet import Fleet
+from tests.fleet import Fleet, open_fleet
 from tests.running import call, say, script
 from tests.waiting import until
 
@@ -22,10 +23,19 @@ def answers(result: ToolAgentResult) -> str:
     return "\n".join(result.errors)
 
 
-async def test_a_loop_that_stands_still_for_twice_its_lease_keeps_its_runs(fleet: Fleet, tmp_path: Path) -> None:
-    await asyncio.gather(*(fleet.start(name, program=STANDING) for name in ("1", "2")))
-    model = script(tmp_path, [call("hold", seconds=4)], [say("done")])
-    result = await fleet.run(model=model, tools=["hold"])
+@pytest.fixture
+async def patient(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
+    """A standby imports its client for Redis when the loop stands still, which takes seconds on a busy machine."""
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=4, shutdown_seconds=1) as fleet:
+        yield fleet
+
+
+async def test_a_loop_that_stands_still_for_longer_than_its_lease_keeps_its_runs(
+    patient: Fleet, tmp_path: Path
+) -> None:
+    await asyncio.gather(*(patient.start(name, program=STANDING) for name in ("1", "2")))
+    model = script(tmp_path, [call("hold", seconds=6)], [say("done")])
+    result = await patient.run(model=model, tools=["hold"])
     assert (result.termination_reason, result.attempts, answers(result)) == ("completed", 1, "")
 
 
@@ -73,15 +83,15 @@ async def test_a_call_that_brings_its_worker_down_is_tried_twice_and_then_answer
     assert "outcome unknown: two workers were lost while this call was under way" in answers(result)
 
 
-async def test_a_standby_that_is_killed_is_replaced_and_ends_with_its_worker(fleet: Fleet, tmp_path: Path) -> None:
-    worker = await fleet.start("1", program=STANDING)
+async def test_a_standby_that_is_killed_is_replaced_and_ends_with_its_worker(patient: Fleet, tmp_path: Path) -> None:
+    worker = await patient.start("1", program=STANDING)
     first = await until(lambda: standby_of(worker.pid))
     os.kill(first, signal.SIGKILL)
     second = await until(lambda: (standby_of(worker.pid) or first) != first and standby_of(worker.pid))
-    await fleet.start("2", program=STANDING)
-    model = script(tmp_path, [call("hold", seconds=4)], [say("done")])
-    assert (await fleet.run(model=model, tools=["hold"])).attempts == 1
-    await fleet.kill("1")
+    await patient.start("2", program=STANDING)
+    model = script(tmp_path, [call("hold", seconds=6)], [say("done")])
+    assert (await patient.run(model=model, tools=["hold"])).attempts == 1
+    await patient.kill("1")
     await until(lambda: not Path(f"/proc/{second}").exists() or standby_of(worker.pid) is None)
 
 
