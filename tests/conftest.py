@@ -1,7 +1,10 @@
 """What every test gets."""
 
 import gc
+import importlib
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,9 +18,18 @@ settings.register_profile(
 settings.load_profile("ours")
 
 
-def pytest_configure() -> None:
-    """Keeps the garbage collector away from the tests themselves: they are many, and stay to the end."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the garbage collector away from the tests themselves: they are many, and stay to the end.
+
+    Of several processes that import all tests each begins with others: what one has compiled, the others find.
+    """
     gc.disable()
+    own: dict[str, Any] = getattr(config, "workerinput", {})
+    if own and config.args == config.getini("testpaths"):
+        modules = sorted(Path(__file__).parent.rglob("test_*.py"))
+        first = int(own["workerid"].removeprefix("gw")) * len(modules) // own["workercount"]
+        for module in (*modules[first:], *modules[:first]):
+            importlib.import_module(".".join(module.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

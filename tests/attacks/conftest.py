@@ -1,4 +1,7 @@
-"""A worker for attacks, started once for all of them: as root, and as an ordinary user."""
+"""A worker for attacks, started once per module: as root, and as an ordinary user.
+
+It has small limits and a run under way, which is measured many times a second, so it does not stay for the session.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,23 @@ async def opened(user: str) -> AsyncIterator[Stage]:
         async with open_stage(folder, uid_of(user)) as stage:
             for door in DOORS:  # the first run by each starts what later ones share
                 assert "agent" in (await stage.shell("id", door=door))[0]
-            kept.update(descendants())
+            kept.update(started := descendants() - before)
             stacks.add(stage.pid)  # it may start its standby and its validators anew
             yield stage
+        kept.difference_update(started)
+        stacks.remove(stage.pid)
         await until(lambda: descendants() <= before)
     finally:
         shutil.rmtree(folder)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def root() -> AsyncIterator[Stage]:
     async for stage in opened("root"):
         yield stage
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ordinary() -> AsyncIterator[Stage]:
     async for stage in opened("ordinary"):
         yield stage
