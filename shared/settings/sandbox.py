@@ -75,7 +75,7 @@ class RunSandbox(BaseModel):
     """
     cpus: float = Field(default=2, gt=0)
     """How many processors the processes of one run may use together; without control groups rounded up."""
-    disk_bytes: int = Field(default=8 << 30, ge=1 << 20)
+    disk_bytes: int = Field(default=2 << 30, ge=1 << 20)
     """How much one run's workspace may take on disk, with what was copied and what its commands put into /tmp; holes of
     files do not count. More is not copied; a command that exceeds it is killed, and the run ends."""
     setup_disk_bytes: int = Field(default=16 << 30, ge=1 << 20)

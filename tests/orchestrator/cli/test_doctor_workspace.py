@@ -55,7 +55,7 @@ async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limi
     found = await rows(tmp_path, project, **sandbox)
     assert found["set-up"].detail == f"{line} (runs before the next run; network: only example.org, *.example.com)"
     assert found["limits"].detail == (
-        "a run has 2 GiB of memory, 2 processors and 8 GiB of disk; a command ends after 45 s, and has 256 processes, "
+        "a run has 2 GiB of memory, 2 processors and 2 GiB of disk; a command ends after 45 s, and has 256 processes, "
         "files of 1 GiB each, and 256 MiB in /tmp"
     )
     settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
