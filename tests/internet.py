@@ -31,6 +31,19 @@ def redirect(location: str, status: str = "302 Found") -> bytes:
     return response(status=status, Location=location)
 
 
+class _Names:
+    """Name → the answers to one look-up after the other; the last one stays."""
+
+    def __init__(self, names: Mapping[str, Sequence[Sequence[str]]]) -> None:
+        self._left = {name: list(answers) for name, answers in names.items()}
+
+    def look_up(self, host: str) -> Sequence[str] | None:
+        answers = self._left.get(host)
+        if not answers:
+            return None
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
 class Internet(Network):
     """``names``: name → the answers to one look-up after the other; the last one stays. ``silent`` addresses refuse,
     and ``hangs_up`` closes connections after the answer."""
@@ -43,7 +56,7 @@ class Internet(Network):
         silent: Iterable[str] = (),
         hangs_up: bool = False,
     ) -> None:
-        self._names = {name: list(answers) for name, answers in names.items()}
+        self._names = _Names(names)
         self.answer = answer
         self._silent = set(silent)
         self.hangs_up = hangs_up
@@ -57,9 +70,9 @@ class Internet(Network):
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         self.asked.append(host)
-        if not (answers := self._names.get(host)):
+        if (found := self._names.look_up(host)) is None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+        return found
 
     async def connect_tcp(
         self,
@@ -80,13 +93,12 @@ class Rerouted(Network):
     at the addresses in ``ports``, whatever port is dialled."""
 
     def __init__(self, names: Mapping[str, Sequence[Sequence[str]]], ports: Mapping[str, int]) -> None:
-        self._names = {name: list(answers) for name, answers in names.items()}
+        self._names = _Names(names)
         self._ports = ports
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        if not (answers := self._names.get(host)):
-            return await super().resolve(host, port)
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+        found = self._names.look_up(host)
+        return await super().resolve(host, port) if found is None else found
 
     async def connect_tcp(
         self,
