@@ -27,6 +27,9 @@ class Started:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         """Ends the process."""
         with self.process, self.mistakes:
             self.process.kill()
@@ -59,7 +62,7 @@ class ProcessAhead:
             found = self._waiting.pop(program, None) if len(text) <= MAX_TEXT else None
         if found is None or not _has_taken(found, text):
             if found:
-                found.__exit__()
+                found.end()
             with file_of(text) as source:
                 found = _start(program, source)
         self._refill(program)
@@ -82,7 +85,7 @@ class ProcessAhead:
         with self._lock:
             ended = [] if self._users else [self._waiting.popitem()[1] for _ in [*self._waiting]]
         for each in ended:
-            each.__exit__()
+            each.end()
 
 
 AHEAD = ProcessAhead()
