@@ -77,7 +77,7 @@ async def _is_exceeded(name: str, script: str, seconds: float, sandbox: Sandbox,
 
 
 async def is_refused(seconds: float, sandbox: Sandbox, folder: Path) -> bool:
-    """Whether a command is refused more processes than it may have. That it ran out of time is no answer."""
+    """Whether a command is refused more processes than it may have. A command that ran out of time shows neither."""
     done = await _run(sandbox, _FORK, seconds)
     return not done.timed_out and b"all" not in done.stdout
 
