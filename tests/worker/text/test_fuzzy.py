@@ -221,12 +221,13 @@ def test_a_place_among_two_thousand_lines_is_found_quickly(size: int) -> None:
         ("\n" * 1_000_000, "abcdefgh\n" * 10),
         ("a" * 1_000_000, "a" * 500_000 + "\nb\nc\n"),
         ("\u200b\n" * 300_000, "\u200b\u200b\n" * 100),
+        ("größer als ein Byte\n" * 50_000, "kleiner als ein Byte\n" * 100),
     ],
 )
 def test_hostile_texts_take_no_hostile_time(text: str, old: str) -> None:
     begun = time.process_time()
     assert replace_fuzzy(TextFile(text), old, "new\n") is None
-    assert time.process_time() - begun < 5
+    assert time.process_time() - begun < 2
 
 
 def test_a_search_that_is_given_up_finds_nothing_rather_than_the_first_place() -> None:
