@@ -17,6 +17,9 @@ settings.register_profile(
 )
 settings.load_profile("ours")
 
+SHARING = ("tests/fundamentals/", "tests/attacks/", "tests/orchestrator/web/")
+"""Folders with a fixture for all of their tests: a stack, workers, a browser."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps the garbage collector away from the tests themselves: they are many, and stay to the end.
@@ -39,10 +42,23 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the longest tests first, one per process: begun last, one of them alone would keep the others waiting."""
-    long = [item for item in items if item.get_closest_marker("long")]
-    rest = [item for item in items if not item.get_closest_marker("long")]
+    """Puts first what is best begun first, each at the begin of another process's part.
+
+    These are the longest tests: begun last, one of them alone would keep the others waiting. And the folders whose
+    tests share a program that takes seconds to start: scattered, they would start it in every process.
+    """
+    first: dict[str, list[pytest.Item]] = {}
+    rest: list[pytest.Item] = []
+    for item in items:
+        folder = next((each for each in SHARING if item.nodeid.startswith(each)), None)
+        is_long = item.get_closest_marker("long") is not None
+        (first.setdefault(folder or item.nodeid, []) if folder or is_long else rest).append(item)
     processes = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    for number, item in enumerate(long):
-        rest.insert(number % processes * -(-len(items) // processes), item)
-    items[:] = rest
+    parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for number, group in enumerate(first.values()):
+        parts[number % processes] += group
+    for part in parts:
+        wanted = max(0, len(items) // processes - len(part))
+        part += rest[:wanted]
+        del rest[:wanted]
+    items[:] = [*(item for part in parts for item in part), *rest]

@@ -9,10 +9,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -30,6 +31,10 @@ KEPT_WITHOUT_END = (
     "deputize:test",
 )
 """The index, the deadlines, the signs of life and the queues of a service live as long as it does."""
+
+_before_next: list[tuple[set[int], set[str]]] = []
+"""The processes and files at the end of one test, which are those before the next one: to look takes as long as many a
+test. Empty where a fixture that several tests share was set up or torn down in between."""
 
 _zombies: set[int] = set()
 """Orphans that became ours and that nothing waits for. A killed fleet leaves hundreds: each is looked at once."""
@@ -64,19 +69,40 @@ def pytest_unconfigure() -> None:
     util.Finalize(None, shutil.rmtree, [tempfile.gettempdir()], {"ignore_errors": True}, exitpriority=-101)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    if fixturedef.scope != "function":
+        _before_next.clear()
+    return (yield)
+
+
+def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:
+    if fixturedef.scope != "function":
+        _before_next.clear()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails the test that leaves a process, a file or an endless Redis key."""
-    before, files_before = descendants(), files()
+    before, files_before = _before_next.pop() if _before_next else (descendants(), files())
     yield
+    now = set[int]()
+
+    def all_have_ended() -> bool:
+        now.clear()
+        now.update(descendants())
+        return now - kept <= before
+
     left = ""
     try:
-        until_sync(lambda: not (descendants() - before - kept))
+        until_sync(all_have_ended)
     except AssertionError:
         left = f"{ {pid: _described(pid) for pid in descendants() - before - kept} }"
     if left:  # outside of the handler: a report of both errors is cut before the second one
         pytest.fail(f"processes left behind: {left}", pytrace=False)
-    assert files() - kept <= files_before, f"files left behind: {files() - files_before}"
+    files_now = files()
+    assert files_now - kept <= files_before, f"files left behind: {files_now - files_before}"
+    _before_next.append((now, files_now))
 
 
 @pytest.fixture(autouse=True)
@@ -147,8 +173,9 @@ def _is_gone(pid: int) -> bool:
 
 
 def files() -> set[str]:
-    temporary = {str(path) for path in Path(tempfile.gettempdir()).iterdir() if "pytest" not in path.name}
-    return temporary | {str(path) for path in ROOT.iterdir() if path.name not in (".pytest_cache", ".ruff_cache")}
+    temporary = tempfile.gettempdir()
+    found = {f"{temporary}/{name}" for name in os.listdir(temporary) if "pytest" not in name}  # noqa: PTH208
+    return found | {f"{ROOT}/{name}" for name in os.listdir(ROOT) if name not in (".pytest_cache", ".ruff_cache")}  # noqa: PTH208
 
 
 def endless_keys(url: str) -> list[str]:

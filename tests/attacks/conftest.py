@@ -1,6 +1,6 @@
-"""A worker for attacks, started once per module: as root, and as an ordinary user.
+"""A worker for attacks, started once: as root, and as an ordinary user.
 
-It has small limits and a run under way, which is measured many times a second, so it does not stay for the session.
+It has small limits and a run under way, which is measured many times a second, so it stays no longer than they need it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ async def opened(user: str) -> AsyncIterator[Stage]:
             yield stage
         kept.difference_update(started)
         stacks.remove(stage.pid)
-        await until(lambda: descendants() <= before)
+        await until(lambda: descendants() - kept <= before)
     finally:
         shutil.rmtree(folder)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def root() -> AsyncIterator[Stage]:
     async for stage in opened("root"):
         yield stage
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def ordinary() -> AsyncIterator[Stage]:
     async for stage in opened("ordinary"):
         yield stage

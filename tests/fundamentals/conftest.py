@@ -19,9 +19,9 @@ from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def settings() -> AsyncIterator[Settings]:
-    """Settings of a home whose stack runs until the last test has ended."""
+    """Settings of a home whose stack runs until the last chapter has ended."""
     before = descendants()
     with tempfile.TemporaryDirectory(prefix="deputize-") as folder, pytest.MonkeyPatch.context() as variables:
         # Where this user's own files lie; the chapter about MCP puts an mcp.json there.
@@ -37,10 +37,10 @@ async def settings() -> AsyncIterator[Settings]:
         async with stack_in_use(settings) as stack:
             stacks.add(stack.pid)
             yield settings
-        await until(lambda: descendants() <= before)
+        await until(lambda: descendants() - kept <= before)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def stack(settings: Settings) -> AsyncIterator[StackInfo]:
     """The address of the stack and its token."""
     async with stack_in_use(settings) as stack:

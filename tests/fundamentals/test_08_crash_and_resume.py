@@ -40,7 +40,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def survived(settings: Settings, tmp_path_factory: Any) -> AsyncIterator[dict[str, ToolAgentResult]]:
     """The results of RUNS, by name."""
     folder: Path = tmp_path_factory.mktemp("scripts")

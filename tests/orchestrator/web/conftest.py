@@ -1,4 +1,4 @@
-"""One browser for the whole session: to start it takes seconds."""
+"""One browser for all tests of the page: to start it takes seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARGUMENTS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Path:
     """The program; skips at home and fails in CI where there is none."""
     if not INSTALLED.exists():
@@ -32,13 +32,13 @@ def chromium() -> Path:
     return Path(INSTALLED.read_text("utf-8").strip())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser_home() -> Iterator[Path]:
     with TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser(chromium: Path, browser_home: Path) -> AsyncIterator[Browser]:
     before, files_before = descendants(), files() - {str(browser_home)}
     variables: dict[str, str | float | bool] = {**os.environ, "HOME": str(browser_home), "TMPDIR": str(browser_home)}
@@ -50,7 +50,7 @@ async def browser(chromium: Path, browser_home: Path) -> AsyncIterator[Browser]:
         await opened.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="package")
 async def pages(browser: Browser) -> AsyncIterator[Pages]:
     """Fails the test in which a page threw an error, was refused something by its policy, or opened a dialog."""
     pages = Pages(browser)

@@ -27,7 +27,7 @@ from tests.orchestrator.tokens import entry, secret_of, serving, write
 from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
 from tests.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)><a href='javascript:alert(3)'>"
 HIDDEN = "rm \u202e/ fr- x\u200b"

@@ -26,7 +26,7 @@ WATCH_CLICKS = """
 """
 """Keeps whether the list takes clicks, at each change of that."""
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def test_an_answer_on_the_page_decides_about_the_call(redis_url: str, tmp_path: Path, pages: Pages) -> None:
