@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import redis
+from pytest_asyncio import is_async_test
 
 from deputize.worker.linux.tree import children, command_line
 from tests.waiting import until_sync
@@ -117,8 +118,14 @@ def no_log_handler_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-async def no_task_left_behind() -> AsyncIterator[None]:
-    """Fails the test whose asyncio tasks outlive it."""
+def no_task_left_behind(request: pytest.FixtureRequest) -> None:
+    """Fails the test whose asyncio tasks outlive it. A test without a loop does not pay for one."""
+    if is_async_test(request.node):
+        request.getfixturevalue("all_tasks_end")
+
+
+@pytest.fixture
+async def all_tasks_end() -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     left = [task for task in asyncio.all_tasks() - before if not task.done() and task is not asyncio.current_task()]
