@@ -55,15 +55,16 @@ async def rage(
     seconds: float,
     kill_every: float,
     restarts: int,
+    kills: int = 0,
 ) -> Storm:
-    """One storm of ``seconds``; then everything that was handed over must end well."""
+    """One storm of ``seconds``, or longer until there were that many ``kills``; then all of it must end well."""
     storm = Storm()
     settings = {"lease_seconds": 2, "claim_seconds": 5, "max_attempts": 1000, "shutdown_seconds": 0}
     async with open_fleet(redis.url, folder / "home", **settings) as fleet, Counting.open() as counting:
         await asyncio.gather(*(fleet.start(f"w{n}", program=WORKER) for n in range(workers)))
         ids, _ = await asyncio.gather(
             hand_over(fleet, counting, folder, storm, delegations, 0.9 * seconds),
-            trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts),
+            trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts, kills),
         )
         await asyncio.gather(*(judge(fleet, counting, storm, id, name) for id, name in ids.items()))
         storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.url)]
@@ -93,13 +94,13 @@ async def accepted(fleet: Fleet, **fields: Any) -> str | None:
 
 
 async def trouble(
-    fleet: Fleet, redis: RedisProcess, storm: Storm, end: float, kill_every: float, restarts: int
+    fleet: Fleet, redis: RedisProcess, storm: Storm, end: float, kill_every: float, restarts: int, kills: int
 ) -> None:
     """Kills a worker and starts another, again and again; restarts Redis at even distances."""
     chance = random.Random(7)
     begin = time.monotonic()
     falls = [begin + (end - begin) * (n + 1) / (restarts + 1) for n in range(restarts)]
-    while time.monotonic() < end:
+    while time.monotonic() < end or storm.kills < kills:
         await asyncio.sleep(kill_every)
         if falls and time.monotonic() > falls[0]:
             falls.pop(0)
