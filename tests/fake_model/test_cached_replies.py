@@ -12,6 +12,7 @@ import pytest
 from anthropic.types import Message, TextBlockParam
 
 from tests.fake_model import FakeModel, PromptCache, Turn, cut, refuse, reset, stall, text
+from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 SYSTEM: list[TextBlockParam] = [{"type": "text", "text": "s" * 8000, "cache_control": {"type": "ephemeral"}}]
@@ -57,7 +58,7 @@ async def test_the_sdk_reads_what_was_read_and_written(fake: FakeModel, sdk: ant
     assert second.diagnostics.cache_miss_reason.type == "messages_changed"
     assert billed(fake) == [(0, TOKENS), (TOKENS, 0)]
     assert fake.journal[1].usage == second.usage.to_dict()
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(verify=PLAIN_HTTP) as client:
         report = (await client.get(f"{fake.url}/fake/report")).json()
     rest = first.usage.input_tokens + second.usage.input_tokens
     used = {"input_tokens": rest, "cache_creation_input_tokens": TOKENS, "cache_read_input_tokens": TOKENS}

@@ -16,6 +16,7 @@ from anthropic.types import ToolParam
 
 from tests.fake_model import FakeModel, Turn, call, cut, overload, refuse, reset, text, thinking
 from tests.fake_model.strict import mistake, sign
+from tests.plain_http import PLAIN_HTTP
 
 TOOL: ToolParam = {"name": "read_file", "input_schema": {"type": "object"}}
 ASKED: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
@@ -78,7 +79,9 @@ async def test_the_sdk_sees_each_fault_for_what_it_is(fake: FakeModel, sdk: anth
 
 
 async def test_who_does_not_say_the_key_is_refused(fake: FakeModel) -> None:
-    async with httpx2.AsyncClient(base_url=fake.url, headers={"anthropic-version": "2026-10-21"}) as client:
+    async with httpx2.AsyncClient(
+        verify=PLAIN_HTTP, base_url=fake.url, headers={"anthropic-version": "2026-10-21"}
+    ) as client:
         answers = [
             await client.post("/v1/messages", json=ASKED, headers=headers)
             for headers in ({}, {"authorization": "Bearer wrong"}, {"x-api-key": fake.key})

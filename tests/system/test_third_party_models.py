@@ -22,6 +22,7 @@ from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
 from deputize.worker.models.retry import RetryPolicy
 from deputize.worker.tools.base import ToolResult
+from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until_sync
 from tests.worker.models.asking import parts_of, prompt_of, reply_of
 
@@ -203,7 +204,7 @@ async def journal(url: str, marker: str) -> list[dict[str, Any]]:
     """The bodies aimock was sent in the conversation with this marker."""
     import httpx2
 
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(verify=PLAIN_HTTP) as client:
         entries = (await client.get(f"{url}/__aimock/journal")).json()
     return [entry["body"] for entry in entries if marker in json.dumps(entry["body"]["messages"])]
 

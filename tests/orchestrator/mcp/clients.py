@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from tests.orchestrator.command_line import PROGRAM, environment
+from tests.plain_http import PLAIN_HTTP
 from tests.preloaded import Forked
 
 WAYS = ["http", "http of 2025", "stdio", "stdio of 2025"]
@@ -45,7 +46,7 @@ async def connected(
         return
     headers = {"Authorization": f"Bearer {token}"} if token else None
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, headers=headers, timeout=30) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode, elicitation_callback=ask) as client,
     ):
         yield client

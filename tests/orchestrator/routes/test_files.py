@@ -14,6 +14,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
+from tests.plain_http import PLAIN_HTTP
 from tests.worker.workspace.trees import directory
 
 
@@ -102,7 +103,7 @@ async def test_files_out_of_reach_are_a_conflict_that_says_where_they_are(
     using = settings(redis_url=redis_url, home=tmp_path)
     async with (
         served(lambda: open_service(using, redis_url), using) as url,
-        httpx2.AsyncClient(base_url=url, timeout=10) as http,
+        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=10) as http,
     ):
         id = (await http.post("/v1/delegations", json={"task": "x"})).json()["id"]
         for path in ("", "/a.txt"):
