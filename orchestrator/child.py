@@ -39,17 +39,27 @@ def keep_last_log(log_file: Path) -> None:
 
 
 def last_line(log_file: Path) -> str:
-    """Returns the last message in a program's log, for error messages; "" if there is none."""
+    """Returns the last message in a program's log, for error messages; "" if there is none.
+
+    Those of asyncio do not count if there is another one: what it finds when a program exits, such as a result that
+    nothing has read, is not why it exits.
+    """
     try:
         with log_file.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             lines = file.read(TAIL_BYTES).decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
-    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    messages = [_message(line.strip()) for line in reversed(lines) if line.strip()]
+    return next((message for logger, message in messages if logger != "asyncio"), messages[0][1] if messages else "")
+
+
+def _message(line: str) -> tuple[str, str]:
+    """Returns the logger, if it is known, and the message; our own programs write JSON."""
     with suppress(ValueError, TypeError, KeyError):
-        line = str(json.loads(line)["message"])  # our own programs write JSON
-    return line[:MAX_LINE_CHARS]
+        written = json.loads(line)
+        return str(written["logger"]), str(written["message"])[:MAX_LINE_CHARS]
+    return "", line[:MAX_LINE_CHARS]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
+from deputize.orchestrator.child import last_line
 from deputize.orchestrator.home import StackInfo, holder, prepare_home, write_info
 from deputize.orchestrator.readiness import API, SUPERVISOR, WORKER, Stage, StartProgress, stage_of
 from deputize.orchestrator.stack import LONGEST, other_settings, running, setting_digests, stack_in_use
@@ -41,6 +43,10 @@ def info(url: str, workers: int = 1) -> StackInfo:
     return StackInfo(os.getpid(), url, "", "redis://nowhere", None, workers)
 
 
+def logged(message: str, logger: str = "deputize.worker") -> str:
+    return json.dumps({"at": "now", "level": "error", "logger": logger, "message": message})
+
+
 @contextmanager
 def held(home: Path) -> Iterator[int]:
     """A process that holds the supervisor's lock and does nothing more."""
@@ -49,6 +55,25 @@ def held(home: Path) -> Iterator[int]:
         assert process.stdout.readline() == b"held\n"
         yield process.pid
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ([], ""),
+        (["plain words", ""], "plain words"),
+        ([logged("the policy is wrong")], "the policy is wrong"),
+        (
+            [logged("the policy is wrong"), logged("Future exception was never retrieved", "asyncio")],
+            "the policy is wrong",
+        ),
+        ([logged("Executing took 9 s", "asyncio")], "Executing took 9 s"),
+        ([logged("the policy is wrong"), '{"message": 1'], '{"message": 1'),
+    ],
+)
+def test_the_last_message_of_a_log_is_shown(lines: list[str], shown: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    assert last_line(tmp_path / "a.log") == shown
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows which process holds a lock")
