@@ -69,7 +69,10 @@ def written_bytes(init: int) -> int:
 
 
 def _deleted_bytes(folders: Sequence[Path], inits: Sequence[int]) -> int:
-    devices = {folder.stat().st_dev for folder in folders if folder.exists()}
+    devices = set[int]()
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            devices.add(folder.stat().st_dev)
     found: dict[tuple[int, int], int] = {}
     for entry in _open_files(inits):
         with suppress(OSError):
