@@ -126,8 +126,8 @@ async def test_null_means_not_given(desk: Toolbench, tool: AnyTool) -> None:
 async def test_however_much_there_is_the_answer_stays_inside_its_limit(desk: Toolbench, tool: AnyTool) -> None:
     desk.write("long.txt", "word and more words\n" * 60_000)
     Artifacts(desk.files).add("long.md", "word and more words\n" * 50_000, 1)
+    (desk.root / "many").mkdir()
     for number in range(1500):
-        (desk.root / "many").mkdir(exist_ok=True)
         (desk.root / "many" / f"a_file_with_a_long_name_{number}.txt").touch()
     result = await desk.call_with(tool.name, OVERSIZED[tool.name])
     assert result.success, result.error

@@ -130,7 +130,7 @@ async def test_cancelled_while_it_connects_nothing_stays(desk: Toolbench) -> Non
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting
-    assert started() == set()
+    await until(lambda: started() == set())
 
 
 async def test_a_server_in_the_sandbox_is_bounded_with_the_commands_of_its_run(server: Opened) -> None:
