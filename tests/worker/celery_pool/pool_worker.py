@@ -16,6 +16,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from deputize.shared import log
+from deputize.shared.connection import retried
 from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import TASK, create_app
 from deputize.shared.settings import Settings
@@ -27,12 +28,12 @@ SEEN = "deputize:test:seen"
 
 redis: Redis
 progress: ProgressEvents
-breaking = asyncio.Event()
+breaking, released = asyncio.Event(), asyncio.Event()
 
 
 async def seen(*what: Any) -> None:
-    # Shielded: on Python 3.11 redis-py swallows a cancellation that comes while it waits.
-    await asyncio.shield(redis.rpush(SEEN, " ".join(map(str, what))))
+    line = " ".join(map(str, what))
+    await retried(lambda: redis.rpush(SEEN, line))
 
 
 async def answer(self: AsyncTask, question: str) -> str:
@@ -50,6 +51,17 @@ async def stay(self: AsyncTask, seconds: float, cleanup: float = 0) -> str:
         raise
     await seen("end", self.request.id)
     return "done"
+
+
+async def hold(self: AsyncTask) -> None:
+    """Goes on when ``release`` runs."""
+    await seen("start", self.request.id)
+    await released.wait()
+    await seen("end", self.request.id)
+
+
+async def release(self: AsyncTask) -> None:
+    released.set()
 
 
 async def stubborn(self: AsyncTask) -> None:
@@ -102,7 +114,7 @@ async def break_service(self: AsyncTask) -> None:
     breaking.set()
 
 
-TASKS = (break_service, answer, stay, stubborn, wait, retry, child, fail, program, block)
+TASKS = (break_service, answer, stay, hold, release, stubborn, wait, retry, child, fail, program, block)
 
 
 @asynccontextmanager
