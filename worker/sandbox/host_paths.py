@@ -34,27 +34,33 @@ def homes() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.resolve() for path in found if path != Path("/")))
 
 
-def refusal_reason(path: Path, private: Iterable[Path] = ()) -> str | None:
-    """Returns why commands must not see this path and what is below it, or None.
+def secret_places(private: Iterable[Path]) -> tuple[str, ...]:
+    """Returns where secrets may lie, without links: credentials below homes, and the ``private`` directories.
 
-    ``private`` are further directories that nothing may show, such as the state of this service. The path is judged
-    where its links lead.
+    These are further ones that nothing may show, such as the state of this service. Many paths are judged by them, so
+    they are looked up once.
     """
+    credentials = [home / name for home in homes() for name in _CREDENTIALS]
+    return tuple(os.path.realpath(path) for path in (*credentials, *private))
+
+
+def refusal_reason(path: Path, secrets: Iterable[str]) -> str | None:
+    """Returns why commands must not see this path and what is below it, or None; judged where its links lead."""
     real = path.resolve()
     if own := next((root for root in SANDBOX_OWN if real.is_relative_to(root)), None):
         return f"the sandbox has its own {own}"
-    return secrets_in(real, private)
+    return secrets_in(real, secrets)
 
 
-def secrets_in(real: Path, private: Iterable[Path] = ()) -> str | None:
-    """Returns what private a path without links holds, or None."""
+def secrets_in(real: Path, secrets: Iterable[str]) -> str | None:
+    """Returns which of the ``secret_places`` a path without links holds or is in, or None."""
     for home in (Path("/home"), *homes()):
         if home.is_relative_to(real):
             return f"it contains {'the homes of all users' if home == Path('/home') else 'a home directory'}"
     if real.parent == Path("/home"):
         return "it is a home directory"
-    credentials = [(home / name).resolve() for home in homes() for name in _CREDENTIALS]
-    for kept in (*credentials, *(each.resolve() for each in private)):
-        if real.is_relative_to(kept) or (kept.is_relative_to(real) and kept.exists()):
+    inside = f"{real}/"
+    for kept in secrets:
+        if inside.startswith(f"{kept}/") or (kept.startswith(inside) and Path(kept).exists()):
             return f"{kept} may hold secrets"
     return None

@@ -8,6 +8,8 @@ installs and the first lines of scripts, which name that path, lead to the copy.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,12 +19,16 @@ from pathlib import Path
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings, environment
 from deputize.worker.sandbox.environment import MOUNT, BindMount
-from deputize.worker.sandbox.host_paths import SANDBOX_OWN, SYSTEM, refusal_reason, secrets_in
-from deputize.worker.sandbox.toolchains import Installation, is_kept, on_path, python_of
+from deputize.worker.sandbox.host_paths import SANDBOX_OWN, SYSTEM, refusal_reason, secret_places, secrets_in
+from deputize.worker.sandbox.toolchains import PATH_VARIABLES, Installation, is_kept, on_path, pinned_version, python_of
 
 VENVS = (".venv", "venv")
 """Names of a project's virtual environment."""
 _DEPENDENCIES = (*VENVS, "node_modules")
+_KNOWN_SECONDS = 3
+"""Seconds after which PATH is looked through again. That takes milliseconds, and hundreds of runs may start at once."""
+_one_search = threading.Lock()
+"""The others wait for the thread that looks through PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +63,11 @@ NO_TOOLS = ProjectTools()
 def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
     """Returns what the settings let commands find that work on a copy of ``source``. Reads the file system."""
     private = (settings.home, settings.workspaces)
-    if source is None and settings.sandbox.find_tools and not settings.sandbox.show:
-        return _tools_of_machine(environment().get("PATH", ""), private)
     if not settings.sandbox.find_tools:
         source, environ = None, {}
     else:
         environ = environment()
     return find_tools(source, environ, [path for path in settings.sandbox.show if path.exists()], private)
-
-
-@lru_cache(maxsize=4)
-def _tools_of_machine(path: str, private: tuple[Path, ...]) -> ProjectTools:
-    """Cached, as looking through PATH takes 10 ms of every run, and a worker's machine stays as it is."""
-    return find_tools(None, {**environment(), "PATH": path}, [], private)
 
 
 def check_shown(settings: Settings) -> None:
@@ -85,10 +83,11 @@ def shown_paths(paths: Sequence[Path], private: Iterable[Path], setting: str = "
 
     Raises Misconfigured for a path that does not exist or must not be shown.
     """
+    secrets = secret_places(private) if paths else ()
     for path in paths:
         if not path.exists():
             raise Misconfigured(f"{setting} names {path}, which does not exist; correct or remove it")
-        if why := refusal_reason(path, private) or refusal_reason(Path(os.path.normpath(path)), private):
+        if why := refusal_reason(path, secrets) or refusal_reason(Path(os.path.normpath(path)), secrets):
             raise Misconfigured(f"{setting} names {path}, which is never shown: {why}; name what is needed of it")
     return [
         BindMount(f"show-{number}", path, os.path.normpath(path))
@@ -106,23 +105,23 @@ def find_tools(
     """
     shown = shown_paths(show, private)
     real = source.resolve() if source else None
-    installations = list(on_path(environ, real))
+    found = [_on_machine(environ, pinned_version(real), private)]
     dependencies = _dependencies(real, private) if real else {}
     venv = next((dependencies[name] for name in VENVS if name in dependencies), None)
     notes: list[str] = []
     if venv and (base := python_of(venv.source)):
-        if is_kept(base, environ):
-            installations.insert(0, base)
+        if is_kept(base, environ, found[0].installations):
+            found.insert(0, _judged([base], private, "interpreter"))
         elif not any(base.prefix.is_relative_to(each.source.resolve()) for each in shown):
             notes.append(
                 f"the interpreter of {venv.source} is {base.prefix}, which is none of the places where interpreters "
                 "are kept; name it in sandbox.show if it may be shown"
             )
-    mounts = [*shown, *_installed(installations, private, notes)]
+    mounts = [*shown, *{mount.target: mount for each in reversed(found) for mount in each.mounts}.values()]
     path = [f"{venv.target}/bin", f"{MOUNT}/{venv.source.name}/bin"] if venv else []
     path += [str(Path(each.target, "bin")) for each in shown if (each.source / "bin").is_dir()]
     path += [each.target for each in shown if each.target.endswith("/bin")]
-    path += [each.bin for each in installations]
+    path += [each.bin for some in found for each in some.installations]
     return ProjectTools(
         mounts=tuple(mounts),
         path=tuple(dict.fromkeys(path)),
@@ -130,16 +129,39 @@ def find_tools(
         alias=_alias(real, mounts) if real and dependencies else None,
         dependencies=dependencies,
         shown=tuple(Path(os.path.normpath(path)) for path in show if path.is_dir()),
-        notes=tuple(notes),
+        notes=(*notes, *(note for each in found for note in each.notes)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Installations with the mounts of what may be shown of them, and sentences about the rest."""
+
+    installations: tuple[Installation, ...]
+    mounts: tuple[BindMount, ...]
+    notes: tuple[str, ...]
+
+
+def _on_machine(environ: Mapping[str, str], pinned: str, private: Sequence[Path]) -> _Judged:
+    """Returns the installations that PATH leads to, as they were at most some seconds ago."""
+    variables = tuple((name, environ[name]) for name in PATH_VARIABLES if name in environ)
+    with _one_search:
+        return _known(variables, pinned, tuple(private), int(time.monotonic() / _KNOWN_SECONDS))
+
+
+@lru_cache(maxsize=16)
+def _known(variables: tuple[tuple[str, str], ...], pinned: str, private: tuple[Path, ...], _period: int) -> _Judged:
+    return _judged([*on_path(dict(variables), pinned)], private, "tools")
 
 
 def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]:
     """Returns the project's environment and packages: directories of its own, not links to others."""
+    present = [path for name in _DEPENDENCIES if (path := source / name).is_dir() and not path.is_symlink()]
+    secrets = secret_places(private) if present else ()
     found: dict[str, BindMount] = {}
-    for name in _DEPENDENCIES:
-        path = source / name
-        if path.is_symlink() or not path.is_dir() or secrets_in(path, private):
+    for path in present:
+        name = path.name
+        if secrets_in(path, secrets):
             continue
         if name in VENVS and not ((path / "pyvenv.cfg").is_file() and os.path.lexists(path / "bin/python")):
             continue
@@ -147,18 +169,20 @@ def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]
     return found
 
 
-def _installed(found: Iterable[Installation], private: Sequence[Path], notes: list[str]) -> list[BindMount]:
+def _judged(installations: Sequence[Installation], private: Sequence[Path], name: str) -> _Judged:
     mounts: dict[str, BindMount] = {}
-    for each in found:
+    notes: list[str] = []
+    secrets = secret_places(private)
+    for each in installations:
         for part in each.parts:
             source = each.prefix / part
-            if why := refusal_reason(source, private):
+            if why := refusal_reason(source, secrets):
                 notes.append(f"{source} is not shown: {why}")
                 continue
-            for name in each.names:
-                target = str(name / part)
-                mounts.setdefault(target, BindMount(f"tools-{len(mounts)}", source, target))
-    return list(mounts.values())
+            for prefix in each.names:
+                target = str(prefix / part)
+                mounts.setdefault(target, BindMount(f"{name}-{len(mounts)}", source, target))
+    return _Judged((*installations,), (*mounts.values(),), (*notes,))
 
 
 def _alias(source: Path, mounts: Sequence[BindMount]) -> str | None:

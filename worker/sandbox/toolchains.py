@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,8 @@ _PROGRAMS: Mapping[str, _Kind] = {
 }
 PROGRAMS = tuple(_PROGRAMS)
 """Programs that are looked for on PATH."""
+PATH_VARIABLES = ("PATH", "PYENV_VERSION", "RUSTUP_HOME")
+"""The variables by which they are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,16 @@ def python_of(venv: Path) -> Installation | None:
     return _installation(program, _PYTHON, [name for name in names if not name.is_relative_to(venv.parent)])
 
 
-def on_path(environ: Mapping[str, str], source: Path | None = None) -> Iterator[Installation]:
-    """Yields the installations that PATH leads to and the system directories lack. ``source`` may pin a version."""
+def pinned_version(source: Path | None) -> str:
+    """Returns the version of Python that a project names for pyenv; "" if none."""
+    return _first_word(source / ".python-version") if source else ""
+
+
+def on_path(environ: Mapping[str, str], pinned: str = "") -> Iterator[Installation]:
+    """Yields the installations that PATH leads to and the system directories lack.
+
+    ``pinned`` is the project's version of Python. Of the variables only ``PATH_VARIABLES`` count.
+    """
     folders = [Path(part) for part in environ.get("PATH", "").split(":") if part.startswith("/")]
     for name, kind in _PROGRAMS.items():
         for folder in folders:
@@ -91,18 +101,18 @@ def on_path(environ: Mapping[str, str], source: Path | None = None) -> Iterator[
                 if os.access(folder / name, os.X_OK):
                     break
                 continue
-            program, names = _followed(_managed(folder / name, environ, source), [])
+            program, names = _followed(_managed(folder / name, environ, pinned), [])
             if os.access(program, os.X_OK) and (found := _installation(program, kind, names)):
                 yield found
                 break
 
 
-def is_kept(found: Installation, environ: Mapping[str, str]) -> bool:
-    """Returns whether it lies where installations are kept, or where PATH or this process's own interpreter leads."""
+def is_kept(found: Installation, environ: Mapping[str, str], known: Iterable[Installation]) -> bool:
+    """Returns whether it lies where installations are kept, in one that PATH leads to, or in this process's own."""
     folders = [home / name for home in homes() for name in _KEPT_IN]
     folders += [Path(base, below) for name, below in _KEPT_BY_VARIABLE.items() if (base := environ.get(name, ""))]
     folders += [Path("/opt"), Path(sys.base_prefix)]
-    folders += [each.prefix for each in on_path(environ)]
+    folders += [each.prefix for each in known]
     return any(found.prefix.is_relative_to(folder.resolve()) for folder in folders if folder.is_absolute())
 
 
@@ -130,12 +140,11 @@ def _followed(program: Path, names: list[Path]) -> tuple[Path, list[Path]]:
     return program.resolve(), [name for name in names if ".." not in name.parts]
 
 
-def _managed(program: Path, environ: Mapping[str, str], source: Path | None) -> Path:
+def _managed(program: Path, environ: Mapping[str, str], pinned: str) -> Path:
     """Returns the program that a version manager's stand-in would start; others as they are."""
     root = program.parent.parent
     if program.parent.name == "shims" and (root / "versions").is_dir():
-        pinned = (environ.get("PYENV_VERSION", ""), source and source / ".python-version", root / "version")
-        for version in map(_first_word, pinned):
+        for version in (_first_word(environ.get("PYENV_VERSION", "")), pinned, _first_word(root / "version")):
             if version and (root / "versions" / version / "bin" / program.name).exists():
                 return root / "versions" / version / "bin" / program.name
     if program.resolve().name == "rustup":
@@ -147,7 +156,7 @@ def _managed(program: Path, environ: Mapping[str, str], source: Path | None) -> 
     return program
 
 
-def _first_word(text: str | Path | None) -> str:
+def _first_word(text: str | Path) -> str:
     """Returns the first version in a text or a file; "" for anything that is not one."""
     if isinstance(text, Path):
         try:
@@ -155,7 +164,7 @@ def _first_word(text: str | Path | None) -> str:
                 text = file.read(1000).decode("ascii", "replace")
         except OSError:
             text = ""
-    word = next(iter((text or "").replace(":", " ").split()), "")
+    word = next(iter(text.replace(":", " ").split()), "")
     return word if _VERSION.fullmatch(word) else ""
 
 

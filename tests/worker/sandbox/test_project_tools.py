@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import venv
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.host_paths import homes
 from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
+from tests.waiting import until
 from tests.worker.sandbox.sandboxes import said, sandbox_over
 
 BASE = Path(sys.base_prefix)
@@ -153,13 +155,17 @@ def test_each_name_of_an_installation_leads_to_it(tmp_path: Path) -> None:
     assert {f"{root}/cpython-3.11/lib", f"{root}/cpython-3.11.9/lib"} <= set(targets(found))
 
 
-async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path: Path) -> None:
-    rust = tmp_path / "rustup/toolchains/stable-x"
+def rust_at(rust: Path) -> Path:
     (rust / "lib/rustlib").mkdir(parents=True)
     (rust / "bin").mkdir()
     for name in ("rustc", "cargo"):
         (rust / "bin" / name).write_text("#!/bin/sh\necho of stable\n")
         (rust / "bin" / name).chmod(0o755)
+    return rust
+
+
+async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path: Path) -> None:
+    rust_at(tmp_path / "rustup/toolchains/stable-x")
     (tmp_path / "rustup/settings.toml").write_text('default_toolchain = "stable-x"\n')
     (tmp_path / "cargo").mkdir()
     (tmp_path / "cargo/rustup").touch(0o755)
@@ -169,6 +175,21 @@ async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path:
     with sandbox_over(tmp_path / "ws", tools=tools) as sandbox:
         assert await said(sandbox, "cargo") == "of stable"
         assert await said(sandbox, f"ls {tmp_path}/cargo 2>&1 | grep -c 'No such'") == "1"
+
+
+async def test_path_is_looked_through_for_many_runs_at_once_and_then_again(tmp_path: Path) -> None:
+    """It takes milliseconds, and hundreds of runs may start in the same second, each with files of its own."""
+
+    def found_after_it_is_gone(number: int) -> bool:
+        rust = rust_at(tmp_path / f"{number}/rust")
+        environ = {"PATH": f"{rust}/bin"}
+        before = find_tools(tmp_path, environ, [], [])
+        shutil.rmtree(rust)
+        assert targets(before)
+        return find_tools(tmp_path / str(number), environ, [], []) == before
+
+    assert any(found_after_it_is_gone(number) for number in range(3))  # one may lie between two periods
+    await until(lambda: not targets(find_tools(tmp_path, {"PATH": f"{tmp_path}/0/rust/bin"}, [], [])))
 
 
 @pytest.mark.requirement("S002-080")
