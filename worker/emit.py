@@ -102,11 +102,15 @@ class Emitter:
         self._fields |= fields
         self._schedule()
 
+    def flush(self) -> None:
+        """Sends what is to be written without waiting for more, because somebody waits for it."""
+        self._flush()
+        self._pipe.flush()
+
     async def settled(self) -> None:
         """Returns when all writes are stored. Raises ``Fenced`` where another worker owns the run."""
-        self._flush()
+        self.flush()
         if self._last is not None:
-            self._pipe.flush()
             await asyncio.shield(self._last)
         if self._fenced:
             raise Fenced

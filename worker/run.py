@@ -176,6 +176,7 @@ class Run:
                 worker=self.services.name, from_turn=self.state.meter.turns, reason=resumed_because(claim)
             )
         self.state.emit.emit(event)
+        self.state.emit.flush()  # callers wait for this sign that a worker has the run
 
     async def _supervise(self, loop: Loop) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""

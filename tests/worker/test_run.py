@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
+from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.store import WRITING
+from deputize.worker.task import carry_out
 from tests.running import Bench, call, say, script
 from tests.worker.run_history import READ, WRITE, history_of
 
@@ -27,6 +33,29 @@ async def test_a_run_does_what_the_model_asks_and_reports_facts(bench: Bench, tm
     assert result.files_modified == ["a.txt", "b.txt"]
     assert (result.turn_count, result.tool_call_count, result.errors) == (3, 2, [])
     assert "+two" in await bench.store.patch(result.delegation_id)
+
+
+class NotedPipe(Pipe):
+    """A pipe that notes what is queued when it is flushed."""
+
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis, WRITING)
+        self.queued: list[str] = []
+
+    def flush(self) -> None:
+        self.queued.append(" ".join(str(job.command) for job in self._jobs))
+        super().flush()
+
+
+async def test_the_start_of_a_run_is_sent_without_waiting_for_more(
+    bench: Bench, tmp_path: Path, redis_url: str
+) -> None:
+    """Writes share round trips, and some precede the start; people and parents wait for it."""
+    async with connect(redis_url, timeout=None) as redis, NotedPipe(redis) as pipe:
+        id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
+        await carry_out(replace(bench.services, pipe=pipe), id)
+    first = next(queued for queued in pipe.queued if '"run_started"' in queued)
+    assert '"turn_started"' not in first
 
 
 @pytest.mark.requirement("P-12", "S002-055", "S002-063")

@@ -26,6 +26,7 @@ class Withheld:
         self.written: list[tuple[Any, Any, Any]] = []
         self.answers: list[asyncio.Future[str]] = []
         self.published: list[str] = []
+        self.flushed = 0
 
     def script(self, script: object, keys: Any, arguments: Any, values: Any) -> asyncio.Future[str]:
         self.written.append((keys, arguments, values))
@@ -36,7 +37,7 @@ class Withheld:
         self.published.append(message)
 
     def flush(self) -> None:
-        pass
+        self.flushed += 1
 
 
 Held = tuple[Withheld, Emitter, list[str]]
@@ -74,6 +75,16 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
     ]
     assert pipe.written == expected
     assert [(seq, json.loads(event)["attempt"]) for seq, event in events] == [(2, 2), (3, 2)]
+
+
+async def test_what_is_flushed_is_sent_at_once_and_only_once(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    emitter.emit(TurnStarted(turn=1))
+    assert (pipe.written, pipe.flushed) == ([], 0)
+    emitter.flush()
+    assert (len(pipe.written), pipe.flushed) == (1, 1)
+    await asyncio.sleep(0)
+    assert len(pipe.written) == 1
 
 
 async def test_who_waits_until_all_is_kept_may_be_stopped_without_harm_to_the_others(withheld: Held) -> None:
