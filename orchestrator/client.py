@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from deputize.orchestrator.audit_log import AuditPage
-    from deputize.shared.catalog import ToolCard, WorkerCard
+    from deputize.shared.fleet import ToolCard, WorkerCard
     from deputize.shared.permission import PermissionOutcome, PermissionRequest
     from deputize.shared.runs.cost import CostReport
     from deputize.shared.runs.disk import DiskUsage, Pruned
@@ -223,13 +223,13 @@ class Client:
     # Imported late: their module imports the Redis client, which most commands do not need.
 
     async def workers(self) -> list[WorkerCard]:
-        from deputize.shared.catalog import WorkerCard
+        from deputize.shared.fleet import WorkerCard
 
         answer = await self._http.send("GET", "/v1/workers")
         return self._http.read(answer, partial(_each, WorkerCard.model_validate))
 
     async def tools(self) -> list[ToolCard]:
-        from deputize.shared.catalog import ToolCard
+        from deputize.shared.fleet import ToolCard
 
         answer = await self._http.send("GET", "/v1/tools")
         return self._http.read(answer, partial(_each, ToolCard.model_validate))

@@ -21,11 +21,11 @@ from deputize.orchestrator.request_checks import check_requests
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared import bus
 from deputize.shared.agents import with_agent
-from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
 from deputize.shared.connection import REDIS_DOWN, connect
 from deputize.shared.delegation import Delegation, Status, ToolAgentStep
 from deputize.shared.errors import OutOfSpace, TooLarge, Unavailable
 from deputize.shared.events import Envelope, StepCompleted
+from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
 from deputize.shared.ids import new_id
 from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from deputize.shared.queue import Ticket
@@ -60,12 +60,12 @@ class Delegations:
     """The operations. All raise the ``Refused`` tree, and ``Unavailable`` while Redis does not answer."""
 
     def __init__(
-        self, settings: Settings, store: RunStore, follower: bus.Bus, catalog: Catalog, dispatcher: Dispatcher
+        self, settings: Settings, store: RunStore, follower: bus.Bus, fleet: Fleet, dispatcher: Dispatcher
     ) -> None:
         self._settings = settings
         self.store = store
         self._bus = follower
-        self._catalog = catalog
+        self._fleet = fleet
         self._dispatcher = dispatcher
 
     async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
@@ -90,7 +90,7 @@ class Delegations:
         """Answers a call that waits for permission; returns what was asked. Raises Conflict for a second answer."""
         answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=arguments, by=by, at=now())
         async with _redis_guard(self._settings):
-            await check_arguments(self.store.redis, self._catalog, id, arguments)
+            await check_arguments(self.store.redis, self._fleet, id, arguments)
             return await permissions.answer(self.store.redis, id, answer)
 
     async def continue_(
@@ -116,7 +116,7 @@ class Delegations:
     ) -> tuple[list[Delegation], list[bool]]:
         requests = [with_agent(request, self._settings.agents) for request in requests]
         async with _redis_guard(self._settings):
-            tools = await self._catalog.tools() if any(request.tools for request in requests) else []
+            tools = await self._fleet.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
             for request in requests:
@@ -257,11 +257,11 @@ class Delegations:
 
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard(self._settings):
-            return await self._catalog.workers()
+            return await self._fleet.workers()
 
     async def tools(self) -> list[ToolCard]:
         async with _redis_guard(self._settings):
-            return await self._catalog.tools()
+            return await self._fleet.tools()
 
     async def ready(self) -> Readiness:
         """Returns the service's readiness. Never raises."""
@@ -281,7 +281,7 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
         Dispatcher(settings, redis_url) as dispatcher,
     ):
         store = RunStore(redis, settings.retention_seconds)
-        yield Delegations(settings, store, follower, Catalog(redis), dispatcher)
+        yield Delegations(settings, store, follower, Fleet(redis), dispatcher)
 
 
 @asynccontextmanager

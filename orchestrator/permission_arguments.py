@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from deputize.shared.catalog import Catalog
 from deputize.shared.errors import Invalid
+from deputize.shared.fleet import Fleet
 from deputize.shared.runs import permissions
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_MISTAKES = 20
 
 
-async def check_arguments(redis: Any, catalog: Catalog, id: str, arguments: Mapping[str, Any] | None) -> None:
+async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[str, Any] | None) -> None:
     """Raises ``Invalid`` with each mistake in the arguments, if there are any, for the call of a permission request.
 
     Only tools of our own are checked: other schemas may take long to evaluate.
@@ -25,7 +25,7 @@ async def check_arguments(redis: Any, catalog: Catalog, id: str, arguments: Mapp
     if arguments is None:
         return
     name = (await permissions.find(redis, id)).request.step.tool_name
-    card = next((card for card in await catalog.tools() if card.name == name and card.source == "builtin"), None)
+    card = next((card for card in await fleet.tools() if card.name == name and card.source == "builtin"), None)
     mistakes = await asyncio.to_thread(_mistakes, card.parameters, arguments) if card else []
     if mistakes:
         raise Invalid(f"these are not arguments of {name}: {mistakes[0]['detail']}", mistakes)

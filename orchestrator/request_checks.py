@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from deputize.shared.agents import unknown_agent
-from deputize.shared.catalog import MCP, ToolCard
 from deputize.shared.errors import Invalid, Refused
+from deputize.shared.fleet import MCP, ToolCard
 from deputize.shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
 from deputize.shared.request_checks import check_sizes, foreign_script
 from deputize.shared.settings import Settings

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from deputize.shared.catalog import ToolTraits
 from deputize.shared.delegation import Step, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.fleet import ToolTraits
 from deputize.shared.permission import PermissionQuestion
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import Timestamp, Wire

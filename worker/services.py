@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from deputize.shared.bus import Bus
-from deputize.shared.catalog import Catalog
 from deputize.shared.connection import Pipe, connect, retried
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import Invalid, Misconfigured, WorkspaceLost
+from deputize.shared.fleet import Fleet
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.request_checks import foreign_script
@@ -65,7 +65,7 @@ class Services:
     store: RunStore
     pipe: Pipe
     leases: Leases
-    catalog: Catalog
+    fleet: Fleet
     progress: ProgressEvents
     validators: ValidatorPool
     sandbox_problem: str | None
@@ -199,7 +199,7 @@ async def open_services(
     bounds: WorkerBounds | None = None,
     network: Network | None = None,
 ) -> AsyncGenerator[Services]:
-    """Opens the process's services with their background tasks; closes them and leaves the catalog with the block."""
+    """Opens the process's services with their background tasks; closes them with the block."""
     rules = await run_in_thread(load_rules, settings.policy, settings.trusted_folder)
     async with (
         connect(redis_url) as redis,
@@ -212,7 +212,7 @@ async def open_services(
     ):
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
-        parts = store, pipe, leases, Catalog(redis), progress, validators
+        parts = store, pipe, leases, Fleet(redis), progress, validators
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = available_tools(settings, tools), sources, default_kit(settings, tools), send, waiting
         own, shared = (settings, name, presence.owner, concurrency), bounds or WorkerBounds(settings.sandbox)

@@ -17,7 +17,7 @@ from deputize.shared.errors import DeputizeError, Misconfigured
 
 if TYPE_CHECKING:
     from deputize.orchestrator.home import StackInfo
-    from deputize.shared.catalog import WorkerCard
+    from deputize.shared.fleet import WorkerCard
     from deputize.shared.settings import Settings
 
 CLOCK_SECONDS = 2.0

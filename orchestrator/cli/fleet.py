@@ -12,7 +12,7 @@ from deputize.orchestrator.cli.connect import connect, load_settings
 from deputize.orchestrator.cli.errors import Exit
 
 if TYPE_CHECKING:
-    from deputize.shared.catalog import ToolCard, WorkerCard
+    from deputize.shared.fleet import ToolCard, WorkerCard
     from deputize.shared.settings import Settings
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from deputize.orchestrator.dependencies import Service
 from deputize.orchestrator.problems import problem_responses
-from deputize.shared.catalog import ToolCard, WorkerCard
+from deputize.shared.fleet import ToolCard, WorkerCard
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

@@ -15,7 +15,7 @@ COMMAND = (
     "deputize.orchestrator.cli.run",
     "deputize.orchestrator.stack",
     "deputize.orchestrator.client",
-    "deputize.shared.catalog",
+    "deputize.shared.fleet",
     "deputize.shared.settings",
 )
 """What ``deputize run`` imports, where it starts a stack."""

@@ -16,7 +16,6 @@ from typing import Any
 from deputize.orchestrator.continuation import continued_request, repeated_request
 from deputize.orchestrator.delegations import AcceptedDelegation, Readiness
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
-from deputize.shared.catalog import ToolCard, WorkerCard
 from deputize.shared.delegation import (
     Delegation,
     FinalStatus,
@@ -28,6 +27,7 @@ from deputize.shared.delegation import (
 )
 from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
+from deputize.shared.fleet import ToolCard, WorkerCard
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.cost import Bill, CostReport, CostTable

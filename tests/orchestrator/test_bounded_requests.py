@@ -12,9 +12,9 @@ import pytest
 
 from deputize.orchestrator.dependencies import check_shape
 from deputize.orchestrator.request_checks import MAX_SUGGESTIONS
-from deputize.shared.catalog import Catalog
 from deputize.shared.connection import connect
 from deputize.shared.errors import TooLarge
+from deputize.shared.fleet import Fleet
 from deputize.shared.wire import MAX_MISTAKES
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 
@@ -63,7 +63,7 @@ async def test_a_request_of_any_shape_is_answered_soon_and_briefly(
     real: httpx2.AsyncClient, redis_url: str, name: str
 ) -> None:
     async with connect(redis_url) as redis:
-        await Catalog(redis).announce(worker_card(), [READ_FILE])
+        await Fleet(redis).announce(worker_card(), [READ_FILE])
     asked = asyncio.create_task(real.post("/v1/delegations", content=BODIES[name], headers=JSON))
     longest = 0.0
     while not asked.done():
@@ -93,7 +93,7 @@ async def test_a_batch_with_mistakes_everywhere_names_only_so_many(
     real: httpx2.AsyncClient, redis_url: str, wrong: dict[str, Any]
 ) -> None:
     async with connect(redis_url) as redis:
-        await Catalog(redis).announce(worker_card(), [READ_FILE])
+        await Fleet(redis).announce(worker_card(), [READ_FILE])
     answer = await real.post("/v1/delegations:batch", json={"requests": [{"task": "t", **wrong}] * 1000})
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) == MAX_MISTAKES

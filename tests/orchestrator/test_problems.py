@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.delegations import open_service
-from deputize.shared.catalog import Catalog
 from deputize.shared.connection import connect
+from deputize.shared.fleet import Fleet
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
@@ -124,7 +124,7 @@ async def test_several_mistakes_are_all_listed(http: httpx2.AsyncClient) -> None
 
 async def test_an_unknown_tool_is_refused_with_close_matches(real: httpx2.AsyncClient, redis_url: str) -> None:
     async with connect(redis_url) as redis:
-        await Catalog(redis).announce(worker_card(), [READ_FILE])
+        await Fleet(redis).announce(worker_card(), [READ_FILE])
     document = problem(await real.post("/v1/delegations", json={"task": "t", "tools": ["reed_file"]}))
     assert document["status"] == 422
     assert document["errors"] == [
@@ -134,7 +134,7 @@ async def test_an_unknown_tool_is_refused_with_close_matches(real: httpx2.AsyncC
 
 async def test_which_servers_there_are_only_a_worker_knows(real: httpx2.AsyncClient, redis_url: str) -> None:
     async with connect(redis_url) as redis:
-        await Catalog(redis).announce(worker_card(), [READ_FILE])
+        await Fleet(redis).announce(worker_card(), [READ_FILE])
     accepted = await real.post("/v1/delegations", json={"task": "t", "tools": ["mcp__git__log", "mcp__*"]})
     assert accepted.status_code == 202
 

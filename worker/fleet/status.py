@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from deputize.shared.catalog import ANNOUNCE_SECONDS, Catalog, ToolCard, WorkerCard
 from deputize.shared.connection import REDIS_ERRORS, shielded
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import DeputizeError
+from deputize.shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard
 from deputize.shared.log import log
 from deputize.shared.masking import SecretMask
 from deputize.shared.settings import Settings
@@ -37,7 +37,7 @@ class WorkerProcess(Protocol):
     settings: Settings
     name: str
     concurrency: int
-    catalog: Catalog
+    fleet: Fleet
     leases: Leases
     validators: ValidatorPool
     sandbox_problem: str | None
@@ -47,7 +47,7 @@ class WorkerProcess(Protocol):
 
 
 class WorkerStatus:
-    """The status of one worker process in the catalog, and its liveness file."""
+    """The status that one worker process announces, and its liveness file."""
 
     def __init__(self, worker: WorkerProcess) -> None:
         self._worker = worker
@@ -93,16 +93,16 @@ class WorkerStatus:
         log.info("workspaces lie below %s", worker.settings.workspaces)
 
     async def leave(self) -> None:
-        """Removes this worker from the catalog, and its liveness file."""
+        """Removes this worker from the announcements, and its liveness file."""
         with suppress(OSError):
             self._liveness_file.unlink(missing_ok=True)
         with suppress(*REDIS_ERRORS):
-            await asyncio.wait_for(self._worker.catalog.leave(self._worker.name), 1)
+            await asyncio.wait_for(self._worker.fleet.leave(self._worker.name), 1)
 
     async def _announce(self) -> None:
         tools = [*_cards(tuple(self._worker.tools)), *self._source_tools]
         with suppress(*REDIS_ERRORS):
-            await shielded(self._worker.catalog.announce(self.card(), tools))
+            await shielded(self._worker.fleet.announce(self.card(), tools))
             await run_in_thread(_touch, self._liveness_file)
 
 

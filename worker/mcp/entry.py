@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from deputize.shared.catalog import MCP
+from deputize.shared.fleet import MCP
 from deputize.shared.text import did_you_mean
 
 _OTHER_NAMES: Mapping[str, str] = {

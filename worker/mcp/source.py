@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 
-from deputize.shared.catalog import MCP
 from deputize.shared.errors import DeputizeError, Misconfigured
+from deputize.shared.fleet import MCP
 from deputize.shared.log import hide, log
 from deputize.shared.settings import Settings, environment
 from deputize.shared.trust import configuration_folder

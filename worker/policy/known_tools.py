@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from deputize.shared.catalog import ToolTraits
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.fleet import ToolTraits
 from deputize.shared.settings import Settings
 from deputize.worker.policy.base import PolicyCall
 from deputize.worker.toolkit.registry import available_tools, find_tool

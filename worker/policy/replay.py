@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from deputize.shared.catalog import ToolTraits
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.fleet import ToolTraits
 from deputize.shared.masking import MASK
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings

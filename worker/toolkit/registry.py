@@ -7,8 +7,8 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from deputize.shared.catalog import ToolCard, ToolTraits
 from deputize.shared.errors import Invalid, Misconfigured
+from deputize.shared.fleet import ToolCard, ToolTraits
 from deputize.shared.log import log
 from deputize.shared.settings import Settings
 from deputize.shared.text import did_you_mean

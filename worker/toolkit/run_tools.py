@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from deputize.shared.catalog import MCP, ToolTraits
+from deputize.shared.fleet import MCP, ToolTraits
 from deputize.shared.request import ApprovalMode
 from deputize.shared.runs.record import Claim
 from deputize.worker.models.base import ToolSpec

@@ -53,7 +53,7 @@ class Origin:
     remote: str | None = None
 
     def __str__(self) -> str:
-        """The source as the catalog shows it: ``builtin``, ``discovered`` or ``mcp:SERVER``."""
+        """The source as the worker announces it: ``builtin``, ``discovered`` or ``mcp:SERVER``."""
         return f"{self.source}:{self.server}" if self.server else self.source
 
 

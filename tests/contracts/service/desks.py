@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from deputize.orchestrator.delegations import Delegations, open_service
-from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import Artifact, Status, TerminationReason, ToolAgentResult
 from deputize.shared.events import AnyEvent, Envelope, Event, ProgressMade, RunFinished
+from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.artifacts import fields_of
 from deputize.shared.runs.disk import DISK
@@ -76,10 +76,10 @@ class FakeDesk:
 class RealDesk:
     """The real service, and a worker's writes without the worker."""
 
-    def __init__(self, service: Delegations, pipe: Pipe, catalog: Catalog) -> None:
+    def __init__(self, service: Delegations, pipe: Pipe, fleet: Fleet) -> None:
         self.service = service
         self._pipe = pipe
-        self._catalog = catalog
+        self._fleet = fleet
         self._claims: dict[str, Claim] = {}
         self._seqs: dict[str, int] = {}
 
@@ -111,7 +111,7 @@ class RealDesk:
         )
 
     async def announce(self, card: WorkerCard, *tools: ToolCard) -> None:
-        await self._catalog.announce(card, list(tools))
+        await self._fleet.announce(card, list(tools))
 
     async def _claim(self, id: str) -> Claim:
         if id not in self._claims:
@@ -140,7 +140,7 @@ async def real_desk(redis_url: str, home: Path) -> AsyncGenerator[Desk]:
         connect(redis_url) as writing,
         Pipe(writing, WRITING) as pipe,
     ):
-        yield RealDesk(service, pipe, Catalog(redis))
+        yield RealDesk(service, pipe, Fleet(redis))
 
 
 async def accepted(service: Delegations, task: str = "do it", **fields: Any) -> str:

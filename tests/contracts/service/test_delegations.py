@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.delegations import Delegations, Readiness
-from deputize.shared.catalog import ToolCard
 from deputize.shared.delegation import Status, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
+from deputize.shared.fleet import ToolCard
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.record import LISTED_CHARACTERS

@@ -11,9 +11,9 @@ import pytest
 from deputize.orchestrator.cli.batch import submit_in_chunks
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import open_service
-from deputize.shared.catalog import Catalog
 from deputize.shared.connection import connect
 from deputize.shared.errors import Invalid
+from deputize.shared.fleet import Fleet
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
@@ -42,7 +42,7 @@ async def test_what_only_the_service_knows_is_told_by_line_too(redis_url: str, t
     tasks.write_text("\n\n".join(map(json.dumps, [good, *wrong, good])))
     using = settings(redis_url=redis_url)
     async with served(lambda: open_service(using, redis_url), using) as url, connect(redis_url) as redis:
-        await Catalog(redis).announce(worker_card(), [READ_FILE])
+        await Fleet(redis).announce(worker_card(), [READ_FILE])
         done = await deputize("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url)
         assert done.code == 2
         lines = done.err.splitlines()

@@ -18,8 +18,8 @@ from deputize.orchestrator.cli.findings import Finding
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
-from deputize.shared.catalog import Catalog
 from deputize.shared.connection import connect
+from deputize.shared.fleet import Fleet
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
@@ -122,9 +122,9 @@ async def test_a_whole_service_is_well_and_one_without_workers_or_a_sandbox_is_n
         here = settings(url=url)
         assert (await by_name(service_rows(here, None)))["workers"].state == "✗"
         async with connect(redis_process.url) as client:
-            await Catalog(client).announce(worker_card(sandbox="no user namespaces"), [])
+            await Fleet(client).announce(worker_card(sandbox="no user namespaces"), [])
             worker = (await by_name(service_rows(here, None)))["worker"]
-            await Catalog(client).announce(worker_card(), [READ_FILE])
+            await Fleet(client).announce(worker_card(), [READ_FILE])
         whole = await by_name(service_rows(here, None))
     assert (worker.state, "no user namespaces" in worker.detail) == ("!", True)
     assert {name: row.state for name, row in whole.items()} == {"service": "✓", "worker": "✓"}

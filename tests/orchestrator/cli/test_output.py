@@ -16,7 +16,6 @@ from click.testing import CliRunner
 
 from deputize.orchestrator.audit_log import AuditRecord
 from deputize.orchestrator.cli import COMMANDS, cli
-from deputize.shared.catalog import ToolCard
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.errors import Invalid
 from deputize.shared.events import (
@@ -33,6 +32,7 @@ from deputize.shared.events import (
     StepUpdated,
     TextDelta,
 )
+from deputize.shared.fleet import ToolCard
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.hostile import ACTING, HOSTILE, assert_harmless

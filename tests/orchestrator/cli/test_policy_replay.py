@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deputize.orchestrator.cli import cli
-from deputize.shared.catalog import ToolTraits
 from deputize.shared.delegation import Usage
 from deputize.shared.events import AskedCall, Replied, RunStarted, TurnStarted
+from deputize.shared.fleet import ToolTraits
 from deputize.shared.request import DelegationRequest, Limits
 from tests.fake_model import Turn, call, text
 from tests.orchestrator.fake_service import FakeService

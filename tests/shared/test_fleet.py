@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from deputize.shared.catalog import Catalog, ToolCard, WorkerCard
+from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
 from deputize.shared.runs.keys import WORKERS, worker_key
 from deputize.shared.wire import now
 
@@ -29,30 +29,30 @@ async def redis() -> AsyncIterator[FakeAsyncRedis]:
 
 
 async def test_who_is_there_is_listed_until_it_leaves(redis: FakeAsyncRedis) -> None:
-    catalog = Catalog(redis)
-    assert (await catalog.workers(), await catalog.tools()) == ([], [])
+    fleet = Fleet(redis)
+    assert (await fleet.workers(), await fleet.tools()) == ([], [])
     for name in ("two", "one"):
-        await catalog.announce(worker(name), [tool("b"), tool("a")])
-    assert [card.name for card in await catalog.workers()] == ["one", "two"]
-    await catalog.leave("one")
+        await fleet.announce(worker(name), [tool("b"), tool("a")])
+    assert [card.name for card in await fleet.workers()] == ["one", "two"]
+    await fleet.leave("one")
     assert sorted(await redis.keys("deputize:worker*")) == sorted([WORKERS, worker_key("two")])
     assert await redis.zrange(WORKERS, 0, -1) == ["two"]
-    assert [card.name for card in await catalog.workers()] == ["two"]
-    assert [card.name for card in await catalog.tools()] == ["a", "b"]
+    assert [card.name for card in await fleet.workers()] == ["two"]
+    assert [card.name for card in await fleet.tools()] == ["a", "b"]
 
 
 async def test_a_worker_that_has_not_announced_itself_for_long_is_not_listed(redis: FakeAsyncRedis) -> None:
-    catalog = Catalog(redis)
-    await catalog.announce(worker("gone"), [])
+    fleet = Fleet(redis)
+    await fleet.announce(worker("gone"), [])
     await redis.zadd(WORKERS, {"gone": now().timestamp() - 1})
-    assert await catalog.workers() == []
-    await catalog.announce(worker("gone"), [])
+    assert await fleet.workers() == []
+    await fleet.announce(worker("gone"), [])
     await redis.delete(worker_key("gone"))
-    assert await catalog.workers() == []
+    assert await fleet.workers() == []
 
 
 async def test_a_worker_without_tools_takes_none_away(redis: FakeAsyncRedis) -> None:
-    catalog = Catalog(redis)
-    await catalog.announce(worker("one"), [tool("a")])
-    await catalog.announce(worker("two"), [])
-    assert [card.name for card in await catalog.tools()] == ["a"]
+    fleet = Fleet(redis)
+    await fleet.announce(worker("one"), [tool("a")])
+    await fleet.announce(worker("two"), [])
+    assert [card.name for card in await fleet.tools()] == ["a"]

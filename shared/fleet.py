@@ -1,4 +1,4 @@
-"""The workers' announcements: which workers are alive, their tools and their load."""
+"""The fleet: which workers are alive, their tools and their load, as they announce it themselves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WorkerCard(Wire):
     usage: Usage = Usage()
 
 
-class Catalog:
+class Fleet:
     """Reads and writes the announcements."""
 
     def __init__(self, redis: Redis) -> None:
