@@ -6,18 +6,97 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli import formatting
+from deputize.orchestrator.cli.formatting import SHORT_PERMISSION_ID, cut, outcome, seconds
 from deputize.shared.text import without_escapes
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import Step
-    from deputize.shared.events import AnyEvent, Envelope
+    from deputize.shared.events import (
+        AnyEvent,
+        Envelope,
+        ErrorSeen,
+        ModelRetried,
+        PermissionAnswered,
+        PermissionRequested,
+        ProgressMade,
+        Replied,
+        ResumedWaiting,
+        Waiting,
+    )
 
 WORDS, OUTPUT = "> ", "| "
 """Before each line of the model's words, and of a command's output."""
 MIN_WIDTH = 20
 OVERLAP_CHARS = 200
 """Characters at the end of the output so far that are looked for in the result of a command."""
+
+
+def is_failure_reason(event: AnyEvent) -> bool:
+    """Returns whether the event is the reason of the run's failure, which its result contains as well."""
+    from deputize.shared.delegation import TerminationReason
+
+    return event.type == "error" and event.kind in [*TerminationReason]
+
+
+def step_line(step: Step, took: float | None = None) -> str:
+    """`✓ read pricing.py  0.1 s`."""
+    sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
+    trouble = f": {cut(step.error, 160)}" if step.error else ""
+    duration = "" if took is None else f"  {seconds(took)}"
+    return f"{sign} {cut(step.title or step.tool_name, 100)}{duration}{trouble}"
+
+
+def event_line(event: AnyEvent) -> str | None:
+    """Returns one line for an event, or None for events that are only for programs."""
+    match event.type:
+        case "run_queued":
+            return f"queued: {event.request.title}"
+        case "run_started":
+            return f"running on {event.worker} with {event.model}"
+        case "run_resumed":
+            return f"taken over by {event.worker} at turn {event.from_turn}: {event.reason}"
+        case "run_retried":
+            again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
+            return f"{again}, after {event.reason}: {event.error}"
+        case "run_finished":
+            return outcome(event.result)
+        case "step_completed":
+            return f"turn {event.step.turn_index}  {step_line(event.step)}"
+        case "waiting" | "resumed_waiting":
+            return _waiting_line(event)
+        case "permission_requested" | "permission_answered" | "model_retried" | "progress" | "error":
+            return _status_line(event)
+        case _:
+            return None
+
+
+def reply_line(event: Replied) -> str:
+    """`I look at it first. → read_file, bash`."""
+    calls = ", ".join(call.name for call in event.tool_calls)
+    return " → ".join(part for part in (cut(event.text, 160), calls) if part)
+
+
+def _waiting_line(event: Waiting | ResumedWaiting) -> str:
+    if event.type == "resumed_waiting":
+        return f"goes on after {seconds(event.seconds)}"
+    thing = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix"}.get(event.why, event.why)
+    return f"waits for {thing}{f': {event.detail}' if event.detail else ''}"
+
+
+def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
+    match event.type:
+        case "permission_requested":
+            id = event.permission_id[-SHORT_PERMISSION_ID:]
+            return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
+        case "permission_answered":
+            id, by = event.permission_id[-SHORT_PERMISSION_ID:], f" by {event.by}" if event.by else ""
+            return f"permission {id}: {event.outcome}{by}{f': {event.reason}' if event.reason else ''}"
+        case "model_retried":
+            return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
+        case "progress":
+            return event.message
+        case "error":
+            return f"{event.kind}: {event.message}"
 
 
 class EventLines:
@@ -38,8 +117,8 @@ class EventLines:
             self._streams.pop(envelope.delegation_id, None)
         if event.type == "step_completed":
             took = (envelope.at - event.step.timestamp).total_seconds()
-            lines.append(f"turn {event.step.turn_index}  {formatting.step_line(event.step, max(0.0, took))}")
-        elif (line := formatting.event_line(event)) is not None:
+            lines.append(f"turn {event.step.turn_index}  {step_line(event.step, max(0.0, took))}")
+        elif (line := event_line(event)) is not None:
             lines.append(line)
         return lines
 
@@ -79,7 +158,7 @@ class _Stream:
                 self._reply = ""
             case "step_started":
                 yield from self._close()
-                yield formatting.step_line(event.step)
+                yield step_line(event.step)
             case "step_updated":
                 if isinstance(output := event.metadata.get("output"), str):
                     yield from self._output(event.step_id, _plain(output), width)
@@ -134,9 +213,9 @@ def _wrapped(line: str, width: int | None) -> list[str]:
     parts: list[str] = []
     while width is not None and len(line) > width:
         at = line.rfind(" ", width // 2, width + 1)
-        cut = at if at > 0 else width
-        parts.append(line[:cut])
-        line = line[cut:].removeprefix(" ")
+        end = at if at > 0 else width
+        parts.append(line[:end])
+        line = line[end:].removeprefix(" ")
     return [*parts, line]
 
 

@@ -1,4 +1,4 @@
-"""Formatting for people: durations, costs, outcomes, and one line per event."""
+"""Formatting for people: durations, costs, outcomes, changed files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING
 from deputize.shared.text import count
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import FileChange, Step, ToolAgentResult, Usage
-    from deputize.shared.events import (
-        AnyEvent,
-        ErrorSeen,
-        ModelRetried,
-        PermissionAnswered,
-        PermissionRequested,
-        ProgressMade,
-        Replied,
-        ResumedWaiting,
-        Waiting,
-    )
+    from deputize.shared.delegation import FileChange, ToolAgentResult, Usage
     from deputize.shared.settings import Settings
 
 SHORT_ID = 6
@@ -140,13 +129,6 @@ def left_out(result: ToolAgentResult) -> list[str]:
     return others if more <= 0 else [*others[:SHOWN_LEFT_OUT], f"and {more} more"]
 
 
-def is_failure_reason(event: AnyEvent) -> bool:
-    """Returns whether the event is the reason of the run's failure, which its result contains as well."""
-    from deputize.shared.delegation import TerminationReason
-
-    return event.type == "error" and event.kind in [*TerminationReason]
-
-
 def change(changed: FileChange) -> str:
     """`modified pricing.py (+1 -1)`; `created data.bin (60 MB, not in the patch)` where there are no lines to count."""
     where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path
@@ -158,64 +140,3 @@ def change(changed: FileChange) -> str:
 def ignored(number: int, paths: Sequence[str]) -> str:
     """`3 new files that .gitignore names: a.pyc, b.pyc, …`."""
     return f"{count(number, 'new file')} that .gitignore names: {', '.join(paths[:3])}{', …' if number > 3 else ''}"
-
-
-def step_line(step: Step, took: float | None = None) -> str:
-    """`✓ read pricing.py  0.1 s`."""
-    sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
-    trouble = f": {cut(step.error, 160)}" if step.error else ""
-    duration = "" if took is None else f"  {seconds(took)}"
-    return f"{sign} {cut(step.title or step.tool_name, 100)}{duration}{trouble}"
-
-
-def event_line(event: AnyEvent) -> str | None:
-    """Returns one line for an event, or None for events that are only for programs."""
-    match event.type:
-        case "run_queued":
-            return f"queued: {event.request.title}"
-        case "run_started":
-            return f"running on {event.worker} with {event.model}"
-        case "run_resumed":
-            return f"taken over by {event.worker} at turn {event.from_turn}: {event.reason}"
-        case "run_retried":
-            again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
-            return f"{again}, after {event.reason}: {event.error}"
-        case "run_finished":
-            return outcome(event.result)
-        case "step_completed":
-            return f"turn {event.step.turn_index}  {step_line(event.step)}"
-        case "waiting" | "resumed_waiting":
-            return _waiting_line(event)
-        case "permission_requested" | "permission_answered" | "model_retried" | "progress" | "error":
-            return _status_line(event)
-        case _:
-            return None
-
-
-def reply_line(event: Replied) -> str:
-    """`I look at it first. → read_file, bash`."""
-    calls = ", ".join(call.name for call in event.tool_calls)
-    return " → ".join(part for part in (cut(event.text, 160), calls) if part)
-
-
-def _waiting_line(event: Waiting | ResumedWaiting) -> str:
-    if event.type == "resumed_waiting":
-        return f"goes on after {seconds(event.seconds)}"
-    thing = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix"}.get(event.why, event.why)
-    return f"waits for {thing}{f': {event.detail}' if event.detail else ''}"
-
-
-def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
-    match event.type:
-        case "permission_requested":
-            id = event.permission_id[-SHORT_PERMISSION_ID:]
-            return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
-        case "permission_answered":
-            id, by = event.permission_id[-SHORT_PERMISSION_ID:], f" by {event.by}" if event.by else ""
-            return f"permission {id}: {event.outcome}{by}{f': {event.reason}' if event.reason else ''}"
-        case "model_retried":
-            return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
-        case "progress":
-            return event.message
-        case "error":
-            return f"{event.kind}: {event.message}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deputize.orchestrator.cli import formatting
+from deputize.orchestrator.cli.event_lines import event_line, step_line
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import Delegation, ToolAgentResult
@@ -55,7 +56,7 @@ class TableRow:
                 self.turn = event.turn
                 self._running()
             case "step_started" | "step_completed":
-                self.step = formatting.step_line(event.step)
+                self.step = step_line(event.step)
                 self.status = "running"
             case "replied":
                 known = self.cost is not None and event.usage.cost_usd is not None
@@ -65,11 +66,11 @@ class TableRow:
                 self.started = time.monotonic() - event.elapsed_ms / 1000
             case "permission_requested" | "waiting" | "run_retried":
                 self.status = "queued" if event.type == "run_retried" else "waiting"
-                self.step = formatting.event_line(event) or self.step
+                self.step = event_line(event) or self.step
             case "permission_answered" | "resumed_waiting":
                 self.status = "running"
             case "model_retried" | "progress" | "error":
-                self.step = formatting.event_line(event) or self.step
+                self.step = event_line(event) or self.step
             case _:
                 pass
 

@@ -11,6 +11,7 @@ import click
 from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
+from deputize.orchestrator.cli.event_lines import event_line, reply_line
 from deputize.orchestrator.cli.transcript import transcript
 from deputize.orchestrator.cli.usage import usage_rows, usage_table
 from deputize.orchestrator.cli.values import Label
@@ -81,7 +82,7 @@ async def _show_events(client: Client, id: str, as_json: bool) -> None:
             output.json_line(envelope.to_json())
         else:
             event = envelope.event
-            text = (formatting.reply_line(event) if event.type == "replied" else formatting.event_line(event)) or ""
+            text = (reply_line(event) if event.type == "replied" else event_line(event)) or ""
             output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {text}".rstrip())
 
 

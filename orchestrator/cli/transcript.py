@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from deputize.orchestrator.cli import formatting
+from deputize.orchestrator.cli.event_lines import event_line, step_line
 from deputize.shared.text import count
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:
                 yield from ("", f"━━ {formatting.outcome(event.result)}")
                 if event.result.summary.strip() != last:
                     yield from _indented(event.result.summary.strip())
-            case _ if event.type not in LEFT_OUT and (line := formatting.event_line(event)) is not None:
+            case _ if event.type not in LEFT_OUT and (line := event_line(event)) is not None:
                 yield f"· {line}"
             case _:
                 pass
@@ -54,7 +55,7 @@ def _task(request: DelegationRequest) -> Iterator[str]:
 
 
 def _call(step: Step, took: float) -> Iterator[str]:
-    yield formatting.step_line(step, took)
+    yield step_line(step, took)
     lines = [*_indented((step.result or "").rstrip())]
     yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
     if (more := len(lines) - RESULT_LINES) > 0:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import Service
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
+from deputize.orchestrator.cli.event_lines import is_failure_reason
 from deputize.orchestrator.cli.live import Display
 from deputize.orchestrator.cli.questions import Questions
 
@@ -92,7 +93,7 @@ class Watcher:
         client = self.service.client
         async with gate, aclosing(client.follow(id)) as events:
             async for envelope in events:
-                if not (self.prints_results and formatting.is_failure_reason(envelope.event)):
+                if not (self.prints_results and is_failure_reason(envelope.event)):
                     self.display.event(envelope)
                 questions.hear(envelope)
                 if envelope.event.type == "run_started":

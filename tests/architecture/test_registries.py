@@ -1,15 +1,18 @@
-"""A new tool, model, rule or route is one file and one line in a list. These fail when the line is missing."""
+"""A new tool, model, rule, route or event is one file and one line in a list. These fail when the line is missing."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from deputize.orchestrator.cli.event_lines import event_line
 from tests.architecture.sources import ROOT
+from tests.wire.samples import EVENTS
 
 
 def listed(package: str, attribute: str) -> list[Any]:
@@ -98,3 +101,11 @@ def test_every_router_is_in_the_list() -> None:
     routes = modules("deputize.orchestrator.routes")
     assert routes
     assert [module.__name__ for module in routes if not any(entry is module.router for entry in entries)] == []
+
+
+def test_every_event_with_a_line_on_the_command_line_has_one_on_the_page() -> None:
+    script = (ROOT / "orchestrator" / "web" / "lines.js").read_text("utf-8")
+    table = script.partition("const LINES = {")[2].partition("\n};")[0]
+    on_the_page = set(re.findall(r"^  (\w+): ", table, re.MULTILINE))
+    assert {kind for kind, envelope in EVENTS.items() if event_line(envelope.event)} - on_the_page == set()
+    assert on_the_page - EVENTS.keys() == set()
