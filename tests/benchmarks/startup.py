@@ -24,7 +24,7 @@ API = """
 from functools import partial
 from deputize.orchestrator import serve
 from deputize.shared.settings import Settings
-settings = Settings.load(environ={})
+settings = Settings.load(environ={"DEPUTIZE_TOKEN": "of-a-service-that-never-serves"})
 serve.create_app(partial(serve.open_service, settings, "unix:///nowhere"), settings)
 """
 LOADED = "import json, sys; print(json.dumps([name for name in FORBIDDEN if name in sys.modules]))"

@@ -14,10 +14,11 @@ from tests.benchmarks.number import Number, table
 @pytest.mark.system
 def test_a_benchmark_measures_and_reports(tmp_path: Path) -> None:
     report = tmp_path / "numbers.json"
-    assert benchmarks.main(["dispatch", "--runs", "1", "--json", str(report)]) == 0
+    assert benchmarks.main(["dispatch", "startup", "cancelling", "--runs", "1", "--json", str(report)]) == 0
     numbers = json.loads(report.read_text())["numbers"]
     assert numbers[0]["target"] == "≥ 1,000"
     assert numbers[0]["median"] > 0
+    assert {"deputize --help", "… that the API loads", "… the longest"} <= {each["name"] for each in numbers}
 
 
 def test_a_missed_number_is_shown_as_missed() -> None:
