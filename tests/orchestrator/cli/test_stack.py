@@ -93,7 +93,7 @@ async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
 
 
 async def test_the_demo_shows_three_delegations_and_what_is_true_of_them(tmp_path: Path) -> None:
-    done = await deputize("demo", DEPUTIZE_HOME=str(tmp_path))
+    done = await deputize("demo", DEPUTIZE_HOME=str(tmp_path), PATH="/usr/bin:/bin")
     assert done.code == 0, done.out + done.err
     assert "a script plays the model's part" in " ".join(done.err.split())
     truths = [part.truth for part in parts({"kind": "empty"}, {"kind": "empty"}, None)]
