@@ -32,7 +32,7 @@ ID_PART = re.compile(r"[0-9a-z]+")
 NEWEST = "@last"
 NO_MODEL = (
     "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), "
-    "or DEPUTIZE_MODEL=scripted to try everything but the thinking"
+    "or DEPUTIZE_MODEL=scripted to try it without a model"
 )
 FIRST_SEARCHED = 20
 SEARCHED = 5000

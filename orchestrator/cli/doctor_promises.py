@@ -33,25 +33,25 @@ class Promise:
 
 
 PROMISES = (
-    Promise("secrets", "no secret of the worker is in sight of a command: environments, memory, files", True),
-    Promise("files", "no file of the machine, no other run, no Redis is in sight either", True),
+    Promise("secrets", "no secret of the worker is visible to a command: environments, memory, files", True),
+    Promise("files", "no private file of the machine, no other run, no Redis is visible either", True),
     Promise(
         "links",
         "no name, link, pattern or race leads file tools out of the workspace",
         untried="patterns and races, which take longer",
     ),
-    Promise("network", "commands have no network; with `sandbox.allowed_hosts` no other one", True),
-    Promise("kernel", "the kernel refuses namespaces, mounts, ptrace, odd sockets, …", True),
+    Promise("network", "commands have no network but the hosts of `sandbox.allowed_hosts`", True),
+    Promise("kernel", "the kernel refuses namespaces, mounts, ptrace, unusual socket families, …", True),
     Promise(
         "bounds",
         "memory, processors, processes and disk of a run are bounded, and nothing goes on after it",
         True,
     ),
-    Promise("planted", "configuration, hooks and rules in a workspace count for nothing"),
-    Promise("forbidden", "forbidden commands (`sudo`, `mkfs`, `rm -rf /`) never run, however they are nested"),
+    Promise("planted", "configuration, hooks and rules in a workspace are ignored"),
+    Promise("forbidden", "forbidden commands (`sudo`, `mkfs`, `rm -rf /`) are denied wherever a command line has them"),
     Promise(
         "permission",
-        "what needs permission waits for a person, through every restart",
+        "what needs permission is not executed without a person's answer, through every restart",
         untried="restarts, which would end what runs here",
     ),
     Promise("masking", "known secrets and shapes of tokens are masked in all that is published"),

@@ -1,4 +1,4 @@
-"""Arguments for every tool. A new tool gets a line here."""
+"""Arguments for every tool. A new tool gets a line in `SAMPLES` and one in `OVERSIZED`."""
 
 from __future__ import annotations
 
