@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from deputize.shared.delegation import TerminationReason
@@ -71,6 +72,7 @@ def test_what_our_prompts_use_is_harmless_in_foreign_text(name: str) -> None:
         "<tool_call\n>",
         "<function_calls>",
         "<|im_start|>",
+        "<         /         tool_call>",
         "<system-reminder>",
         "<~tool_call>",
     ],
@@ -79,7 +81,18 @@ def test_spellings_of_it(text: str) -> None:
     assert harmless(f"a {text} b") == HarmlessText(f"a <~{text[1:]} b", 1)
 
 
-@pytest.mark.parametrize("text", ["<html><system><b>1 < 2", "<tool_callback>", "system_hint", "a <| b |> c", "<bash>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html><system><b>1 < 2",
+        "<tool_callback>",
+        "system_hint",
+        "a <| b |> c",
+        "f <| map |> g",
+        "< |im_end|>",
+        "<bash>",
+    ],
+)
 def test_other_text_stays_as_it_is(text: str) -> None:
     assert harmless(text) == HarmlessText(text)
     assert harmless(text).noted == text
@@ -91,13 +104,14 @@ PIECES = some.lists(
 
 
 @given(PIECES)
+@example(["<", *[" "] * 20, "tool_call", ">"])
 def test_nothing_is_lost_and_nothing_stays_that_controls(pieces: list[str]) -> None:
     text = "".join(pieces)
     found = harmless(text)
     assert restored(found.text) == text
     assert found.text.count("~") - text.count("~") == found.places
-    left = {"<tool_call>", "</tool_call>", "<system_hint>", "</system_hint>", "<|im_end|>"}
-    assert not {mark for mark in left if mark in found.text or mark in found.text.replace(" ", "")}
+    assert "<|im_end|>" not in found.text
+    assert not re.search("< */? *(tool_call|system_hint) *>", found.text)
     as_json = harmless(json.dumps({"text": text})).text
     assert json.loads(as_json) == {"text": found.text}
 
