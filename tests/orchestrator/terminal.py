@@ -60,6 +60,10 @@ class Terminal:
         """The lines that are visible now, without the empty ones at the end."""
         return self.history()[-self._lines :]
 
+    def last_line(self) -> str:
+        """The last visible line; empty while there is none."""
+        return next(iter(self.screen()[-1:]), "")
+
     def history(self) -> list[str]:
         """Every line, also those that scrolled away."""
         rows, row, column = [""], 0, 0

@@ -39,7 +39,7 @@ async def asking(url: str, service: FakeService) -> AsyncIterator[tuple[Terminal
         (id,) = service.runs
         service.happen(id, RunStarted(worker="w", model="m", tools=[], limits=service.runs[id].effective_limits))
         ask(service, id, FIRST)
-        await until(lambda: QUESTION in "\n".join(terminal.screen()[-1:]), 30)
+        await until(lambda: QUESTION in terminal.last_line(), 30)
         yield terminal, id
 
 
@@ -68,7 +68,7 @@ async def test_a_question_is_answered_below_the_live_rows(
         service.happen(id, PermissionAnswered(permission_id=FIRST, path=[id], outcome=outcome))
         service.finish(id, summary="Done.")
         assert await terminal.ended() == 0
-        assert terminal.screen()[-1] == "Done."
+        assert terminal.last_line() == "Done."
         assert "approve 0000aaaa?" not in "\n".join(terminal.history())
 
 
@@ -77,14 +77,14 @@ async def test_what_is_typed_shows_and_a_question_answered_elsewhere_makes_room_
 ) -> None:
     async with asking(url, service) as (terminal, id):
         ask(service, id, SECOND)
-        await until(lambda: "approve 0000aaaa? (1 more)" in terminal.screen()[-1])
+        await until(lambda: "approve 0000aaaa? (1 more)" in terminal.last_line())
         terminal.type("so")
-        await until(lambda: terminal.screen()[-1].endswith("or a reason: so"))
+        await until(lambda: terminal.last_line().endswith("or a reason: so"))
         service.happen(id, ProgressMade(message="something else"))
         await until(lambda: any("something else" in line for line in terminal.screen()))
-        await until(lambda: terminal.screen()[-1].endswith("or a reason: so"))
+        await until(lambda: terminal.last_line().endswith("or a reason: so"))
         service.happen(id, PermissionAnswered(permission_id=FIRST, path=[id], outcome="cancel", by="bob"))
-        await until(lambda: "approve 0000bbbb? y yes" in terminal.screen()[-1])
+        await until(lambda: "approve 0000bbbb? y yes" in terminal.last_line())
         assert any("permission 0000aaaa: cancel by bob" in line for line in terminal.screen())
         terminal.type("y\n")
         await until(lambda: SECOND in service.given_answers)
@@ -97,7 +97,7 @@ async def test_the_past_is_not_asked_again(url: str, service: FakeService) -> No
         await until(lambda: FIRST in service.given_answers)
         async with on_terminal("watch", id, columns=120, DEPUTIZE_URL=url) as other:
             ask(service, id, SECOND)
-            await until(lambda: "approve 0000bbbb? " in "\n".join(other.screen()[-1:]), 30)
+            await until(lambda: "approve 0000bbbb? " in other.last_line(), 30)
             assert "approve 0000aaaa? " not in other.drawn
 
 

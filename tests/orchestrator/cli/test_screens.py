@@ -139,7 +139,7 @@ async def test_words_and_output_come_as_they_are_made(url: str, service: FakeSer
         words = "First I look at what the tests say about it, then I go\non as be"
         for at in range(0, len(words), 5):
             service.happen(id, TextDelta(turn=1, text=words[at : at + 5]))
-        await until(lambda: "> on as be" in terminal.screen()[-1])  # the row holds the line that is not finished
+        await until(lambda: "> on as be" in terminal.last_line())  # the row holds the line that is not finished
         said = ["> First I look at what the tests say about it, then I go"]
         if columns == 60:
             said = ["> First I look at what the tests say about it, then", "> I go"]
@@ -148,9 +148,9 @@ async def test_words_and_output_come_as_they_are_made(url: str, service: FakeSer
         service.happen(id, Replied(turn=1, text=words + "fore.", stop_reason="tool_use", usage=Usage()))
         service.happen(id, StepStarted(step=step(1, StepStatus.RUNNING)))
         service.happen(id, StepUpdated(step_id="s1", metadata={"output": "\x1b[31mtest_a\x1b[0m ok\ntest"}))
-        await until(lambda: "| test" in terminal.screen()[-1])
+        await until(lambda: "| test" in terminal.last_line())
         service.happen(id, StepUpdated(step_id="s1", metadata={"output": "\x1b[31mtest_a\x1b[0m ok\ntest_b"}))
-        await until(lambda: "| test_b" in terminal.screen()[-1])
+        await until(lambda: "| test_b" in terminal.last_line())
         service.happen(id, StepCompleted(step=step(1, StepStatus.COMPLETED, result="test_a ok\ntest_b ok")))
         service.finish(id, summary="Done.")
         await terminal.ended()
@@ -204,7 +204,7 @@ async def test_a_batch_scrolls_each_step_with_its_delegation(url: str, service: 
         await until(lambda: service.following == 2, 60)
         for id in service.runs:
             fail_a_step_and_start_another(service, id)
-        await until(lambda: "0/2 finished, 2 running, $0.0200" in terminal.screen()[-1])
+        await until(lambda: "0/2 finished, 2 running, $0.0200" in terminal.last_line())
         for id in service.runs:
             assert STEP.replace("iiiiii", id[-6:]) in plain(terminal.screen(), "-" * 30)
         for id in service.runs:
