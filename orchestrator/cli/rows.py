@@ -120,9 +120,13 @@ class Totals:
             parts.append(f"{self.failed} failed")
         statuses = Counter(row.status for row in rows)
         parts += [f"{statuses[status]} {status}" for status in ("running", "waiting", "queued") if statuses[status]]
-        known = self.cost_known and all(row.cost is not None for row in rows)
-        spent = formatting.cost(self.cost + sum(row.cost or 0 for row in rows))
-        parts.append(spent if known else f"{spent} and what has no known price")
+        parts.append(self._spent(rows))
         if hidden:
             parts.append(f"{hidden} more not shown")
         return ", ".join(parts)
+
+    def _spent(self, rows: Sequence[TableRow]) -> str:
+        usd = self.cost + sum(row.cost or 0 for row in rows)
+        if self.cost_known and all(row.cost is not None for row in rows):
+            return formatting.cost(usd)
+        return f"at least {formatting.cost(usd)}" if usd else "cost unknown"

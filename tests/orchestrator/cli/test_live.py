@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.delegation import Progress, Status, TerminationReason, Usage
+from deputize.orchestrator.cli.rows import Totals
+from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.events import Heartbeat, RunStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
@@ -65,6 +66,19 @@ async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(
         assert sum(f" {id}  " in line for line in history) == 1
     assert sum(line.endswith("TURN       TIME     COST") for line in history) == 0
     assert any(line.startswith("60/60 finished, 2 failed, $") for line in history)
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [([0.01, 0.02], "$0.0300"), ([None, 0.02], "at least $0.0200"), ([None, None], "cost unknown")],
+)
+def test_totals_claim_no_cost_that_is_not_known(costs: list[float | None], said: str) -> None:
+    totals = Totals()
+    for number, cost in enumerate(costs):
+        totals.new(str(number))
+        how = {"status": Status.SUCCEEDED, "termination_reason": TerminationReason.COMPLETED}
+        totals.finished(ToolAgentResult(delegation_id="d", **how, usage=Usage(cost_usd=cost)))
+    assert totals.line([]) == f"2/2 finished, {said}"
 
 
 async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
