@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from deputize.shared.literal_search import search_for_any
-from deputize.shared.open_shape import open_shape
+from deputize.shared.partial_credential import partial_credential
 from deputize.shared.token_shapes import search_for_shapes, without_shapes
 
 MASK = "***"
@@ -73,7 +73,7 @@ class SecretMask:
 
     def open_end(self, text: str) -> int:
         """Returns how many characters at the text's end may be the beginning of a secret that goes on after it."""
-        longest = open_shape(text)
+        longest = partial_credential(text)
         for form in self._forms:
             # An encoded secret begins with characters that any word may end with, so a longer piece is required.
             least = 1 if form in self._values else ENCODED_START

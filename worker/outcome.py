@@ -13,8 +13,8 @@ from deputize.shared.text import clip
 from deputize.worker.fleet.lease import StopSignal
 from deputize.worker.threads import run_in_thread
 from deputize.worker.workspace.artifacts import Artifacts
-from deputize.worker.workspace.comparison import Facts
 from deputize.worker.workspace.deadline import Deadline
+from deputize.worker.workspace.patches import Facts
 from deputize.worker.workspace.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000

@@ -1,6 +1,6 @@
 """Blocking work in threads: files, diffs, matching.
 
-Each run has a share of the threads, of interpreter time (``worker/shares.py``), and of the memory for files.
+Each run has a share of the threads, of interpreter time (``worker/fair_scheduling.py``), and of the memory for files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.log import delegation
-from deputize.worker.shares import ComputeSlots, Share, Work
+from deputize.worker.fair_scheduling import ComputeSlots, Share, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputize.shared.masking import SecretMask
-from deputize.shared.open_shape import open_shape
+from deputize.shared.partial_credential import partial_credential
 from deputize.shared.token_shapes import search_for_shapes
 
 MASK = SecretMask()
@@ -209,4 +209,4 @@ def test_a_text_is_searched_in_time_that_grows_with_its_length_only() -> None:
 
 def test_all_of_a_block_that_has_not_ended_waits() -> None:
     begun = f"-----BEGIN PRIVATE KEY-----\n{some(64)}\n{some(20)}"
-    assert open_shape(f"a key: {begun}") == len(begun)
+    assert partial_credential(f"a key: {begun}") == len(begun)

@@ -19,7 +19,6 @@ from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, Workspac
 from deputize.worker.sandbox.environment import MOUNT, owner
 from deputize.worker.search.gitignore import GitIgnore
 from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.comparison import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import PRIVATE_DIR
 from deputize.worker.workspace.files import Files
@@ -27,6 +26,7 @@ from deputize.worker.workspace.generation import Generation
 from deputize.worker.workspace.ignored import IgnoredFiles, KeptRules, outer_rules
 from deputize.worker.workspace.manifest import Manifest, StatEntry, scan
 from deputize.worker.workspace.origin import is_workspace, read_origin, write_origin
+from deputize.worker.workspace.patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from deputize.worker.workspace.removal import delete, disk_bytes
 from deputize.worker.workspace.source import closing_fd, held_source, invalid, open_folder, open_source
 from deputize.worker.workspace.tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy

@@ -9,8 +9,8 @@ from pathlib import Path
 from deputize.orchestrator.patches.directory import Directory
 from deputize.orchestrator.patches.format import parse_patch
 from deputize.orchestrator.patches.merge import MergePlan, content_in_git
-from deputize.worker.workspace.comparison import file_patch
 from deputize.worker.workspace.manifest import Content, Difference
+from deputize.worker.workspace.patches import file_patch
 from tests.worker.workspace.trees import GIT
 
 

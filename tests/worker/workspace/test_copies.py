@@ -16,9 +16,9 @@ from deputize.shared.openat2 import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.worker.fleet.lease import StopReason, StopSignal
 from deputize.worker.outcome import collect_outputs
-from deputize.worker.workspace.comparison import MAX_CHANGES, Facts
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
+from deputize.worker.workspace.patches import MAX_CHANGES, Facts
 from deputize.worker.workspace.removal import delete
 from deputize.worker.workspace.workspace import Workspace
 from tests.running import Bench, call, say, script

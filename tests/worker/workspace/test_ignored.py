@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.request import EmptyWorkspace
-from deputize.worker.workspace.comparison import MAX_IGNORED
 from deputize.worker.workspace.git_index import tracked_paths
+from deputize.worker.workspace.patches import MAX_IGNORED
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import GIT, directory, git_apply, tree
 

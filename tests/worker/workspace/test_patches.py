@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.delegation import FileChange
-from deputize.worker.workspace.comparison import quote_path
+from deputize.worker.workspace.patches import quote_path
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import directory, git_apply, plant, tree
 

@@ -7,7 +7,7 @@ import time
 from threading import Event, Thread
 
 from deputize.shared.log import delegation
-from deputize.worker.shares import ALLOWANCE, REFILLED, ComputeSlots, Share
+from deputize.worker.fair_scheduling import ALLOWANCE, REFILLED, ComputeSlots, Share
 from deputize.worker.threads import A_RUN, give_way, run_in_thread, share_threads
 from tests.waiting import until
 

@@ -28,7 +28,7 @@ _DELIMITERS = (*" \t\n\r\"'`<>,;(){}[]",)
 _NAME_AND_SCHEME = 64
 
 
-def open_shape(text: str) -> int:
+def partial_credential(text: str) -> int:
     """Returns how many characters at the text's end may be the beginning of a credential that goes on after it."""
     if (block := text.rfind(_BLOCK)) >= 0 and (length := _open_block(text[block:])):
         return length
