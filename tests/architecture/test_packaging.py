@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,38 @@ def test_the_first_part_of_the_lock_is_enough_to_run_and_holds_no_test_tool() ->
     tests = {canonicalize_name(Requirement(line).name) for line in extras["dev"]}
     assert runs - versions.keys() == set()
     assert tests & versions.keys() == set()
+
+
+def test_the_lock_is_installed_as_it_is() -> None:
+    """Otherwise pip fails once "coverage[toml]" has a newer release than the "coverage" of the lock."""
+    texts = [(ROOT / path).read_text("utf-8") for path in (".ci/setup", "orchestrator/Dockerfile", "worker/Dockerfile")]
+    installs = [line for text in texts for line in text.splitlines() if "--require-hashes" in line]
+    assert len(installs) == 5
+    assert [line for line in installs if "--no-deps --require-hashes" not in line] == []
+
+
+def requirements(name: str, extras: frozenset[str]) -> set[tuple[str, frozenset[str]]]:
+    """Returns what the installed package needs here, each with its extras."""
+    needed = [Requirement(line) for line in distribution(name).requires or []]
+    here = [{"extra": extra} for extra in extras or {""}]
+    return {
+        (canonicalize_name(each.name), frozenset(each.extras))
+        for each in needed
+        if each.marker is None or any(each.marker.evaluate(environment) for environment in here)
+    }
+
+
+def test_the_lock_is_complete() -> None:
+    """Nothing else would be installed: neither a dependency of a dependency nor that of an extra."""
+    found = {("deputize", frozenset(project()["optional-dependencies"]))}
+    new = set(found)
+    while new:
+        new = {each for name, extras in new for each in requirements(name, extras)} - found
+        found |= new
+    reached = {name for name, _ in found} - {"deputize"}
+    versions = locked(lock_text())
+    assert len(reached) > 100
+    assert {name: distribution(name).version for name in reached} == {name: versions.get(name) for name in reached}
 
 
 def test_nobody_can_upload_this_by_mistake() -> None:
