@@ -158,13 +158,15 @@ def test_a_line_that_cannot_be_parsed_needs_approval_unless_a_piece_is_forbidden
 
 
 def test_without_a_parser_nothing_but_plain_commands_is_allowed(tmp_path: Path) -> None:
-    broken = tmp_path / "shfmt"
+    broken, slow = tmp_path / "shfmt", tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
+    slow.chmod(0o755)
     for parser, why in (
         (Parser(None), "shfmt is missing"),
         (Parser(str(broken)), "does not start"),
         (Parser("/bin/false"), "shfmt failed"),
         (Parser("/bin/cat"), "shfmt failed"),
-        (Parser(installed_parser().program, seconds=0), "takes longer"),
+        (Parser(str(slow), seconds=0.1), "takes longer"),
     ):
         classifier = Classifier(parser.parse)
         found = classifier.classify("ls | wc -l")
