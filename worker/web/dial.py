@@ -37,13 +37,16 @@ def trust_store() -> SSLContext:
 
 class PooledTransport(httpx2.AsyncBaseTransport):
     """A transport without a proxy. ``network`` makes the connections; ``tls`` has the trusted certificate authorities,
-    by default the machine's.
+    by default the machine's. With ``keepalive`` False each request has a connection of its own.
     """
 
-    def __init__(self, network: httpcore2.AsyncNetworkBackend, tls: SSLContext | None = None) -> None:
+    def __init__(
+        self, network: httpcore2.AsyncNetworkBackend, tls: SSLContext | None = None, *, keepalive: bool = True
+    ) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls or trust_store(),
             max_connections=None,
+            max_keepalive_connections=None if keepalive else 0,
             keepalive_expiry=IDLE_SECONDS,
             socket_options=_KEEPALIVE,
             network_backend=network,
@@ -137,10 +140,11 @@ class GuardedTransport(PooledTransport):
         loopback: bool | None = None,
         network: Network | None = None,
         tls: SSLContext | None = None,
+        keepalive: bool = True,
     ) -> None:
         self._private = PrivateHosts(private_hosts)
         self._guard = _Guard(self._private, network or Network(), loopback)
-        super().__init__(self._guard, tls)
+        super().__init__(self._guard, tls, keepalive=keepalive)
 
     def check_url(self, url: str | httpx2.URL) -> Target:
         """Parses the URL. Raises ``ForbiddenTarget`` if its text alone shows that it is not allowed."""

@@ -62,7 +62,8 @@ class EgressProxy:
     async def serve(self, listener: socket.socket, report: Report) -> None:
         """Serves one command's proxy on ``listener``, which it owns, until it is cancelled."""
         without_tls = SSLContext(PROTOCOL_TLS_CLIENT)  # tunnels carry TLS as it is
-        transport = GuardedTransport(self._private_hosts, network=self._network, tls=without_tls)
+        # A request that meets a connection just as its host closes it would fail, and a command cannot know why.
+        transport = GuardedTransport(self._private_hosts, network=self._network, tls=without_tls, keepalive=False)
 
         def refused(sentence: str) -> None:
             report(f"[network: {sentence}]\n")

@@ -161,6 +161,15 @@ async def test_a_name_that_changes_its_mind_is_judged_by_the_address_that_is_dia
     assert net.dialled == [(PUBLIC, 80)]
 
 
+async def test_each_request_has_a_connection_whose_address_was_checked_for_it() -> None:
+    """Nor does it meet a connection that the host is about to close."""
+    net = internet(good_test=[[PUBLIC], [PUBLIC], ["127.0.0.1"]])
+    async with proxy(net, "good.test") as opened:
+        answers = [await opened.answer(GOOD) for _ in range(3)]
+    assert [answer.split()[1] for answer in answers] == [b"200", b"200", b"403"]
+    assert net.dialled == [(PUBLIC, 80)] * 2
+
+
 async def test_the_url_decides_the_host_and_headers_of_the_connection_stay_here() -> None:
     net = internet(good_test=[[PUBLIC]])
     head = b"Host: other.test\r\nProxy-Authorization: Basic x\r\nConnection: X-Mine\r\nX-Mine: 1\r\nX-Kept: 2\r\n\r\n"
