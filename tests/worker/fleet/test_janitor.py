@@ -86,7 +86,8 @@ async def test_what_an_unfinished_delegation_continues_is_neither_pruned_nor_swe
     assert await janitor(bench, []).sweep(0) == 0
     assert folder.exists()
     await bench.store.cancel(going_on)
-    assert await janitor(bench, []).sweep(0) == 1
+    await janitor(bench, []).sweep(0)
+    await until(lambda: not folder.exists())  # the janitor of the bench may have begun to sweep, as prune asked it to
 
 
 async def test_files_are_not_removed_while_they_are_copied_but_later(bench: Bench, tmp_path: Path) -> None:
