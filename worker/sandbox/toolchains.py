@@ -76,12 +76,17 @@ class Installation:
 
 
 def python_of(venv: Path) -> Installation | None:
-    """Returns the installation that a virtual environment was made from; None if it is complete in the system."""
+    """Returns the installation that a virtual environment was made from.
+
+    None if it is complete in the system, or where this user cannot look.
+    """
     names = [Path(home).parent for home in _settings_of(venv).get("home", "").splitlines() if home.startswith("/")]
-    program, names = _followed(venv / "bin/python", names)
-    if program.is_relative_to(venv.resolve()):  # made with --copies
-        program, names = _followed(names[0] / "bin/python3", names) if names else (program, names)
-    return _installation(program, _PYTHON, [name for name in names if not name.is_relative_to(venv.parent)])
+    with suppress(OSError):
+        program, names = _followed(venv / "bin/python", names)
+        if program.is_relative_to(venv.resolve()):  # made with --copies
+            program, names = _followed(names[0] / "bin/python3", names) if names else (program, names)
+        return _installation(program, _PYTHON, [name for name in names if not name.is_relative_to(venv.parent)])
+    return None
 
 
 def pinned_version(source: Path | None) -> str:
@@ -101,8 +106,7 @@ def on_path(environ: Mapping[str, str], pinned: str = "") -> Iterator[Installati
                 if os.access(folder / name, os.X_OK):
                     break
                 continue
-            program, names = _followed(_managed(folder / name, environ, pinned), [])
-            if os.access(program, os.X_OK) and (found := _installation(program, kind, names)):
+            if found := _of_program(folder / name, kind, environ, pinned):
                 yield found
                 break
 
@@ -114,6 +118,14 @@ def is_kept(found: Installation, environ: Mapping[str, str], known: Iterable[Ins
     folders += [Path("/opt"), Path(sys.base_prefix)]
     folders += [each.prefix for each in known]
     return any(found.prefix.is_relative_to(folder.resolve()) for folder in folders if folder.is_absolute())
+
+
+def _of_program(program: Path, kind: _Kind, environ: Mapping[str, str], pinned: str) -> Installation | None:
+    """Returns the installation that a program leads to, if it is one; None where this user cannot look."""
+    with suppress(OSError):  # PATH may name another user's directories, as after `su`; or it is just being removed
+        program, names = _followed(_managed(program, environ, pinned), [])
+        return _installation(program, kind, names) if os.access(program, os.X_OK) else None
+    return None
 
 
 def _installation(program: Path, kind: _Kind, names: list[Path]) -> Installation | None:

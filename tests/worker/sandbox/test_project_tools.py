@@ -177,6 +177,16 @@ async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path:
         assert await said(sandbox, f"ls {tmp_path}/cargo 2>&1 | grep -c 'No such'") == "1"
 
 
+def test_what_cannot_be_looked_at_does_not_hide_the_rest(tmp_path: Path) -> None:
+    """Such as another user's directory on PATH. Root may look there; a name that is too long is refused to all."""
+    (tmp_path / "project/.venv/bin").mkdir(parents=True)
+    (tmp_path / "project/.venv/pyvenv.cfg").touch()
+    (tmp_path / "project/.venv/bin/python").symlink_to(f"/{'x' * 300}/bin/python3")
+    rust = rust_at(tmp_path / "rust")
+    found = find_tools(tmp_path / "project", {"PATH": f"/{'x' * 300}:{rust}/bin"}, [], [])
+    assert str(rust / "bin") in found.path
+
+
 async def test_path_is_looked_through_for_many_runs_at_once_and_then_again(tmp_path: Path) -> None:
     """It takes milliseconds, and hundreds of runs may start in the same second, each with files of its own."""
 
