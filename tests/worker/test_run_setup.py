@@ -105,7 +105,7 @@ async def test_a_cancel_ends_it_at_once(redis_url: str, tmp_path: Path, project:
         asked = time.monotonic()
         assert await bench.store.cancel(id) == "asked"
         await running
-        assert time.monotonic() - asked < 10  # of 98765
+        assert time.monotonic() - asked < 1
         result = await bench.result(id)
     assert (result.status, result.summary) == ("cancelled", "Cancelled while the project was set up.")
 
