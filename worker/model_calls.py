@@ -93,7 +93,9 @@ class ModelCalls:
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         async with (
             self._admitted(prompt),
-            self.wait.call(self.model.endpoint_id, partial(self._begin, Usage(), counted)),
+            self.wait.call(
+                self.model.endpoint_id, partial(self._begin, Usage(), counted), lambda: self.meter.time_for_summary
+            ),
         ):
             while True:
                 allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)

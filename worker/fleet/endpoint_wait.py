@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from deputize.shared.delegation import Status
+from deputize.shared.errors import ModelUnavailable
 from deputize.shared.events import Event, ModelRetried, ResumedWaiting, Waiting
 from deputize.worker.fleet.outage import Admission, Outages
 from deputize.worker.models.base import Retrying
+from deputize.worker.models.retry import with_full_stop
 
 
 class EndpointWait:
@@ -29,16 +32,20 @@ class EndpointWait:
         """Failed requests in a row, without the beginning of a reply in between."""
         self._since: float | None = None
         self._keep: Callable[[], None] = lambda: None
+        self._time_left: Callable[[], float] = lambda: math.inf
         self.error = ""
         """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
 
     @asynccontextmanager
-    async def call(self, endpoint: str | None, keep: Callable[[], None]) -> AsyncGenerator[None]:
+    async def call(
+        self, endpoint: str | None, keep: Callable[[], None], time_left: Callable[[], float]
+    ) -> AsyncGenerator[None]:
         """Admits one model call to its endpoint when the block is entered.
 
         ``keep`` stores how much of the run's time is used, so that waiting does not begin anew with the next attempt.
+        ``time_left`` returns its seconds left. Raises ``ModelUnavailable`` where they end before the next request.
         """
-        self._failures, self._keep = 0, keep
+        self._failures, self._keep, self._time_left = 0, keep, time_left
         try:
             if endpoint is None:
                 yield
@@ -53,24 +60,22 @@ class EndpointWait:
     async def retry(self, turn: int, failed: Retrying, *, begun: bool) -> None:
         """Waits before the next try. ``begun``: the failed one had got the beginning of a reply.
 
-        The first failure in a row may be this request's own; it becomes an outage when the next request fails, too, or
-        when the endpoint states how long to wait.
+        The first failure in a row is reported as waiting only where the endpoint states how long to wait.
         """
         self._failures = 1 if begun else self._failures + 1
         self.error = failed.error
-        admission, delay = self._admission, failed.delay
-        asked = None if failed.retry_after is None else max(failed.retry_after, failed.delay)
-        probes = admission is not None and admission.probes
-        outage = not begun and (probes or self._failures > 1 or asked is not None)
-        if admission and outage:
-            delay = await admission.failed(failed.error, asked)
+        admission, outage = self._admission, None
+        asked = None if failed.retry_after is None else failed.delay
+        if admission and not begun:
+            outage = await admission.failed(failed.error, asked)
+        delay = failed.delay if outage is None else outage
         self._emit(ModelRetried(turn=turn, error=failed.error, delay_seconds=delay))
-        if outage:
+        self._check_time(delay)
+        if outage is not None or (not begun and (self._failures > 1 or asked is not None)):
             self._wait(failed.error)
-        if admission is None or not outage:
+        if outage is None:
             await failed.wait()
         if admission:
-            admission.suspect()
             await self._admitted(failed.most)
 
     def works(self) -> None:
@@ -82,11 +87,21 @@ class EndpointWait:
 
     async def _admitted(self, most: float | None) -> None:
         assert self._admission
-        answer, _, error = await self._admission.ask()
+        answer, seconds, error = await self._admission.ask()
         if answer == "wait":
             self.error = self.error or error
+            self._check_time(seconds)
             self._wait(error)
             await self._admission.wait(most)
+
+    def _check_time(self, delay: float) -> None:
+        """Raises ``ModelUnavailable`` where the run would keep its slot until its time ends, in vain."""
+        if delay >= (left := self._time_left()):
+            raise ModelUnavailable(
+                f"the next request is possible in {delay:.0f} s, but the run has only {max(left, 0):.0f} s left: "
+                f"{with_full_stop(self.error)} Try again later, or with a longer timeoutSeconds.",
+                may_pass=True,
+            )
 
     def _wait(self, error: str) -> None:
         if self._since is None:

@@ -48,8 +48,8 @@ class RetryPolicy:
     first_delay: float = 0.5
     """Doubled at each further try, where the endpoint sends no Retry-After."""
     longest_delay: float = 30
-    longest_wait: float = 3600
-    """Cap on a Retry-After; the remaining retry time is a second one."""
+    longest_wait: float = 60
+    """Cap on a Retry-After: quotas are often raised or reset earlier. The remaining retry time is a second one."""
     read_timeout: float = 120
     """A stream without a byte for so long has stalled."""
     connect_timeout: float = 10

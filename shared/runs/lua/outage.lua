@@ -1,61 +1,97 @@
--- An outage of a model's endpoint: one run of the fleet probes it, the others wait; after a success they follow in a ramp
--- that doubles every second, because a recovered endpoint that gets all of them at once fails again.
+-- An outage of a model's endpoint is what several runs saw, with no success of any other run in between: one failure may
+-- be that request's own. One run of the fleet probes the endpoint, the others wait; after a success they follow in a
+-- ramp that grows with each success, because a recovered endpoint that gets all of them at once fails again.
 -- KEYS: outage · Arguments: operation, token (of one model call), and by operation:
---   failed: the call failed, or a probe did; error, retry_ms (what the endpoint asked for, -1: nothing), first_ms,
---     longest_ms, jitter (0.5 to 1)
---   ask: whether a request may be sent; lease_ms (how long a probe counts as alive)
+--   failed: the call failed; error, retry_ms (what the endpoint asked for, -1: nothing), first_ms, longest_ms, jitter
+--     (0.5 to 1), successes (those known to the call since it fails, -1: this is its first failure)
+--   ask: whether a request may be sent; lease_ms (how long a probe counts as alive), failed (whether the call did)
 --   renew: the probe still runs; lease_ms
---   passed: the probe was answered
+--   passed: the endpoint has begun to reply to the call
 --   left: the probe ended without an answer, with its run
--- Returns an answer and milliseconds and the outage's error: 'open' (there is no outage), 'go' (one of the ramp), 'probe',
--- or 'wait' (ask again after so long).
-local RAMP_MS, LOOK_MS, KEPT_MS = 10000, 250, 3600000
+-- Returns an answer, milliseconds, the outage's error, and the number of successes: 'open' (nothing failed lately), 'go',
+-- 'probe', 'wait' (ask again after so long), or 'alone' (a failure of this call only).
+local RAMP_MS, LOOK_MS, KEPT_MS, GRACE_MS = 10000, 250, 600000, 500
 local arguments = cjson.decode(ARGV[1])
-local outage = KEYS[1]
+local outage, token = KEYS[1], arguments.token
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local state, failures, due, prober, alive, since, granted, reason = unpack(redis.call('HMGET', outage,
-  'state', 'failures', 'due', 'prober', 'alive', 'since', 'granted', 'error'))
-due, alive, since, granted = tonumber(due), tonumber(alive), tonumber(since), tonumber(granted)
-local probes = state == 'closed' and prober == arguments.token
+local state, failures, due, prober, alive, since, granted, reason, suspect, successes = unpack(redis.call('HMGET', outage,
+  'state', 'failures', 'due', 'prober', 'alive', 'since', 'granted', 'error', 'suspect', 'successes'))
+failures, due, alive, since, granted = tonumber(failures), tonumber(due), tonumber(alive), tonumber(since), tonumber(granted)
+successes = tonumber(successes) or 0
+local probes = state == 'closed' and prober == token
 
-if arguments.operation == 'failed' then
+local function failed()
   local asked = arguments.retry_ms
+  -- Others succeeded while this call failed again and again: the trouble is its own.
+  local alone = arguments.successes >= 0 and successes > arguments.successes
   if state == 'closed' and not probes then
     -- A request from before: only what the endpoint asks for is news.
-    if asked >= 0 and now + asked > due then
+    if not alone and asked >= 0 and now + asked > due then
       due = now + asked
       redis.call('HSET', outage, 'due', due)
     end
+  elseif alone or (not probes and (not suspect or suspect == token)) then
+    redis.call('HSET', outage, 'successes', successes, 'error', arguments.error)
+    if not alone then redis.call('HSET', outage, 'suspect', token) end
+    redis.call('PEXPIRE', outage, KEPT_MS)
+    return {'alone', 0, arguments.error, successes}
   else
-    failures = (tonumber(failures) or 0) + 1
+    failures = (failures or 0) + 1
     local delay = math.min(arguments.first_ms * 2 ^ math.min(failures - 1, 30), arguments.longest_ms) * arguments.jitter
     if asked >= 0 then delay = asked end
     due = now + math.floor(delay)
-    redis.call('HSET', outage, 'state', 'closed', 'failures', failures, 'due', due, 'prober', '', 'error', arguments.error)
+    redis.call('HSET', outage, 'state', 'closed', 'failures', failures, 'due', due, 'prober', '', 'error', arguments.error,
+      'successes', successes)
   end
   redis.call('PEXPIRE', outage, due - now + KEPT_MS)
-  return {'wait', math.max(due - now, 0), arguments.error}
-elseif arguments.operation == 'renew' then
-  if probes then redis.call('HSET', outage, 'alive', now + arguments.lease_ms) end
-elseif arguments.operation == 'passed' then
-  if probes then redis.call('HSET', outage, 'state', 'ramp', 'since', now, 'granted', 1, 'prober', '') end
-elseif arguments.operation == 'left' then
-  if probes then redis.call('HSET', outage, 'prober', '') end
-elseif state == 'closed' then
-  if now < due then return {'wait', due - now, reason} end
-  if prober ~= '' and not probes and now < alive then return {'wait', math.min(LOOK_MS, alive - now), reason} end
-  redis.call('HSET', outage, 'prober', arguments.token, 'alive', now + arguments.lease_ms)
-  return {'probe', 0, reason}
-elseif state == 'ramp' then
-  local age = now - since
-  if age < RAMP_MS then
-    if granted < 2 ^ (age / 1000) then
-      redis.call('HINCRBY', outage, 'granted', 1)
-      return {'go', 0, reason}
-    end
-    return {'wait', math.ceil(math.log(granted) / math.log(2) * 1000 - age) + 1, reason}
-  end
-  redis.call('DEL', outage)
+  return {'wait', math.max(due - now, 0), arguments.error, successes}
 end
-return {'open', 0, ''}
+
+local function passed()
+  if redis.call('EXISTS', outage) == 0 then return end
+  redis.call('HINCRBY', outage, 'successes', 1)
+  redis.call('HDEL', outage, 'suspect')
+  if state == 'closed' and not probes and failures == 1 then
+    redis.call('HDEL', outage, 'state', 'failures')  -- no probe has failed: it was no outage
+  elseif state == 'closed' then
+    redis.call('HSET', outage, 'state', 'ramp', 'since', now, 'granted', 1, 'prober', '', 'failures', 0)
+  elseif state == 'ramp' then
+    redis.call('HINCRBY', outage, 'granted', -2)
+  end
+end
+
+local function ask()
+  if state == 'closed' then
+    -- The turn of a call that has not failed comes first: it may be others' requests that the endpoint refuses.
+    local ready = due + (arguments.failed and GRACE_MS or 0)
+    if now < ready then return {'wait', ready - now, reason, successes} end
+    if prober ~= '' and not probes and now < alive then
+      return {'wait', math.min(LOOK_MS, alive - now), reason, successes}
+    end
+    redis.call('HSET', outage, 'prober', token, 'alive', now + arguments.lease_ms)
+    return {'probe', 0, reason, successes}
+  end
+  local age = state == 'ramp' and now - since
+  if age and age < RAMP_MS then
+    if granted >= 2 ^ (age / 1000) then
+      local wait = math.ceil(math.log(granted) / math.log(2) * 1000 - age) + 1
+      return {'wait', math.min(LOOK_MS, wait), reason, successes}
+    end
+    redis.call('HINCRBY', outage, 'granted', 1)
+  elseif age then
+    redis.call('HDEL', outage, 'state')
+  end
+  return {redis.call('EXISTS', outage) == 1 and 'go' or 'open', 0, reason or '', successes}
+end
+
+if arguments.operation == 'failed' then return failed() end
+if arguments.operation == 'ask' then return ask() end
+if arguments.operation == 'passed' then
+  passed()
+elseif probes and arguments.operation == 'renew' then
+  redis.call('HSET', outage, 'alive', now + arguments.lease_ms)
+elseif probes and arguments.operation == 'left' then
+  redis.call('HSET', outage, 'prober', '')
+end
+return {'open', 0, '', successes}

@@ -13,10 +13,11 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from deputize.shared.connection import Pipe
 from deputize.shared.runs.keys import outage_key
 from deputize.shared.runs.store import OUTAGE, WRITING
-from deputize.worker.fleet.outage import LEASE_SECONDS, LONGEST_SECONDS, Outages
+from deputize.worker.fleet.outage import LEASE_SECONDS, LONGEST_SECONDS, Admission, Outages
 from tests.waiting import until
 
 KEY = outage_key("endpoint")
+TIMES = {"first_ms": 1000, "longest_ms": 5000, "jitter": 1}
 
 
 @pytest.fixture
@@ -40,10 +41,26 @@ async def said(redis: Any, operation: str, token: str = "a", **arguments: Any) -
     return await OUTAGE.run(redis, [KEY], {"operation": operation, "token": token, "lease_ms": 60_000, **arguments})
 
 
-async def failed(redis: Any, token: str = "a", asked: float = -1, error: str = "529") -> float:
-    """Seconds until the next probe."""
-    times = {"retry_ms": asked * 1000 if asked > 0 else asked, "first_ms": 1000, "longest_ms": 30_000, "jitter": 1}
-    return (await said(redis, "failed", token, error=error, **times))[1] / 1000
+async def failed(
+    redis: Any, token: str = "a", asked: float = -1, error: str = "529", successes: int = -1
+) -> tuple[str, float]:
+    """The answer to a failure, and the seconds until the next probe. ``successes``: known since the call fails."""
+    retry_ms = asked * 1000 if asked > 0 else asked
+    answer = await said(redis, "failed", token, error=error, successes=successes, retry_ms=retry_ms, **TIMES)
+    return answer[0], answer[1] / 1000
+
+
+async def outage(redis: Any, **last: Any) -> float:
+    """Begins an outage: seconds until its next probe."""
+    await failed(redis, "another")
+    answer, seconds = await failed(redis, **last)
+    assert answer == "wait"
+    return seconds
+
+
+async def now(redis: Any) -> int:
+    seconds, micros = await redis.time()
+    return seconds * 1000 + micros // 1000
 
 
 async def test_without_a_failure_nobody_is_asked_or_waits(processes: list[Outages]) -> None:
@@ -52,46 +69,115 @@ async def test_without_a_failure_nobody_is_asked_or_waits(processes: list[Outage
     assert not processes[0].pipe._jobs
 
 
+@pytest.mark.parametrize("asked", [-1, 0, 40])
+async def test_one_run_that_fails_again_and_again_is_no_outage(redis: Any, asked: float) -> None:
+    for _ in range(5):
+        assert await failed(redis, asked=asked) == ("alone", 0)
+        assert (await said(redis, "ask", "b"))[0] == "go"
+
+
+async def test_a_second_run_that_fails_makes_it_an_outage_with_what_it_is_asked(redis: Any) -> None:
+    assert await outage(redis, asked=40) == 40
+
+
+async def test_a_success_in_between_makes_each_failure_one_s_own(redis: Any) -> None:
+    assert (await failed(redis, "a"))[0] == "alone"
+    await said(redis, "passed", "good")
+    assert (await failed(redis, "b"))[0] == "alone"
+    assert (await said(redis, "ask", "good"))[0] == "go"
+
+
+async def test_runs_that_failed_while_others_succeeded_never_make_an_outage(redis: Any) -> None:
+    """Several bad requests beside good ones: only the first failures of the bad ones can be taken for an outage."""
+    await outage(redis)
+    await said(redis, "passed", "good")
+    for token in ("a", "another", "a", "another"):
+        assert (await failed(redis, token, successes=0))[0] == "alone"
+    assert (await said(redis, "ask", "good"))[0] == "go"
+
+
+async def test_a_success_before_a_probe_has_failed_ends_the_outage_at_once(redis: Any) -> None:
+    await outage(redis)
+    await said(redis, "passed", "sent before")
+    assert [(await said(redis, "ask", token))[0] for token in "cdefgh"] == ["go"] * 6
+
+
+async def test_a_success_resets_the_delay(redis: Any) -> None:
+    await outage(redis)
+    for _ in range(2):
+        await redis.hset(KEY, "due", 0)
+        await said(redis, "ask", "a")
+        await failed(redis)
+    await redis.hset(KEY, "due", 0)
+    await said(redis, "ask", "a")
+    await said(redis, "passed", "a")
+    assert await outage(redis) == pytest.approx(1, abs=0.01)
+
+
+async def test_a_call_that_has_not_failed_probes_first(redis: Any) -> None:
+    await outage(redis, asked=0)
+    assert (await said(redis, "ask", "a", failed=True))[0] == "wait"
+    assert (await said(redis, "ask", "fresh"))[0] == "probe"
+    await said(redis, "left", "fresh")
+    await redis.hset(KEY, "due", await now(redis) - 500)
+    assert (await said(redis, "ask", "a", failed=True))[0] == "probe"
+
+
+async def test_the_ramp_grows_with_each_success(redis: Any) -> None:
+    await outage(redis, asked=0)
+    await said(redis, "ask", "a")
+    await said(redis, "passed", "a")
+
+    async def granted() -> int:
+        answers = [(await said(redis, "ask", "later"))[0] for _ in range(60)]
+        return answers.count("go")
+
+    first = await granted()
+    for _ in range(20):
+        await said(redis, "passed", "b")
+    assert await granted() >= 20 > first
+
+
 async def test_one_of_all_processes_probes_when_it_is_due(redis: Any) -> None:
-    await failed(redis, asked=0)
+    await outage(redis, asked=0)
     assert [(await said(redis, "ask", token))[0] for token in "abc"] == ["probe", "wait", "wait"]
 
 
 async def test_before_a_probe_is_due_all_wait_and_know_why(redis: Any) -> None:
-    await failed(redis, asked=45, error="overloaded")
-    answer, milliseconds, error = await said(redis, "ask")
+    await outage(redis, asked=45, error="overloaded")
+    answer, milliseconds, error, _ = await said(redis, "ask")
     assert (answer, error) == ("wait", "overloaded")
     assert 40_000 < milliseconds <= 45_000
 
 
 async def test_the_delay_doubles_with_each_failed_probe_up_to_the_longest(redis: Any) -> None:
-    delays = [await failed(redis)]
-    for _ in range(7):
+    delays = [await outage(redis)]
+    for _ in range(4):
         await redis.hset(KEY, "due", 0)
         assert (await said(redis, "ask"))[0] == "probe"
-        delays.append(await failed(redis))
-    assert delays == pytest.approx([1, 2, 4, 8, 16, 30, 30, 30], abs=0.01)
-    assert LONGEST_SECONDS == 30
+        delays.append((await failed(redis))[1])
+    assert delays == pytest.approx([1, 2, 4, 5, 5], abs=0.01)
+    assert LONGEST_SECONDS == 5
 
 
 async def test_failures_of_requests_from_before_do_not_count_but_what_they_are_asked_does(redis: Any) -> None:
-    first = await failed(redis)
-    assert await failed(redis, "b") <= first
-    assert await failed(redis, "b", asked=20) == pytest.approx(20, abs=0.1)
+    first = await outage(redis)
+    assert (await failed(redis, "b"))[1] <= first
+    assert (await failed(redis, "b", asked=20))[1] == pytest.approx(20, abs=0.1)
     assert await redis.hget(KEY, "failures") == "1"
 
 
 async def test_a_dead_probe_is_replaced_when_its_lease_ends(redis: Any) -> None:
-    await failed(redis, asked=0)
+    await outage(redis, asked=0)
     assert (await said(redis, "ask", "dead", lease_ms=150))[0] == "probe"
     assert (await said(redis, "ask", "b"))[0] == "wait"
     await until(lambda: _answered(redis, "probe"))
-    await said(redis, "passed", "dead")
-    assert await redis.hget(KEY, "state") == "closed"  # it lost its right to say so
+    await said(redis, "left", "dead")
+    assert (await said(redis, "ask", "c"))[0] == "wait"  # it is not the probe any more
 
 
 async def test_a_probe_that_is_renewed_is_not_replaced(redis: Any) -> None:
-    await failed(redis, asked=0)
+    await outage(redis, asked=0)
     await said(redis, "ask", "a", lease_ms=1)
     await said(redis, "renew", "a", lease_ms=60_000)
     assert (await said(redis, "ask", "b"))[0] == "wait"
@@ -103,11 +189,10 @@ async def _answered(redis: Any, answer: str) -> bool:
 
 async def test_a_probe_that_ends_with_its_run_leaves_its_place_at_once(processes: list[Outages]) -> None:
     mine, other = (each.admission("endpoint") for each in processes[:2])
-    await mine.failed("529", 0)
-    mine.suspect()
-    other.suspect()
+    await _outage(mine, other)
     async with mine:
-        assert (await mine.ask())[0] == "probe"
+        await mine.wait(None)
+        assert mine.probes
         assert (await other.ask())[0] == "wait"
     async with other:
         await asyncio.wait_for(other.wait(None), LEASE_SECONDS / 2)
@@ -116,9 +201,7 @@ async def test_a_probe_that_ends_with_its_run_leaves_its_place_at_once(processes
 
 async def test_a_run_that_is_cancelled_while_it_asks_does_not_keep_the_probe(processes: list[Outages]) -> None:
     mine, other = (each.admission("endpoint") for each in processes[:2])
-    await mine.failed("529", 0)
-    mine.suspect()
-    other.suspect()
+    await _outage(mine, other)
 
     async def ask() -> None:
         async with mine:
@@ -134,47 +217,50 @@ async def test_a_run_that_is_cancelled_while_it_asks_does_not_keep_the_probe(pro
 
 
 async def test_after_a_success_the_others_follow_in_a_ramp(redis: Any) -> None:
-    await failed(redis, asked=0)
+    await outage(redis, asked=0)
     await said(redis, "ask", "a")
     await said(redis, "passed", "a")
     first = [(await said(redis, "ask", token))[0] for token in "bcdefghijk"]
     assert first[-1] == "wait"
-    seconds, micros = await redis.time()
-    await redis.hset(KEY, "since", seconds * 1000 + micros // 1000 - 5000)
+    await redis.hset(KEY, "since", await now(redis) - 5000)
     later = [(await said(redis, "ask", token))[0] for token in map(str, range(50))]
     assert 20 <= later.count("go") < 50
-    await redis.hset(KEY, "since", seconds * 1000 - 11_000)
-    assert (await said(redis, "ask", "z"))[0] == "open"
-    assert not await redis.exists(KEY)
+    await redis.hset(KEY, "since", await now(redis) - 11_000)
+    assert [(await said(redis, "ask", "z"))[0] for _ in range(99)] == ["go"] * 99
 
 
-async def test_a_failure_in_the_ramp_closes_it_again_with_a_longer_delay(redis: Any) -> None:
-    await failed(redis, asked=0)
+async def test_failures_of_several_runs_in_the_ramp_close_it_again(redis: Any) -> None:
+    await outage(redis, asked=0)
     await said(redis, "ask", "a")
     await said(redis, "passed", "a")
-    assert await failed(redis, "b") == pytest.approx(2, abs=0.01)
-    assert (await said(redis, "ask", "c"))[0] == "wait"
+    assert (await failed(redis, "b"))[0] == "alone"
+    assert (await failed(redis, "c"))[0] == "wait"
+    assert (await said(redis, "ask", "d"))[0] == "wait"
+
+
+async def _outage(*admissions: Admission, retry_after: float = 0.05) -> None:
+    for admission in admissions[:2]:
+        await admission.failed("529", retry_after)
 
 
 async def test_runs_of_all_processes_get_through_after_one_probe(processes: list[Outages]) -> None:
     waiting = [each.admission("endpoint") for each in processes for _ in range(2)]
-    await waiting[0].failed("529", 0.05)
+    await _outage(*waiting)
     through: list[str] = []
 
     async def pass_(admission: Any) -> None:
-        admission.suspect()
         async with admission:
             await admission.wait(None)
             through.append("probe" if admission.probes else "go")
             admission.passed()
 
     await asyncio.wait_for(asyncio.gather(*map(pass_, waiting)), 60)
-    assert through == ["probe", *["go"] * 5]
+    assert len(through) == 6
+    assert through.count("probe") == 1
 
 
 async def test_nobody_waits_longer_than_it_may(processes: list[Outages]) -> None:
-    admission = processes[0].admission("endpoint")
-    await admission.failed("529", 500)
-    admission.suspect()
+    admission, other = (processes[0].admission("endpoint") for _ in range(2))
+    await _outage(admission, other, retry_after=500)
     await asyncio.wait_for(admission.wait(0.05), 30)
     assert not admission.probes

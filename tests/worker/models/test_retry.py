@@ -66,8 +66,8 @@ def test_the_time_of_replies_that_were_cut_does_not_count() -> None:
     assert sum(delays) == pytest.approx(300)
 
 
-@pytest.mark.parametrize(("asked", "first"), [(45, (45, 49.5)), (290, (290, 300)), (100_000, (300, 300))])
-def test_a_retry_after_is_honoured_as_far_as_the_time_allows(asked: float, first: tuple[float, float]) -> None:
+@pytest.mark.parametrize(("asked", "first"), [(45, (45, 49.5)), (290, (60, 60)), (7200, (60, 60))])
+def test_a_retry_after_is_honoured_for_up_to_a_minute(asked: float, first: tuple[float, float]) -> None:
     delays = delays_of(RetryPolicy(seconds=300), asked=asked)
     assert first[0] <= delays[0] <= first[1]
     assert sum(delays) == pytest.approx(300)
