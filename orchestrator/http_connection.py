@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import httpx2
 from pydantic import ValidationError
@@ -55,15 +56,21 @@ class HttpConnection:
     def __init__(self, url: str, token: str | None = None) -> None:
         scheme, host = _address(url)
         self.url = url.rstrip("/")
-        self._http = httpx2.AsyncClient(
-            base_url=self.url,
-            headers={b"Authorization": b"Bearer " + _header(token)} if token else None,
-            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            limits=httpx2.Limits(max_connections=None),
-            verify=tls_context(scheme),
-            # A proxy of the environment cannot reach this machine's loopback.
-            trust_env=host not in ("127.0.0.1", "localhost", "::1"),
-        )
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=self.url,
+                headers={b"Authorization": b"Bearer " + _header(token)} if token else None,
+                timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+                limits=httpx2.Limits(max_connections=None),
+                verify=tls_context(scheme),
+                # A proxy of the environment cannot reach this machine's loopback.
+                trust_env=host not in ("127.0.0.1", "localhost", "::1"),
+            )
+        except (ImportError, ValueError):
+            raise Misconfigured(
+                f"{_proxies()} does not name an HTTP proxy, and other kinds are not supported. Set it to "
+                f"http://host:port, or add {host} to NO_PROXY"
+            ) from None
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -129,7 +136,21 @@ class HttpConnection:
         """Returns the error as one that names the service and the remedy."""
         if isinstance(error, Unavailable):
             return error
-        return Unavailable(f"no service answers at {self.url} ({str(error) or type(error).__name__}); {REMEDY}")
+        through = f" through the proxy of {_proxies()}" if self._uses_proxy else ""
+        return Unavailable(
+            f"no service answers at {self.url}{through} ({str(error) or type(error).__name__}); {REMEDY}"
+        )
+
+    @property
+    def _uses_proxy(self) -> bool:
+        # There is no public way to ask.
+        used = self._http._transport_for_url(httpx2.URL(self.url))  # pyright: ignore[reportPrivateUsage]
+        return used is not self._http._transport  # pyright: ignore[reportPrivateUsage]
+
+
+def _proxies() -> str:
+    """Returns the variables that name proxies of the environment."""
+    return ", ".join(f"{scheme.upper()}_PROXY" for scheme in getproxies() if scheme in ("http", "https", "all"))
 
 
 def tls_context(scheme: str) -> SSLContext:

@@ -147,6 +147,27 @@ async def test_where_nobody_answers_the_error_names_the_address_and_the_way_out(
     assert "DEPUTIZE_URL" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("proxy", "error", "said"),
+    [
+        (
+            "http://127.0.0.1:9",
+            Unavailable,
+            "no service answers at http://deputize.example through the proxy of ALL_PROXY",
+        ),
+        ("socks5://127.0.0.1:9", Misconfigured, "ALL_PROXY does not name an HTTP proxy"),
+        ("socks4://127.0.0.1:9", Misconfigured, "ALL_PROXY does not name an HTTP proxy"),
+    ],
+)
+async def test_a_proxy_of_the_environment_is_used_or_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, proxy: str, error: type[Exception], said: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(error, match=said):
+        async with Client("http://deputize.example") as client:
+            await client.list()
+
+
 async def test_what_is_no_service_of_ours_is_said_to_be_none() -> None:
     async def something(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -116,7 +116,7 @@ class AnthropicModel:
                             await stream.drain()
                             break
             except (Failure, httpx2.HTTPError, AnthropicError) as error:
-                failure = self._to_failure(error, endpoint.url)
+                failure = self._to_failure(error, endpoint.route)
             if assembler.done:
                 yield assembler.finish()
                 return

@@ -32,6 +32,8 @@ MAX_CONNECTIONS = 100_000
 IDLE_SECONDS = 30.0
 """How long an idle connection is kept open: longer than most tools run between two turns."""
 ANTHROPIC_HOST = "api.anthropic.com"
+MAX_PORT = 65_535
+PROXY_ADVICE = "Set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to an HTTP proxy, or add the endpoint's host to NO_PROXY."
 INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -121,6 +123,9 @@ class Endpoint:
         )
         self._timeouts = {"timeout": timeout.as_dict()}
         self.url = str(self._url.copy_with(userinfo=b""))
+        proxy = _proxy(self._http, self._url)
+        self.route = f"{self.url} through the proxy {proxy}" if proxy else self.url
+        """The address and how it is reached, for errors of the connection."""
         self.is_anthropic = self._url.host == ANTHROPIC_HOST
         self.has_credentials = bool(
             client.custom_auth
@@ -173,9 +178,32 @@ def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _http_client() -> httpx2.AsyncClient:
-    """Returns the SDK's aiohttp client: its parser is in C, which halves the CPU time of a turn."""
+    """Returns the SDK's aiohttp client: its parser is in C, which halves the CPU time of a turn.
+
+    Raises ``ValueError`` for a proxy of the environment that is neither an HTTP nor a SOCKS proxy.
+    """
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS)
-    return DefaultAioHttpClient(limits=limits, verify=trust_store())
+    try:
+        return DefaultAioHttpClient(limits=limits, verify=trust_store())
+    except ValueError as error:
+        raise ValueError(f"{error}. {PROXY_ADVICE}") from None
+
+
+def _proxy(http: httpx2.AsyncClient, url: httpx2.URL) -> httpx2.URL | None:
+    """Returns the proxy of the environment for an address, or None where it is reached directly.
+
+    Raises ``ValueError`` for one that cannot be used: aiohttp would speak HTTP to a SOCKS proxy, and ignore one
+    without a host.
+    """
+    transport = http._transport_for_url(url)  # pyright: ignore[reportPrivateUsage] - there is no public way to ask
+    proxy = cast(httpx2.Proxy | None, getattr(transport, "proxy", None))
+    if proxy is None:
+        return None
+    if proxy.url.scheme not in ("http", "https"):
+        raise ValueError(f"{proxy.url} is a SOCKS proxy, which is not supported. {PROXY_ADVICE}")
+    if not proxy.url.host or (proxy.url.port or 0) > MAX_PORT:
+        raise ValueError(f"{str(proxy.url)!r} is not the address of a proxy. {PROXY_ADVICE}")
+    return proxy.url
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

@@ -29,6 +29,7 @@ CONTEXT_OVERFLOW = re.compile(
     r"prompt is too long|context (window|length|limit)|maximum context|too many tokens", re.IGNORECASE
 )
 """Messages of several vendors' endpoints, with status 400, for a conversation longer than the context window."""
+PROXY_REFUSALS = {401, 403, 407}
 SPEND_LIMIT_CODE = "enforced_spend_limit_reached"
 TIMER_SECONDS = 0.001
 """What a timer may be early by: less retry time than that is none."""
@@ -149,7 +150,10 @@ def classify_stream_error(error: Mapping[str, Any]) -> Failure:
 
 
 def classify_transport_error(error: httpx2.HTTPError, url: str, retry_policy: RetryPolicy) -> Failure:
-    """Returns the failure for a connection error. All are temporary but those that the configuration causes."""
+    """Returns the failure for a connection error. All are temporary but those that the configuration causes.
+
+    ``url``: the endpoint, and the proxy that it is reached through.
+    """
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Failure(
             f"the certificate of {url} is not trusted: {error}. Check ANTHROPIC_BASE_URL, or name the certificate "
@@ -164,6 +168,10 @@ def classify_transport_error(error: httpx2.HTTPError, url: str, retry_policy: Re
             reason = f"no connection to {url} within {retry_policy.connect_timeout:g} s"
         case httpx2.ConnectError():
             reason = f"no connection to {url}: {reason}"
+        case httpx2.ProxyError():
+            refused = getattr(error.__cause__, "status", None) in PROXY_REFUSALS
+            advice = " Check the user and password in HTTPS_PROXY, and what the proxy allows." if refused else ""
+            return Failure(f"no connection to {url}: it answered {reason}.{advice}", retryable=not refused)
         case httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():
             return Failure(f"{reason} Check ANTHROPIC_BASE_URL ({url}).", retryable=False)
         case _:
@@ -191,6 +199,7 @@ _ADVICE = {
     402: "The account cannot be billed; settle it in the provider's console.",
     403: "The key is known but may not do this; check its permissions for model {model}.",
     404: "Check DEPUTIZE_MODEL ({model}) and ANTHROPIC_BASE_URL: one of them does not exist there.",
+    407: "The proxy of HTTP_PROXY wants a user and password: add them to its address.",
     413: "The conversation is too large for the endpoint; give the task less context.",
 }
 _OTHER_ADVICE = "Check ANTHROPIC_BASE_URL and DEPUTIZE_MODEL ({model})."

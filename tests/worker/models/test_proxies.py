@@ -1,0 +1,140 @@
+"""Proxies of the environment: used, or refused by name before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic import SecretStr
+
+from deputize.shared.errors import ModelUnavailable
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
+from tests.fake_model import FakeModel, Turn, text
+from tests.worker.models.asking import IMPATIENT, model_of, reply_of
+
+DEAD = "127.0.0.1:9"
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@dataclass
+class Proxy:
+    """A port that forwards plain requests, or answers each one with ``refusal``."""
+
+    refusal: bytes = b""
+    heads: list[bytes] = field(default_factory=list)
+    address: str = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heads.append(head := await reader.readuntil(b"\r\n\r\n"))
+        if self.refusal:
+            writer.write(self.refusal)
+            await writer.drain()
+        else:
+            await self._forward(head, reader, writer)
+        writer.close()
+
+    async def _forward(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = head.split(b" ")[1].removeprefix(b"http://").partition(b"/")[0].decode().partition(":")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        body = await reader.readexactly(int(length.partition(b":")[2]))
+        upstream, sink = await asyncio.open_connection(host, int(port))
+        path = b"/" + head.split(b" ")[1].removeprefix(b"http://").partition(b"/")[2]
+        rest = head.partition(b"\r\n")[2].replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        sink.write(b"POST " + path + b" HTTP/1.1\r\n" + rest + body)
+        while data := await upstream.read(65536):
+            writer.write(data)
+        sink.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[Proxy]:
+    proxy = Proxy()
+    async with await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server:
+        proxy.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield proxy
+
+
+async def error_of(url: str) -> str:
+    variables = {"ANTHROPIC_API_KEY": SecretStr("sk-key"), "ANTHROPIC_BASE_URL": SecretStr(url)}
+    with pytest.raises(ModelUnavailable) as error:
+        await reply_of(AnthropicModel("claude-sonnet-5-5", variables, IMPATIENT), "hello")
+    await close_models()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "http_proxy"])
+async def test_a_plain_endpoint_is_reached_through_the_proxy(
+    fake: FakeModel, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    fake.script("", [Turn([text("done")])])
+    monkeypatch.setenv(variable, f"http://{proxy.address}")
+    model = model_of(fake)
+    assert (await reply_of(model, "hello")).text == "done"
+    assert len(proxy.heads) == 1
+
+
+@pytest.mark.filterwarnings("ignore:BasicAuth is deprecated")  # the SDK's transport uses it for a proxy's password
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+async def test_a_tls_endpoint_is_asked_for_by_connect(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    proxy.refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n"
+    monkeypatch.setenv(variable, f"http://user:hidden@{proxy.address}")
+    message = await error_of("https://model.example")
+    assert f"through the proxy http://{proxy.address}: it answered 407" in message
+    assert "password in HTTPS_PROXY" in message
+    assert "hidden" not in message
+    assert [head.split(b"\r\n")[0] for head in proxy.heads] == [b"CONNECT model.example:443 HTTP/1.1"]
+
+
+async def test_a_plain_proxy_that_wants_a_password_is_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy.refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n"
+    monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
+    assert "The proxy of HTTP_PROXY wants a user and password" in await error_of("http://model.example")
+
+
+@pytest.mark.parametrize("address", [f"http://{DEAD}", DEAD, f"https://{DEAD}", "http://no.such.proxy.invalid:3128"])
+@pytest.mark.parametrize("url", ["http://model.example", "https://model.example"])
+async def test_a_dead_proxy_is_called_a_proxy(monkeypatch: pytest.MonkeyPatch, address: str, url: str) -> None:
+    monkeypatch.setenv("ALL_PROXY", address)
+    named = address if "://" in address else f"http://{address}"
+    assert f"no connection to {url}/v1/messages through the proxy {named}" in await error_of(url)
+
+
+async def test_what_answers_as_no_proxy_does_is_called_a_proxy(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy.refusal = b"\x05\xff"
+    monkeypatch.setenv("ALL_PROXY", f"http://{proxy.address}")
+    assert f"through the proxy http://{proxy.address} broke" in await error_of("https://model.example")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["socks5://{}", "socks5h://user:hidden@{}", "socks4://{}", "ftp://{}", "http://", "http://127.0.0.1:99999"],
+)
+async def test_other_proxies_are_refused_before_anything_is_sent(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", address.format(proxy.address))
+    message = await error_of("https://model.example")
+    assert "misconfigured" in message
+    assert "ALL_PROXY" in message
+    assert "hidden" not in message
+    assert proxy.heads == []
+
+
+async def test_hosts_of_no_proxy_are_reached_directly(fake: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.script("", [Turn([text("done")])])
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    model = model_of(fake)
+    assert (await reply_of(model, "hello")).text == "done"
