@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from deputize.orchestrator.patches.directory import FOLDER, LINK, Directory, FileState
 from deputize.orchestrator.patches.format import PatchPart, blob_id
+from deputize.shared.git import git, repository_of
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
 FindContent = Callable[[str, str], bytes | None]
@@ -204,8 +204,7 @@ def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:
         for name, data in (("current", current), ("base", base), ("new", new)):
             Path(folder, name).write_bytes(data)
         try:
-            command = ["git", "merge-file", "-p", "-q", "current", "base", "new"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+            done = git("merge-file", "-p", "-q", "current", "base", "new", cwd=Path(folder))
         except FileNotFoundError:
             raise CannotApply(
                 "it was changed here since, and the program git, which could merge it, is missing"
@@ -215,9 +214,10 @@ def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:
 
 def content_in_git(directory: Path, id: str) -> bytes | None:
     """Returns the content with this id from the repository that the directory is in, if any."""
+    if (repository := repository_of(directory)) is None:
+        return None
     try:
-        command = ["git", "-C", str(directory), "cat-file", "blob", id]
-        done = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
+        done = git("cat-file", "blob", id, repository=repository)
+    except OSError:
         return None
     return done.stdout if done.returncode == 0 and blob_id(done.stdout) == id else None

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat as modes
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from deputize.shared.git import git_directory, read_regular
+
 _MAX_BYTES = 512 * 1024 * 1024
-_MAX_LINK_BYTES = 4096
 _HEAD = struct.Struct(">4sII")
 _STAT_BYTES = 40
 """Bytes of an entry before its object id."""
@@ -33,31 +33,6 @@ def tracked_paths(repository: Path) -> frozenset[str]:
     except (struct.error, ValueError, IndexError):
         return frozenset()
     return frozenset(found)
-
-
-def git_directory(repository: Path) -> Path:
-    """Returns where a repository keeps git's state: ``.git``, or what the file of that name in a worktree names."""
-    link = repository / ".git"
-    text = read_regular(link, _MAX_LINK_BYTES) or b""
-    return repository / os.fsdecode(text.removeprefix(b"gitdir: ").strip()) if text.startswith(b"gitdir: ") else link
-
-
-def read_regular(path: Path, most: int) -> bytes | None:
-    """Returns the content of a regular file of at most so many bytes; None for all else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except (OSError, ValueError):
-        return None
-    try:
-        found = os.fstat(fd)
-        if not modes.S_ISREG(found.st_mode) or found.st_size > most:
-            return None
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(most)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 def _entries(data: bytes) -> Iterator[bytes]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deputize.shared.git import git, read_regular, repository_of, shared_state
 from deputize.worker.search.gitignore import MAX_BYTES, GitIgnore, GitIgnoreTree
 from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.git_index import git_directory, read_regular, tracked_paths
+from deputize.worker.workspace.git_index import tracked_paths
 
 _FILE = "ignored.json"
-_CONFIG_SECONDS = 5.0
 
 OuterRules = Sequence[tuple[Sequence[str], str]]
 """Texts of rules from outside a directory, the deciding one first, each with the path that leads to the directory."""
@@ -66,7 +65,7 @@ class IgnoredFiles:
 def _tracked(folder: Path, *, is_top: bool) -> frozenset[str] | None:
     if not is_top:
         return tracked_paths(folder) if _is_repository(folder) else None
-    repository = _repository_of(folder)
+    repository = repository_of(folder)
     if repository is None:
         return None
     prefix = "/".join(folder.relative_to(repository).parts)
@@ -81,12 +80,12 @@ def outer_rules(source: Path) -> OuterRules:
 
     Where these ignore the directory itself, it was asked for by name, and none of them counts.
     """
-    repository = _repository_of(source)
+    repository = repository_of(source)
     if repository is None:
         return ()
     names = source.relative_to(repository).parts
     above = [(names[at:], _text(Path(repository, *names[:at], ".gitignore"))) for at in range(len(names) - 1, -1, -1)]
-    whole = [_text(_shared_state(repository) / "info/exclude"), _text(_users_file())]
+    whole = [_text(shared_state(repository) / "info/exclude"), _text(_users_file())]
     with Files(repository) as files:
         ignoring = IgnoredFiles(files, [((), text) for text in whole])
         if names and ignoring.ignores("/".join(names), directory=True):
@@ -94,32 +93,18 @@ def outer_rules(source: Path) -> OuterRules:
     return [(names, text) for names, text in (*above, *((names, text) for text in whole)) if text]
 
 
-def _repository_of(folder: Path) -> Path | None:
-    return next((each for each in (folder, *folder.parents) if _is_repository(each)), None)
-
-
 def _is_repository(folder: Path) -> bool:
     return os.path.lexists(folder / ".git")
 
 
-def _shared_state(repository: Path) -> Path:
-    """Returns git's directory that all worktrees of a repository have in common."""
-    own = git_directory(repository)
-    common = read_regular(own / "commondir", 4096)
-    return own / os.fsdecode(common.strip()) if common else own
-
-
 def _users_file() -> Path | None:
     """Returns the file that the user's ``core.excludesFile`` names, or git's default one."""
-    command = ["git", "config", "--global", "--type=path", "--get", "core.excludesFile"]
     try:
-        done = subprocess.run(
-            command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_CONFIG_SECONDS
-        )
+        done = git("config", "--global", "--type=path", "--get", "core.excludesFile", as_user=True)
         if named := done.stdout.rstrip(b"\n"):
             return Path(os.fsdecode(named))
         return Path("~/.config/git/ignore").expanduser()
-    except (OSError, RuntimeError, subprocess.TimeoutExpired):
+    except (OSError, RuntimeError):
         return None
 
 

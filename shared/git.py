@@ -1,0 +1,138 @@
+"""The one place that starts git outside of a sandbox, and where a repository keeps its state.
+
+git starts programs that a repository's configuration names, and a repository may be a stranger's. So git never reads
+that configuration: it runs with a state of its own, and uses only the objects and the index of the repository.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat as modes
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from deputize.shared.settings.variables import environment
+
+GitCommand = Literal["cat-file", "check-ignore", "config", "ls-files", "merge-file"]
+"""What may be asked: commands that start no other git, as ``status`` and ``diff`` do in submodules."""
+SECONDS = 30.0
+_MAX_LINK_BYTES = 4096
+_OPTIONS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.untrackedCache": "false",
+    "protocol.allow": "never",
+    "safe.bareRepository": "explicit",
+}
+_ENVIRONMENT = {
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_NO_CONFIGURATION = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_CONFIG_GLOBAL": "/dev/null"}
+_OF_USER = ("HOME", "XDG_CONFIG_HOME", *_NO_CONFIGURATION)
+"""The variables that lead to the user's own configuration."""
+
+
+def git(
+    command: GitCommand,
+    *arguments: str | Path,
+    repository: Path | None = None,
+    cwd: Path | None = None,
+    input: bytes = b"",
+    as_user: bool = False,
+    seconds: float = SECONDS,
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command of git and returns what it wrote, whatever its exit code is.
+
+    It begins in ``cwd``, else in the ``repository`` whose files, objects and index it uses. No configuration counts;
+    ``as_user``: only that of the user who runs this process. Raises OSError: without git FileNotFoundError, after the
+    time TimeoutError.
+    """
+    variables = environment()
+    with tempfile.TemporaryDirectory(prefix="deputize-git-") as own:
+        env = {"PATH": variables.get("PATH", os.defpath), **_ENVIRONMENT, **_state(Path(own), repository)}
+        env |= {name: variables[name] for name in _OF_USER if name in variables} if as_user else _NO_CONFIGURATION
+        options = [text for name, value in _OPTIONS.items() for text in ("-c", f"{name}={value}")]
+        argv = [_program(env["PATH"]), "--no-pager", *options, command, *map(str, arguments)]
+        where = cwd or repository or Path(own)
+        try:
+            return subprocess.run(
+                argv, cwd=where, env=env, input=input, capture_output=True, check=False, timeout=seconds
+            )
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(errno.ETIMEDOUT, f"git {command} did not end within {seconds:g} s") from None
+
+
+def _program(path: str) -> str:
+    """Returns the path of git; a relative entry of PATH would be looked up in the folder of a stranger."""
+    absolute = os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
+    if found := shutil.which("git", path=absolute):
+        return found
+    raise FileNotFoundError(errno.ENOENT, "git is not on PATH")
+
+
+def _state(own: Path, repository: Path | None) -> dict[str, str]:
+    """Makes a state without configuration and returns the variables that lead to it and to the repository's data."""
+    for name in ("objects", "refs"):
+        (own / name).mkdir()
+    (own / "HEAD").write_text("ref: refs/heads/none\n")
+    (own / "config").write_text("[core]\n\trepositoryFormatVersion = 0\n\tbare = false\n")
+    if repository is None:
+        return {"GIT_DIR": str(own)}
+    state = git_directory(repository)
+    for shared_index in state.glob("sharedindex.*"):
+        (own / shared_index.name).symlink_to(shared_index.absolute())
+    return {
+        "GIT_DIR": str(own),
+        "GIT_WORK_TREE": str(repository.absolute()),
+        "GIT_INDEX_FILE": str((state / "index").absolute()),
+        "GIT_OBJECT_DIRECTORY": str((shared_state(repository) / "objects").absolute()),
+    }
+
+
+def repository_of(folder: Path) -> Path | None:
+    """Returns the directory, the folder itself or one above, where the repository begins that the folder is in."""
+    return next((each for each in (folder, *folder.parents) if os.path.lexists(each / ".git")), None)
+
+
+def git_directory(repository: Path) -> Path:
+    """Returns where a repository keeps git's state: ``.git``, or what the file of that name in a worktree names."""
+    link = repository / ".git"
+    named = _named_path(link)
+    return repository / named.removeprefix("gitdir: ") if named.startswith("gitdir: ") else link
+
+
+def shared_state(repository: Path) -> Path:
+    """Returns git's directory that all worktrees of a repository have in common."""
+    own = git_directory(repository)
+    return own / _named_path(own / "commondir")
+
+
+def _named_path(file: Path) -> str:
+    return os.fsdecode((read_regular(file, _MAX_LINK_BYTES) or b"").partition(b"\0")[0].strip())
+
+
+def read_regular(path: Path, most: int) -> bytes | None:
+    """Returns the content of a regular file of at most so many bytes; None for all else."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(fd)
+        if not modes.S_ISREG(found.st_mode) or found.st_size > most:
+            return None
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
