@@ -71,7 +71,7 @@ async def promises_asked(
     """
     canary = {"CANARY": f"deputize-canary-{token_hex(8)}"}  # no command may find it
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deputize.worker.promises", *([str(directory)] if directory else [])),
+        *(sys.executable, "-P", "-m", "deputize.worker.promises", *([str(directory)] if directory else [])),
         env=settings.child_environment() | canary | ({"DEPUTIZE_REDIS_URL": redis_url} if redis_url else {}),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -52,7 +52,7 @@ class PolicyProcess:
     def _started(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         return subprocess.Popen(
-            [sys.executable, "-m", "deputize.worker.policy"],
+            [sys.executable, "-P", "-m", "deputize.worker.policy"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
