@@ -45,10 +45,9 @@ async def check_continued(store: RunStore, request: DelegationRequest, settings:
     if request.from_turn and request.retry_of is None:
         detail = "is a turn of the delegation in retryOf, which is missing"
         raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
-    id = request.retry_of if request.from_turn else request.continues
-    if id is None:
+    if request.builds_on is None:
         return
-    earlier = await store.get(id)
+    earlier = await store.get(request.builds_on)
     _check_finished(earlier, "retried" if request.from_turn else "continued")
     for name in (*_OF_CONVERSATION, *(_OF_TASK if request.from_turn else ())):
         if getattr(request, name) != getattr(earlier.request, name):

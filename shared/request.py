@@ -193,6 +193,11 @@ class DelegationRequest(Request):
         line = " ".join(self.task.strip().splitlines()[0].split())
         return line if len(line) <= 80 else line[:79] + "…"
 
+    @property
+    def builds_on(self) -> str | None:
+        """The id of the delegation whose conversation and files this one begins with."""
+        return self.retry_of if self.from_turn else self.continues
+
     def given_json(self) -> str:
         """Returns the fields that were given as JSON: an agent may fill in the others."""
         fields = self.to_dict()

@@ -13,10 +13,9 @@ from deputize.shared.connection import REDIS_ERRORS
 from deputize.shared.delegation import Progress, Step
 from deputize.shared.errors import Conflict, Fenced
 from deputize.shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
-from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim, nothing_to_continue
 from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.turns import files_before
+from deputize.shared.runs.turns import first_files
 from deputize.worker.conversation import Conversation, current_entries
 from deputize.worker.emit import Emitter
 from deputize.worker.ledger import Ledger
@@ -37,23 +36,17 @@ async def with_continued(services: Services, claim: Claim) -> Claim:
 
     Raises ``Conflict`` where these are gone.
     """
-    request, files = claim.request, None
-    earlier = continued_id(request)
+    request, store = claim.request, services.store
+    earlier, files = request.builds_on, await first_files(store.redis, request, store.get)
     if earlier is None or claim.history:
-        return claim
-    entries, tools = await services.store.conversation(earlier)
+        return replace(claim, files_of=files)
+    entries, tools = await store.conversation(earlier)
     if not entries:
         raise Conflict(nothing_to_continue(earlier))
     if request.from_turn:
-        files = await files_before(services.store.redis, await services.store.get(earlier), request.from_turn)
-        entries = entries_before(entries, await services.store.events(earlier), request.from_turn)
+        entries = entries_before(entries, await store.events(earlier), request.from_turn)
     continued = tuple(current_entries([entry.encode() for entry in entries]))
     return replace(claim, continued=continued, tools=claim.tools or tools, files_of=files)
-
-
-def continued_id(request: DelegationRequest) -> str | None:
-    """Returns the id of the delegation whose conversation the request continues, or repeats in part."""
-    return request.retry_of if request.from_turn else request.continues
 
 
 def entries_before(entries: Sequence[str], events: Sequence[Envelope], turn: int) -> Sequence[str]:

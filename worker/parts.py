@@ -18,7 +18,7 @@ from deputize.shared.runs.reading import TRUST, trust_of
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.turns import FILE_TURNS, FileTurns
 from deputize.shared.text import clip
-from deputize.worker.attempts import continued_id, go_on, ledger_of
+from deputize.worker.attempts import go_on, ledger_of
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.endpoint_wait import EndpointWait
@@ -165,7 +165,7 @@ class LoopBuilder:
         trust = Trust()
         if parent := claim.request.parent_id:
             trust = (await retried(partial(trust_of, redis, parent))).handed_on()
-        if earlier := continued_id(claim.request):
+        if earlier := claim.request.builds_on:
             trust = trust.plus(await retried(partial(trust_of, redis, earlier)))
         return trust
 

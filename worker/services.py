@@ -47,7 +47,6 @@ from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.web.dial import Network
 from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
-from deputize.worker.workspace.generation import continued_files
 from deputize.worker.workspace.restoring import restore
 from deputize.worker.workspace.tree_copy import CopyTally
 from deputize.worker.workspace.workspace import Workspace
@@ -162,14 +161,9 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        root, earlier = self.settings.workspaces, claim.request.continues
-        if earlier and not claim.files_of and not (root / claim.id).exists():
-            spec, sources = await run_in_thread(continued_files, root, earlier), [root]
-        tally, again = CopyTally(), root / (claim.request.retry_of or "")
-        filled = partial(restore, again, at_start=claim.files_of == "start") if claim.files_of else None
-        copy = Workspace.create(
-            spec, claim.id, root, sources, claim.attempt, most, tally, private=bool(earlier), restore=filled
-        )
+        root, earlier, tally = self.settings.workspaces, claim.files_of, CopyTally()
+        filled = partial(restore, root / earlier.id, at_start=earlier.at_start, tally=tally) if earlier else None
+        copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
         return await reported(copy, tally, source, report, self.long_copy_seconds)
 

@@ -16,7 +16,7 @@ from deputize.orchestrator.cli import formatting, output
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.values import Directory
-from deputize.shared.errors import Conflict, Invalid, Refused
+from deputize.shared.errors import Conflict, Invalid, NotFound, Refused
 from deputize.shared.text import count
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
         if not isinstance(workspace, DirectoryWorkspace):
             raise Invalid(f"{delegation.id} began in an empty directory; name one for its files with --into DIR")
         into = Path(workspace.path)
+        if into.parent.name.startswith("dlg_"):
+            raise Invalid(
+                f"{delegation.id} worked on a copy of the files of {into.parent.name}; apply that one, which has what "
+                "it took over, or name the directory to change with --into DIR"
+            )
     if not into.is_dir():
         raise Invalid(f"{into} is not a directory on this machine; name the one to change with --into DIR")
     return into.absolute()
@@ -108,10 +113,26 @@ async def take_over(client: Client, delegation: Delegation, folder: Path, how: H
         for path, old in plan.unknown_contents(parts):
             if (data := await _content(client, delegation.id, path, base=old is not how.reverse)) is not None:
                 known[blob_id(data)] = data
-        plan.add(parts)
+        plan.add(parts, () if how.reverse else await _earlier_parts(client, delegation, parts))
         if not how.check and not plan.refused and plan.applied:
             plan.write()
     return plan
+
+
+async def _earlier_parts(client: Client, delegation: Delegation, parts: Sequence[PatchPart]) -> list[PatchPart]:
+    """Returns the parts of the patches that the delegation's patch contains or replaces, the last one first."""
+    from deputize.orchestrator.patches.format import parse_patch
+
+    found: list[PatchPart] = []
+    paths = {part.path for part in parts}
+    while earlier := delegation.request.builds_on:
+        repeats = delegation.request.from_turn
+        try:
+            delegation, patch = await client.get(earlier), await client.patch(earlier)
+        except NotFound:
+            break  # it was pruned
+        found += [part for part in reversed(parse_patch(patch)) if not repeats or part.path in paths]
+    return found
 
 
 async def _ignored_parts(client: Client, id: str, paths: Sequence[str]) -> list[PatchPart]:

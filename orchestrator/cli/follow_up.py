@@ -48,8 +48,9 @@ def continue_(
 ) -> Exit:
     """Go on with a finished delegation: TEXT is what is to be done now, in its conversation and its files.
 
-    It is a new delegation, with limits, a result and a patch of its own; limits that are not given are those of the
-    finished one. An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    It is a new delegation with limits and a result of its own, whose patch has the changes of the whole conversation;
+    limits that are not given are those of the finished one. An ID may be shortened to its beginning or its end; @last
+    is the newest one without a parent.
     """
 
     async def submit(client: Client, earlier: Delegation) -> Delegation:

@@ -136,14 +136,22 @@ def _status(delegation: Delegation) -> str:
 
 
 def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
+    request = delegation.request
     lines = [
         f"id         {delegation.id}",
-        f"task       {delegation.request.title}",
+        f"task       {request.title}",
         f"status     {_status(delegation)}",
         f"created    {delegation.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
-    if delegation.request.parent_id:
-        lines.append(f"parent     {delegation.request.parent_id}")
+    if request.parent_id:
+        lines.append(f"parent     {request.parent_id}")
+    if request.builds_on:
+        what = (
+            f"retry of   {request.retry_of} from turn {request.from_turn}"
+            if request.from_turn
+            else f"continues  {request.continues}"
+        )
+        lines.append(f"{what}; changes are counted from the start of the conversation")
     lines += [f"child      {child.id}  {_status(child):9}  {child.request.title}" for child in children]
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")

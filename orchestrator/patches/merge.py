@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,8 +43,18 @@ class MergePlan:
     """Why a path cannot be changed without losing other work."""
     _states: dict[str, FileState | None] = field(default_factory=dict[str, FileState | None])
 
-    def add(self, parts: Sequence[PatchPart]) -> None:
-        """Plans the parts of a patch."""
+    def add(self, parts: Sequence[PatchPart], earlier: Sequence[PatchPart] = ()) -> None:
+        """Plans the parts of a patch.
+
+        ``earlier`` are the parts of patches before it from the same start, the last one first: what is here of these is
+        taken back first, so that they may have been applied or not.
+        """
+        for part in earlier:
+            if not {part.old_path, part.new_path} & self._states.keys():
+                with suppress(CannotApply, OSError):
+                    self._plan(part.reversed())
+        self.applied.clear()
+        self.already.clear()
         for part in parts:
             try:
                 self._plan(part)
@@ -51,6 +62,21 @@ class MergePlan:
                 self.refused.setdefault(part.path, str(error))
             except OSError as error:
                 self.refused.setdefault(part.path, f"it cannot be read: {error.strerror}")
+
+        if earlier and not self.refused:
+            self._compare({part.old_path for part in parts})
+
+    def _compare(self, sources: Set[str | None]) -> None:
+        """Leaves out what is here already, and names what only an earlier patch changed; ``sources`` are renamed."""
+        for path, state in list(self._states.items()):
+            planned = next((each for each in self.applied if each.path == path), None)
+            if self.directory.read(path) == state:
+                del self._states[path]
+                if planned:
+                    self.applied.remove(planned)
+                    self.already.append(path)
+            elif planned is None and path not in sources:
+                self.applied.append(Planned("deleted" if state is None else "modified", path))
 
     def unknown_contents(self, parts: Sequence[PatchPart]) -> list[tuple[str, bool]]:
         """Returns the path, and whether it is the old one, of each content that is needed besides the patch's."""

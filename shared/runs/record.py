@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from deputize.shared.delegation import Delegation, Progress, Status
 from deputize.shared.errors import NotFound
@@ -17,7 +17,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.cost import LABELS, MODEL, SESSION
 from deputize.shared.runs.disk import CONTINUES, DISK
 from deputize.shared.runs.reading import TRUST
-from deputize.shared.runs.turns import FILE_TURNS, FileTurns
+from deputize.shared.runs.turns import FILE_TURNS, FilesOf, FileTurns
 from deputize.shared.wire import now
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
@@ -65,8 +65,8 @@ class Claim:
     continued: tuple[bytes, ...] = ()
     """The conversation of the delegation that it continues or repeats in part, until it has a history of its own."""
 
-    files_of: Literal["start", "end"] | None = None
-    """Which files of the delegation that it repeats from a turn it begins with."""
+    files_of: FilesOf | None = None
+    """The files of another delegation that it begins with."""
 
     file_turns: FileTurns = field(default_factory=FileTurns)
     """The turns of earlier attempts of this try in which files changed."""
@@ -144,7 +144,7 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits, *, temporary
         LABELS: json.dumps(request.labels, ensure_ascii=False),
         SESSION: request.session_id or "",
         MODEL: request.model or "",
-        CONTINUES: (request.retry_of if request.from_turn else request.continues) or "",
+        CONTINUES: request.builds_on or "",
     } | ({"temporary": "1"} if temporary else {})
     return {
         "id": id,

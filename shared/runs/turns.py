@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Conflict, Invalid
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import record_key
 
 FILE_TURNS = "file_turns"
 """The field of the record."""
 ENDLESS = 1_000_000_000
+Get = Callable[[str], Awaitable[Delegation]]
 
 
 @dataclass(slots=True)
@@ -49,6 +52,28 @@ class FileTurns:
     def from_json(cls, text: str | None) -> Self | None:
         """Returns None where nothing is recorded: an older version has run it."""
         return cls(*json.loads(text)) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOf:
+    """The files of a delegation, as they were at its start or at its end."""
+
+    id: str
+    at_start: bool
+
+
+async def first_files(redis: Any, request: DelegationRequest, get: Get) -> FilesOf | None:
+    """Returns the files with which a request begins that builds on a delegation; else None.
+
+    Where that one built on another itself, its start is that one's: a workspace keeps the start of a conversation.
+    Raises as ``files_before``, and NotFound.
+    """
+    if request.builds_on is None:
+        return None
+    earlier = await get(request.builds_on)
+    if not request.from_turn or await files_before(redis, earlier, request.from_turn) == "end":
+        return FilesOf(earlier.id, at_start=False)
+    return await first_files(redis, earlier.request, get) or FilesOf(earlier.id, at_start=True)
 
 
 async def files_before(redis: Any, earlier: Delegation, turn: int) -> Literal["start", "end"]:

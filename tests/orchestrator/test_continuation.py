@@ -18,7 +18,7 @@ from tests.orchestrator.whole import Whole, writes
 from tests.waiting import until
 
 
-async def test_a_continued_delegation_has_the_conversation_and_the_files_and_a_patch_of_its_own(whole: Whole) -> None:
+async def test_a_continued_delegation_has_the_conversation_the_files_and_the_changes_of_all_of_it(whole: Whole) -> None:
     notes = call("create_artifact", name="notes.md", content="kept")
     first = await whole.first(
         Turn([thinking("first"), writes("a.txt"), notes]),
@@ -36,8 +36,9 @@ async def test_a_continued_delegation_has_the_conversation_and_the_files_and_a_p
     )
     result = await whole.finished(new)
     assert (result.summary, result.turn_count) == ("B, too.", 2)
-    assert result.files_modified == ["b.txt"]
-    assert "a.txt" not in await whole.service.patch(new.id)
+    assert result.files_modified == ["a.txt", "b.txt"]
+    patch = await whole.service.patch(new.id)
+    assert ("+this is a.txt" in patch, "+this is b.txt" in patch) == (True, True)
     assert [artifact.name for artifact in result.artifacts] == ["notes.md"]
     said = json.dumps(whole.sent())
     assert [said.index(words) for words in ("the first task", "A is done.", "now also b")] == sorted(
@@ -50,7 +51,27 @@ async def test_a_continued_one_can_be_continued(whole: Whole) -> None:
     first = await whole.first(Turn([text("one")]), Turn([writes("b.txt")]), Turn([text("two")]), Turn([text("three")]))
     second = await whole.finished(await whole.continued(first.delegation_id, "two"))
     third = await whole.finished(await whole.continued(second.delegation_id, "three"))
-    assert (third.summary, third.files_modified) == ("three", [])
+    assert (third.summary, third.files_modified) == ("three", ["b.txt"])
+
+
+async def test_a_continuation_goes_on_with_the_files_of_its_directory_and_counts_from_its_start(
+    whole: Whole, tmp_path: Path
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("old\n")
+    first = await whole.first(
+        Turn([writes("a.txt")]),
+        Turn([text("one")]),
+        Turn([call("write_file", path="a.txt", content="this is both\n")]),
+        Turn([text("two")]),
+        workspace={"kind": "directory", "path": str(folder)},
+    )
+    (folder / "a.txt").write_text("changed since\n")
+    second = await whole.finished(await whole.continued(first.delegation_id, "two"))
+    assert second.success, second.errors
+    patch = await whole.service.patch(second.delegation_id)
+    assert ("-old" in patch, "+this is both" in patch) == (True, True)
 
 
 async def test_one_that_failed_between_a_call_and_its_reply_goes_on_there(whole: Whole) -> None:

@@ -105,6 +105,19 @@ async def test_a_retry_from_a_turn_can_itself_be_retried_from_a_turn(whole: Whol
     assert [len(asked.body["messages"]) for asked in whole.model.journal] == [1, 3, 5, 7, 3, 5, 7, 5, 7]
 
 
+async def test_the_first_turn_of_a_continuation_begins_with_the_files_that_it_began_with(whole: Whole) -> None:
+    reads = Turn([call("read_file", path="a.txt")])
+    first = await whole.first(writes_turn("a.txt"), DONE, looks(), writes_turn("b.txt"), DONE, reads, DONE)
+    second = await whole.finished(await whole.continued(first.delegation_id, "now b"))
+    assert second.files_modified == ["a.txt", "b.txt"]
+    third = await again(whole, second, 1)
+    assert third.success, third.errors
+    files = whole.bench.settings.workspaces / third.delegation_id / "files"
+    assert (files / "a.txt").exists()
+    fourth = await again(whole, third, 1)
+    assert (whole.bench.settings.workspaces / fourth.delegation_id / "files/a.txt").exists()
+
+
 async def test_what_it_would_not_be_a_part_of_is_refused(whole: Whole) -> None:
     first = await whole.first(looks(), writes_turn("a.txt"), DONE)
     id = first.delegation_id

@@ -16,9 +16,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from deputize.shared.errors import Conflict
-from deputize.shared.request import DirectoryWorkspace
-from deputize.shared.runs.record import files_gone
 from deputize.shared.workspaces import generation_path, latest_generation
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.workspace.file_entries import TEMPORARY
@@ -81,14 +78,6 @@ class Generation:
         temporary.write_text(json.dumps(moved), "ascii")
         temporary.rename(new.start)
         return new
-
-
-def continued_files(root: Path, earlier: str) -> DirectoryWorkspace:
-    """Returns the files of an ended delegation as a source for the one that continues it. Raises ``Conflict``."""
-    latest = Generation.latest(root / earlier)
-    if latest is None:
-        raise Conflict(files_gone(earlier))
-    return DirectoryWorkspace(kind="directory", path=str(latest.files.resolve()), ignored=True)
 
 
 def moved_start(

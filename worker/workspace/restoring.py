@@ -1,4 +1,4 @@
-"""A workspace as another one was at its start, or is at its end: for a retry that begins in the middle of a run."""
+"""A workspace as another one was at its start, or is at its end: for a continuation, and a retry from a turn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from threading import Event
 
 from deputize.shared.errors import Conflict
 from deputize.shared.openat2 import beneath
@@ -15,13 +16,13 @@ from deputize.worker.workspace.generation import Generation, is_complete, moved_
 from deputize.worker.workspace.manifest import StatEntry, git_folder, is_refreshed, read_content, scan
 from deputize.worker.workspace.removal import in_use
 from deputize.worker.workspace.source import closing_fd, open_folder
-from deputize.worker.workspace.tree_copy import TreeCopy
+from deputize.worker.workspace.tree_copy import CopyTally, TreeCopy
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_GIT_FILE = 4096
 
 
-def restore(earlier: Path, folder: Path, *, at_start: bool) -> None:
+def restore(earlier: Path, folder: Path, stop: Event, *, at_start: bool, tally: CopyTally) -> None:
     """Fills the new workspace in ``folder``, whose directories are empty, from the one in ``earlier``.
 
     Its changes are counted from the start of the earlier one, so that its patch has all of them. Raises ``Conflict``
@@ -41,13 +42,13 @@ def restore(earlier: Path, folder: Path, *, at_start: bool) -> None:
         open_folder(folder / "base") as new_base,
         open_folder(new.files) as new_files,
     ):
-        TreeCopy(base, new_base).run()
+        TreeCopy(base, new_base, stop=stop).run()
         before = scan(files)
         if at_start:
-            TreeCopy(base, new_files, owner=owner()).run()
+            TreeCopy(base, new_files, owner=owner(), stop=stop, tally=tally).run()
             _copy_git(files, new_files, start, before, earlier.name)
             return
-        TreeCopy(files, new_files, is_complete, owner=owner()).run()
+        TreeCopy(files, new_files, is_complete, owner=owner(), stop=stop, tally=tally).run()
         new.start.write_text(json.dumps(moved_start(start, before, scan(new_files))), "ascii")
 
 

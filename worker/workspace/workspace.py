@@ -31,7 +31,7 @@ from deputize.worker.workspace.removal import delete, disk_bytes
 from deputize.worker.workspace.source import closing_fd, held_source, invalid, open_folder, open_source
 from deputize.worker.workspace.tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
-Restore = Callable[[Path], None]
+Restore = Callable[[Path, Event], None]
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -70,7 +70,6 @@ class Workspace:
         max_bytes: int | None = None,
         tally: CopyTally | None = None,
         *,
-        private: bool = False,
         restore: Restore | None = None,
     ) -> Workspace:
         """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
@@ -83,14 +82,13 @@ class Workspace:
             attempt: The number of the attempt.
             max_bytes: The largest number of bytes to copy, without holes.
             tally: Counts what is copied.
-            private: Copies the artifacts and notes of a run, too: the source is the workspace of one.
             restore: Fills a new workspace's folder instead.
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
             Unavailable: The disk is full.
         """
-        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), private, restore)
+        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
         return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
 
     @classmethod
@@ -167,7 +165,6 @@ class _CopyRules:
     max_bytes: int | None
     stop: Event
     tally: CopyTally
-    private: bool
     restore: Restore | None
 
 
@@ -203,7 +200,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
     if uid_gid := owner():
         os.chown(files, *uid_gid)
     if rules.restore:
-        rules.restore(folder)
+        rules.restore(folder, rules.stop)
         return
     if isinstance(spec, EmptyWorkspace):
         return
@@ -231,7 +228,7 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
         kept.write(folder)
         with Files(Path(f"/proc/self/fd/{source}")) as original:
             ignoring = None if spec.ignored else IgnoredFiles(original, kept.outer, real)
-            wanted = partial(_is_copied, rules.private, ignoring, GitIgnore("\n".join(spec.exclude)))
+            wanted = partial(_is_copied, ignoring, GitIgnore("\n".join(spec.exclude)))
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
             copy.run()
         (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
@@ -255,10 +252,10 @@ def _read_not_copied(folder: Path) -> list[str]:
         return []
 
 
-def _is_copied(private: bool, ignoring: IgnoredFiles | None, exclude: GitIgnore, path: str, is_directory: bool) -> bool:
+def _is_copied(ignoring: IgnoredFiles | None, exclude: GitIgnore, path: str, is_directory: bool) -> bool:
     names = path.split("/")
     if is_directory and names[-1] in (".git", PRIVATE_DIR):
-        return private or names[-1] == ".git"
+        return names[-1] == ".git"
     if exclude.decision(names, directory=is_directory):
         return False
     return ignoring is None or not ignoring.ignores(path, directory=is_directory)

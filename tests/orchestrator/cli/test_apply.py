@@ -16,6 +16,7 @@ from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import Done, deputize
 from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.patches.patching import patch_of
 from tests.orchestrator.terminal import on_terminal
 from tests.worker.workspace.trees import directory, tree
 
@@ -201,3 +202,69 @@ async def test_on_a_terminal_the_patch_has_colours_of_ours_alone(url: str, servi
     lines = terminal.drawn.replace("\r\n", "\n").splitlines()
     plain = [re.sub(r"\x1b\[\d+m", "", line) for line in COLOURED]
     assert lines == (plain if no_color else COLOURED)
+
+
+async def conversation(service: FakeService, folder: Path) -> list[str]:
+    """Three delegations, each of which continues the one before; their patches count from the same start."""
+    texts = [TEXT.replace("line 10\n", f"line {number}\n") for number in ("ten", "TEN", "X")]
+    ids: list[str] = []
+    for number, text in enumerate(texts):
+        created = patch_of("made", None, f"version {number}\n".encode())
+        patch = patch_of("src/main.py", TEXT.encode(), text.encode()) + created
+        fields: dict[str, Any] = {"continues": ids[-1]} if ids else {}
+        request = DelegationRequest(task=f"part {number}", workspace=directory(folder), **fields)
+        ids.append((await service.accept(request)).delegation.id)
+        service.patches[ids[-1]] = patch
+        service.finish(ids[-1], file_changes=[{"path": "made", "change": "created"}])
+    return ids
+
+
+@pytest.mark.parametrize("before", [[], [0], [1], [0, 1], [2]], ids=str)
+async def test_a_continuation_brings_the_whole_conversation_whichever_part_is_here(
+    before: list[int], url: str, service: FakeService, folder: Path
+) -> None:
+    ids = await conversation(service, folder)
+    for number in before:
+        assert (await apply(url, ids[number])).code == 0
+    done = await apply(url, ids[2])
+    assert done.code == 0, done.err
+    assert (folder / "src/main.py").read_text() == TEXT.replace("line 10\n", "line X\n")
+    assert (folder / "made").read_text() == "version 2\n"
+    count = "nothing to do in" if before == [2] else "2 changes applied to"
+    assert done.out.startswith(count)
+    assert (await apply(url, ids[2])).out.startswith("nothing to do in")
+
+
+async def test_a_continuation_whose_earlier_parts_were_pruned_is_applied(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    ids = await conversation(service, folder)
+    for id in ids[:2]:
+        del service.runs[id]
+    assert (await apply(url, ids[2])).out.startswith("2 changes applied to")
+
+
+async def test_show_says_that_changes_are_those_of_the_whole_conversation(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    ids = await conversation(service, folder)
+    shown = (await deputize("show", ids[1], DEPUTIZE_URL=url)).out
+    assert f"continues  {ids[0]}; changes are counted from the start of the conversation\n" in shown
+    request = service.runs[ids[1]].request.model_copy(update={"retry_of": ids[1], "from_turn": 2})
+    again = (await service.accept(request)).delegation.id
+    shown = (await deputize("show", again, DEPUTIZE_URL=url)).out
+    assert f"retry of   {ids[1]} from turn 2; changes are counted from the start of the conversation\n" in shown
+    assert "counted from" not in (await deputize("show", ids[0], DEPUTIZE_URL=url)).out
+
+
+async def test_a_childs_changes_are_not_written_into_its_parents_copy(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    parent = await finished(service, folder, "")
+    copy = folder / parent / "files"
+    copy.mkdir(parents=True)
+    child = await finished(service, copy, patch_of("made", None, b"x"))
+    done = await apply(url, child)
+    assert (done.code, f"a copy of the files of {parent}; apply that one" in done.err) == (2, True)
+    assert list(copy.iterdir()) == []
+    assert (await apply(url, child, "--into", str(folder))).code == 0

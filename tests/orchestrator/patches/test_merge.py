@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deputize.orchestrator.patches.directory import Directory
-from deputize.orchestrator.patches.format import parse_patch
+from deputize.orchestrator.patches.format import blob_id, parse_patch
 from deputize.orchestrator.patches.merge import MergePlan
 from tests.orchestrator.patches.patching import git, patch_of, planned
 from tests.worker.workspace.trees import tree
@@ -208,3 +208,61 @@ def test_a_link_that_the_run_made_is_made_and_not_followed(tmp_path: Path) -> No
     patch += "\\ No newline at end of file\n" + patch_of("l/x", None, b"n")
     planned(folder, patch)
     assert tree(outside) == {"x": ("file", b"o")}
+
+
+TEXTS = {
+    "base": BASE,
+    "first": BASE.replace(b"line 2\n", b"first\n"),
+    "then": BASE.replace(b"line 2\n", b"then\n"),
+    "both": BASE.replace(b"line 2\n", b"first\n").replace(b"line 9\n", b"then\n"),
+    "binary": b"\0\1\2",
+    "other": b"another text\n",
+}
+"""Contents of a file during a conversation: each may follow on each."""
+State = dict[str, bytes | None]
+STATES = st.fixed_dictionaries({name: st.sampled_from([None, *TEXTS.values()]) for name in ("a", "b/c")})
+
+
+def difference(old: State, new: State) -> str:
+    return "".join(patch_of(name, old[name], new[name]) for name in old if old[name] != new[name])
+
+
+@settings(FEW, max_examples=150)
+@given(states=st.lists(STATES, min_size=2, max_size=4), here=st.integers(0, 3))
+def test_a_conversations_changes_arrive_whichever_part_of_them_was_applied(states: list[State], here: int) -> None:
+    start, *after = states
+    applied = states[min(here, len(states) - 1)]
+    patches = [difference(start, state) for state in after]
+    with TemporaryDirectory() as name:
+        folder, wanted = Path(name, "folder"), Path(name, "wanted")
+        for place, state in ((folder, applied), (wanted, after[-1])):
+            place.mkdir()
+            made(place, {path: text for path, text in state.items() if text is not None})
+        contents = {blob_id(text): text for text in TEXTS.values()}
+        earlier = [part for patch in patches[-2::-1] for part in reversed(parse_patch(patch))] if after[:-1] else []
+        with Directory(folder) as target:
+            plan = MergePlan(target, lambda _, blob: contents.get(blob))
+            plan.add(parse_patch(patches[-1]), earlier)
+            assert plan.refused == {}
+            plan.write()
+        assert tree(folder) == tree(wanted)
+        changed = {path for path in ("a", "b/c") if applied[path] != after[-1][path]}
+        assert {planned.path for planned in plan.applied} == changed
+
+
+def test_what_was_changed_here_after_the_first_part_was_applied_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(TEXTS["first"].replace(b"line 11\n", b"mine\n"))
+    with Directory(tmp_path) as target:
+        plan = MergePlan(target, lambda _, blob: BASE if blob == blob_id(BASE) else None)
+        plan.add(parse_patch(patch_of("a", BASE, TEXTS["then"])), parse_patch(patch_of("a", BASE, TEXTS["first"])))
+        plan.write()
+    assert (tmp_path / "a").read_bytes() == TEXTS["then"].replace(b"line 11\n", b"mine\n")
+    assert [planned.merged for planned in plan.applied] == [True]
+
+
+def test_a_conflict_with_work_of_ones_own_is_still_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(BASE.replace(b"line 2\n", b"mine\n"))
+    with Directory(tmp_path) as target:
+        plan = MergePlan(target, lambda _, blob: BASE if blob == blob_id(BASE) else None)
+        plan.add(parse_patch(patch_of("a", BASE, TEXTS["both"])), parse_patch(patch_of("a", BASE, TEXTS["first"])))
+    assert plan.refused == {"a": "the same lines were changed here since"}
