@@ -16,7 +16,6 @@ from deputize.shared.delegation import Status, TerminationReason, ToolAgentResul
 from deputize.shared.errors import ToolError
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings, ToolSettings
-from deputize.shared.tokens import estimate
 from deputize.worker.sandbox.base import NoSandbox, Sandbox
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.buffers import OutputBuffer
@@ -105,7 +104,7 @@ class Toolbench:
             result = await tool.run(context, tool.parse(arguments))
         except ToolError as error:
             result = ToolResult.failed(error)
-        return await bounded(result, tool, context, estimate)
+        return await bounded(result, tool, context)
 
     async def start_shell(self, bash_id: str, command: str) -> BackgroundShell:
         """A background shell of a known id."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from deputize.shared import tokens
+from deputize.shared.tokens import tokens_at_most
 from deputize.worker.models.base import Call, Prompt, Reply, with_call_keys
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import ToolResult
@@ -25,8 +25,6 @@ FULL = 0.8
 """Fraction of the window at which it still has room for a summary, or for a reply without one."""
 BYTES_PER_TOKEN = 2
 """Below the average of any text, so that the estimate errs on the early side."""
-TOKEN_FACTOR = 2
-"""Claude counts 1.2 to 1.9 times as many tokens as the local encoding."""
 INLINE_BYTES = 10_000
 """Size of the unsent messages up to which their tokens are counted without a thread."""
 
@@ -170,11 +168,6 @@ class Conversation:
 def current_entries(kept: Sequence[bytes]) -> Sequence[bytes]:
     """Returns the stored entries since the last restart: those that are still sent."""
     return kept[max((at for at, entry in enumerate(kept) if entry == RESTART), default=-1) + 1 :]
-
-
-def tokens_at_most(text: str) -> int:
-    """Returns an upper bound of one text's tokens."""
-    return int(tokens.count(text) * TOKEN_FACTOR)
 
 
 def user_message(*texts: str) -> bytes:

@@ -10,7 +10,6 @@ from itertools import groupby
 
 from deputize.shared.errors import ErrorType, Fenced, ToolError
 from deputize.shared.log import log
-from deputize.worker.conversation import tokens_at_most
 from deputize.worker.ledger import Ledger
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Call
@@ -137,7 +136,7 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return prepared.noted(await bounded(result, tool, context, tokens_at_most, clean=self.reading.harmless))
+        return prepared.noted(await bounded(result, tool, context, clean=self.reading.harmless))
 
 
 def _runs_concurrently(verdict: Judged) -> bool:

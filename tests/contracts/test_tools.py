@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.shared.tokens import estimate
+from deputize.shared.tokens import tokens_at_most
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.tools.base import AnyTool, Kind, ToolResult
 from deputize.worker.tools.bounded_result import bounded
@@ -60,7 +60,7 @@ def is_sound(result: ToolResult, tool: AnyTool) -> None:
     assert result.for_model
     assert result.for_model.startswith("Error: ") or result.success
     assert len(result.content) <= tool.output.max_chars + 1000
-    assert estimate(result.content) <= (tool.output.max_tokens or 10**9) + 300
+    assert tokens_at_most(result.content) <= (tool.output.max_tokens or 10**9) + 300
     assert len(result.title) <= 120
     assert "\n" not in result.title
     assert isinstance(result.display, str)
@@ -282,7 +282,7 @@ async def test_all_a_tool_knows_of_its_run_comes_with_the_call(desk: Toolbench, 
     prepare(desk)
     context: ToolContext = desk.context()
     result = await tool.run(context, tool.parse(SAMPLES[tool.name]))
-    assert (await bounded(result, tool, context, estimate)).success
+    assert (await bounded(result, tool, context)).success
     assert (context.delegation_id, context.session_id, context.message_id) == (
         "dlg_01k00000000000000000000000",
         None,

@@ -91,7 +91,7 @@ def test_the_vendored_encoding_is_whole_and_counts_without_a_network() -> None:
     assert hashlib.sha256(tokens.encoding_file()).hexdigest() == tokens.CHECKSUM
     assert tokens.count("hello world") == 2
     assert tokens.count("<|endoftext|>") > 1
-    assert tokens.estimate("hello world") == 3
+    assert tokens.tokens_at_most("hello world") == 4
 
 
 def test_a_gap_that_the_encoder_could_not_hold_is_counted() -> None:

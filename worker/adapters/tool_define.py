@@ -10,7 +10,6 @@ from typing import Any, Literal, overload
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import Settings
-from deputize.shared.tokens import estimate
 from deputize.worker.adapters.adapter import (
     AbortSignal,
     Parameters,
@@ -257,4 +256,4 @@ async def _result(
     if tool is None:
         raise unknown_tool(id, kit)
     result = await tool.run(ctx, await tool.accept(ctx, arguments))
-    return await bounded(result, tool, ctx, estimate)
+    return await bounded(result, tool, ctx)

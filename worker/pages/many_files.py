@@ -9,7 +9,7 @@ from threading import Event
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import clip, count, valid
-from deputize.shared.tokens import estimate
+from deputize.shared.tokens import tokens_at_most
 from deputize.worker.pages.page import (
     PAGE_CHARS,
     PAGE_TOKENS,
@@ -101,7 +101,7 @@ class ManyFiles:
 
     def _add_section(self, path: str, section: str) -> bool:
         part = valid(f"==> {clip(one_line(path), 500)} <==\n{section}\n")
-        tokens = estimate(part)
+        tokens = tokens_at_most(part)
         if len(part) > self.chars or tokens > self.tokens:
             return False
         self.sections[path] = part

@@ -17,7 +17,7 @@ from rapidfuzz import fuzz, process
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import HALF_CHARACTER, clip
-from deputize.shared.tokens import estimate
+from deputize.shared.tokens import tokens_at_most
 from deputize.worker.text.output import few_tokens
 from deputize.worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from deputize.worker.threads import give_way
@@ -224,7 +224,7 @@ def format_page(lines: Sequence[str], first: int, limits: PageLimits) -> tuple[s
         sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in kept))
         kept = kept[: max(1, bisect_right(sizes, limits.chars))]
     text = number_lines(kept, first)
-    while len(kept) > 1 and not few_tokens(text, limits.tokens) and (tokens := estimate(text)) > limits.tokens:
+    while len(kept) > 1 and not few_tokens(text, limits.tokens) and (tokens := tokens_at_most(text)) > limits.tokens:
         kept = kept[: max(1, int(len(kept) * limits.tokens / tokens * 0.95))]
         text = number_lines(kept, first)
     return text, len(kept)

@@ -6,12 +6,12 @@ The full text is saved where ``read_file`` and ``grep`` can read it, and the hin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from deputize.shared.text import safe_cut, valid
+from deputize.shared.tokens import tokens_at_most
 
 MAX_SAVED_CHARS = 16 * 1024 * 1024
 MAX_ERROR_CHARS = 4000
@@ -23,8 +23,6 @@ HEAD_SHARE = 0.2
 _MAX_WORD = 500
 _WORD = re.compile(r"\S*\s")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-Estimate = Callable[[str], int]
-"""Text in, tokens out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +44,15 @@ def few_tokens(text: str, most: int | None) -> bool:
     return most is None or len(text) * 8 <= most or len(text.encode("utf-8", "surrogatepass")) * 2 <= most
 
 
-def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None) -> str:
-    """Returns the hint for a cut text: that it was cut, how long it is, what to do next."""
+def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None, lines: int = 0) -> str:
+    """Returns the hint for a cut text: that it was cut, how long it is, what to do next.
+
+    ``lines`` is how many lines of its beginning are shown, 0 where the cut is inside a line.
+    """
     where = f" full_output={quoteattr(saved)}" if saved else ""
+    part = f"from offset={lines + 1}, line {lines} is the last one shown" if lines else "offset, limit"
     then = (
-        f"The whole output is in {saved}: read it in parts with read_file (offset, limit) or search it with grep."
+        f"The whole output is in {saved}: read it in parts with read_file ({part}) or search it with grep."
         if saved
         else "Call the tool again with offset/limit or a narrower question to see the rest."
     )
@@ -69,14 +71,14 @@ def _hint(tool: str, sizes: str, then: str) -> str:
     )
 
 
-def shorten(text: str, limit: OutputLimit, estimate: Estimate | None = None) -> str:
+def shorten(text: str, limit: OutputLimit) -> str:
     """Returns the text, cut to the limit."""
     room = limit.max_chars
     kept = _keep(text, room, limit.keep)
-    if estimate is None or limit.max_tokens is None:
+    if limit.max_tokens is None:
         return kept
-    while room and (tokens := estimate(kept)) > limit.max_tokens:
-        # Tokens are not spread evenly, so the estimate is corrected until it fits; 0.95 makes that quick.
+    while room and (tokens := tokens_at_most(kept)) > limit.max_tokens:
+        # Tokens are not spread evenly, so the size is corrected until it fits; 0.95 makes that quick.
         room = int(min(room, len(kept)) * limit.max_tokens / tokens * 0.95)
         kept = _keep(text, room, limit.keep)
     return kept
@@ -97,7 +99,8 @@ def _keep(text: str, room: int, keep: str) -> str:
     if len(text) <= room:
         return text
     if keep == "head":
-        return text[: safe_cut(text, room)]
+        line_end = text.rfind("\n", room // 2, room + 1)
+        return text[: safe_cut(text, room if line_end < 0 else line_end)]
     head = text[: safe_cut(text, int(room * HEAD_SHARE))]
     tail = text[safe_cut(text, word_start(text, len(text) - (room - len(head))), forwards=True) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"

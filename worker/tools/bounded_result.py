@@ -13,7 +13,6 @@ from deputize.worker.text.output import (
     MAX_ERROR_CHARS,
     MAX_SAVED_CHARS,
     MAX_TITLE_CHARS,
-    Estimate,
     OutputLimit,
     few_tokens,
     hint_of,
@@ -29,7 +28,6 @@ async def bounded(
     result: ToolResult,
     tool: AnyTool,
     ctx: ToolContext,
-    estimate: Estimate,
     clean: Callable[[ToolResult], ToolResult] = lambda result: result,
 ) -> ToolResult:
     """Returns the result with valid and bounded texts; over-long content is saved as a whole before it is cut.
@@ -44,17 +42,19 @@ async def bounded(
         error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
     )
     if len(result.content) > tool.output.max_chars or not few_tokens(result.content, tool.output.max_tokens):
-        result = await run_in_thread(_bounded_content, result, tool, ctx, estimate)
+        result = await run_in_thread(_bounded_content, result, tool, ctx)
     result = clean(result)
     return replace(result, content=f"{result.content}\n{result.hint}", hint="") if result.hint else result
 
 
-def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext, estimate: Estimate) -> ToolResult:
-    kept = shorten(result.content, tool.output, estimate)
+def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext) -> ToolResult:
+    kept = shorten(result.content, tool.output)
     if kept == result.content:
         return result
     saved = _save(ctx.files, ctx.call_id, result.content)
-    hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved)
+    whole_lines = result.content.startswith(("\n", "\r\n"), len(kept)) and result.content.startswith(kept)
+    shown = kept.count("\n") + 1 if whole_lines else 0
+    hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved, shown)
     news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
     return replace(result, content=kept, hint=f"{result.hint}\n{hint}".lstrip(), metadata={**result.metadata, **news})
 

@@ -35,7 +35,7 @@ class ReadFileParams(Params):
     offset: int = Field(
         default=1, description="The first line to read, counted from 1 as the output prints it. 0 or less means 1."
     )
-    limit: int = Field(default=0, description="How many lines to read at most. 0 means all, in pages of 2000.")
+    limit: int = Field(default=0, description="How many lines to read at most. 0 means all, in pages.")
 
 
 class ReadFile(Tool[ReadFileParams]):
@@ -43,8 +43,9 @@ class ReadFile(Tool[ReadFileParams]):
 
     Every line is shown behind its number, counted from 1, as in `     1|text`. The number and the bar are not part
     of the file: leave them out of old_string and new_string of edit_file.
-    Without a limit 2000 lines are shown, and of each at most 2000 characters. Large files: read them in parts with
-    offset and limit, or search them with grep first. Read a file before you edit it.
+    Without a limit up to 2000 lines are shown, as many as fit, and of each at most 2000 characters.
+    Large files: read them in parts with offset and limit, or search them with grep first. Read a file before you edit
+    it.
     Only text: images, archives and programs are refused. A directory: use list_directory or glob.
     """
 

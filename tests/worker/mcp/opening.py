@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deputize.shared.errors import ToolError
-from deputize.shared.tokens import estimate
 from deputize.worker.mcp.source import McpServers
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool, ToolResult
@@ -36,7 +35,7 @@ class Opened:
             result = await tool.run(context, tool.parse(arguments))
         except ToolError as error:
             result = ToolResult.failed(error)
-        return await bounded(result, tool, context, estimate)
+        return await bounded(result, tool, context)
 
     def notes(self) -> list[str]:
         """What the raw server wrote down, in order."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.text import without_escapes
-from deputize.shared.tokens import estimate
 from deputize.worker.text.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.bounded_result import bounded
@@ -34,7 +33,7 @@ async def test_each_kind_of_display_is_text_once_it_leaves_the_tool(
     tmp_path: Path, display: Display, text: str
 ) -> None:
     with open_toolbench(tmp_path / "w") as desk:
-        result = await bounded(ToolResult("x", display=display), EVERYTHING["bash"], desk.context(), estimate)
+        result = await bounded(ToolResult("x", display=display), EVERYTHING["bash"], desk.context())
     assert result.display == text
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.text import clip, valid
-from deputize.shared.tokens import estimate
+from deputize.shared.tokens import tokens_at_most
 from deputize.worker.text.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
 from deputize.worker.tools.base import OutputLimit, ToolResult
 from deputize.worker.tools.bounded_result import bounded
@@ -30,7 +30,7 @@ anything = st.text(alphabet="ab\r\n e\u0301\u200d👍🏽🇩🇪漢\u0300", max
 
 
 async def bash_result(desk: Toolbench, content: str, **more: Any) -> ToolResult:
-    return await bounded(ToolResult(content, **more), EVERYTHING["bash"], desk.context(), estimate)
+    return await bounded(ToolResult(content, **more), EVERYTHING["bash"], desk.context())
 
 
 @pytest.mark.requirement("S001-054", "S001-055")
@@ -56,7 +56,7 @@ def test_a_commands_output_keeps_a_little_of_the_head_and_most_of_the_tail() -> 
 async def test_a_call_id_from_the_model_makes_no_path(tmp_path: Path) -> None:
     with open_toolbench(tmp_path / "w") as desk:
         context = replace(desk.context(), call_id="../../evil\n/é" + "x" * 200)
-        result = await bounded(ToolResult("x" * 9000), EVERYTHING["bash"], context, estimate)
+        result = await bounded(ToolResult("x" * 9000), EVERYTHING["bash"], context)
         assert re.fullmatch(r"\.deputize/output/[\w-]{80}\.txt", str(result.metadata["fullOutput"]), re.ASCII)
 
 
@@ -142,8 +142,8 @@ def test_a_clipped_text_begins_as_it_did_and_parts_no_character(text: str, most:
 @given(anything, st.integers(1, 9), st.integers(0, 60), st.sampled_from(["head", "head_tail"]))
 def test_a_token_bound_holds_for_any_text(text: str, times: int, most: int, keep: Keep) -> None:
     limit = OutputLimit(max_chars=400, max_tokens=most, keep=keep)
-    kept = shorten(text * times, limit, estimate)
-    assert estimate(kept) <= most or not GAP.sub("", kept)
+    kept = shorten(text * times, limit)
+    assert tokens_at_most(kept) <= most or not GAP.sub("", kept)
 
 
 @pytest.mark.requirement("P-19")
@@ -156,15 +156,15 @@ def test_a_clipped_text_says_what_was_cut() -> None:
 @pytest.mark.parametrize("keep", ["head", "head_tail"])
 def test_a_token_bound_holds_exactly(unit: str, keep: Keep) -> None:
     limit = OutputLimit(max_chars=20_000, max_tokens=1000, keep=keep)
-    kept = shorten(unit * (20_000 // len(unit)), limit, estimate)
-    assert estimate(kept) <= 1000
-    assert unit in ("a", "\n") or estimate(kept) > 500  # and not much is given away
+    kept = shorten(unit * (20_000 // len(unit)), limit)
+    assert tokens_at_most(kept) <= 1000
+    assert unit in ("a", "\n") or tokens_at_most(kept) > 500  # and not much is given away
 
 
 async def test_a_hundred_megabytes_are_cut_in_bounded_time(tmp_path: Path) -> None:
     text = "0123456789\n" * 10_000_000
     begun = time.process_time()
-    assert len(shorten(text, ENDS, estimate)) < 8100
+    assert len(shorten(text, ENDS)) < 8100
     assert len(clip(text, 100)) == 100
     with open_toolbench(tmp_path / "w") as desk:
         result = await bash_result(desk, text)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.shared.tokens import estimate
+from deputize.shared.tokens import tokens_at_most
 from tests.toolbench import EVERYTHING, Toolbench
 
 
@@ -60,7 +60,7 @@ async def test_a_misspelt_file_is_answered_with_its_neighbours(desk: Toolbench) 
 
 @pytest.mark.requirement("S000-044", "S000-045", "S001-018", "S001-020")
 async def test_a_long_file_comes_in_pages_that_fit_together(desk: Toolbench) -> None:
-    lines = [f"line {number}" for number in range(1, 4501)]
+    lines = [f"{number % 10}" for number in range(1, 4501)]
     desk.write("long.txt", "\n".join(lines) + "\n")
     first = await desk.call("read_file", path="long.txt")
     assert '<system_hint type="tool_output_omitted" tool="read_file" reason="too_long"' in first.content
@@ -79,14 +79,14 @@ async def test_a_long_file_comes_in_pages_that_fit_together(desk: Toolbench) -> 
 async def test_a_page_never_has_more_than_32000_tokens(desk: Toolbench, line: str) -> None:
     desk.write("dense.txt", f"{line}\n" * 2000)
     result = await desk.call("read_file", path="dense.txt")
-    assert estimate(result.content) <= 32_000
+    assert tokens_at_most(result.content) <= 32_000
     assert result.metadata["lastLine"] > 1
     assert f"Go on with offset={result.metadata['lastLine'] + 1}." in result.content
 
 
 async def test_a_limit_above_the_page_is_honoured_as_far_as_tokens_allow(desk: Toolbench) -> None:
     desk.write("long.txt", "x\n" * 3000)
-    assert (await desk.call("read_file", path="long.txt", limit=2500)).metadata["lastLine"] == 2500
+    assert (await desk.call("read_file", path="long.txt", limit=2200)).metadata["lastLine"] == 2200
 
 
 async def test_an_overlong_line_is_cut_and_says_so(desk: Toolbench) -> None:
