@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat as modes
 import subprocess
@@ -21,6 +22,8 @@ GitCommand = Literal["cat-file", "check-ignore", "config", "ls-files", "merge-fi
 """What may be asked: commands that start no other git, as ``status`` and ``diff`` do in submodules."""
 SECONDS = 30.0
 _MAX_LINK_BYTES = 4096
+_MAX_CONFIG_BYTES = 1 << 20
+_SHA256 = re.compile(rb"^\s*objectFormat\s*=\s*sha256\s*$", re.IGNORECASE | re.MULTILINE)
 _OPTIONS = {
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
@@ -53,13 +56,15 @@ def git(
     """Runs a command of git and returns what it wrote, whatever its exit code is.
 
     It begins in ``cwd``, else in the ``repository`` whose files, objects and index it uses. No configuration counts;
-    ``as_user``: only that of the user who runs this process. Raises OSError: without git FileNotFoundError, after the
-    time TimeoutError.
+    ``as_user``: only that of the user who runs this process. ``config`` alone, which starts nothing, reads that of the
+    repository, too. Raises OSError: without git FileNotFoundError, after the time TimeoutError.
     """
     variables = environment()
     with tempfile.TemporaryDirectory(prefix="deputize-git-") as own:
         env = {"PATH": variables.get("PATH", os.defpath), **_ENVIRONMENT, **_state(Path(own), repository)}
         env |= {name: variables[name] for name in _OF_USER if name in variables} if as_user else _NO_CONFIGURATION
+        if command == "config" and repository:
+            env["GIT_DIR"] = str(git_directory(repository).absolute())
         options = [text for name, value in _OPTIONS.items() for text in ("-c", f"{name}={value}")]
         argv = [_program(env["PATH"]), "--no-pager", *options, command, *map(str, arguments)]
         where = cwd or repository or Path(own)
@@ -88,6 +93,8 @@ def _state(own: Path, repository: Path | None) -> dict[str, str]:
     if repository is None:
         return {"GIT_DIR": str(own)}
     state = git_directory(repository)
+    if _SHA256.search(read_regular(shared_state(repository) / "config", _MAX_CONFIG_BYTES) or b""):
+        (own / "config").write_text("[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\tobjectFormat = sha256\n")
     for shared_index in state.glob("sharedindex.*"):
         (own / shared_index.name).symlink_to(shared_index.absolute())
     return {

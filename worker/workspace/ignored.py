@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deputize.shared.git import git, read_regular, repository_of, shared_state
+from deputize.shared.settings.variables import environment
 from deputize.worker.search.gitignore import MAX_BYTES, GitIgnore, GitIgnoreTree
 from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.git_index import tracked_paths
+from deputize.worker.workspace.git_state import tracked_paths
 
 _FILE = "ignored.json"
 
@@ -85,7 +86,7 @@ def outer_rules(source: Path) -> OuterRules:
         return ()
     names = source.relative_to(repository).parts
     above = [(names[at:], _text(Path(repository, *names[:at], ".gitignore"))) for at in range(len(names) - 1, -1, -1)]
-    whole = [_text(shared_state(repository) / "info/exclude"), _text(_users_file())]
+    whole = [_text(shared_state(repository) / "info/exclude"), _text(_excludes_file(repository))]
     with Files(repository) as files:
         ignoring = IgnoredFiles(files, [((), text) for text in whole])
         if names and ignoring.ignores("/".join(names), directory=True):
@@ -97,14 +98,21 @@ def _is_repository(folder: Path) -> bool:
     return os.path.lexists(folder / ".git")
 
 
-def _users_file() -> Path | None:
-    """Returns the file that the user's ``core.excludesFile`` names, or git's default one."""
+def _excludes_file(repository: Path) -> Path | None:
+    """Returns the file that ``core.excludesFile`` names to git in this repository, or git's default one."""
+    asked = "--type=path", "--get", "core.excludesFile"
+    for configured in (repository, None):  # the user's part alone where git cannot read the repository's
+        try:
+            done = git("config", *asked, repository=configured, cwd=repository, as_user=True)
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return repository / os.fsdecode(done.stdout.rstrip(b"\n"))
+        if done.returncode == 1:
+            break
     try:
-        done = git("config", "--global", "--type=path", "--get", "core.excludesFile", as_user=True)
-        if named := done.stdout.rstrip(b"\n"):
-            return Path(os.fsdecode(named))
-        return Path("~/.config/git/ignore").expanduser()
-    except (OSError, RuntimeError):
+        return Path(environment().get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "git/ignore"
+    except RuntimeError:
         return None
 
 

@@ -15,7 +15,7 @@ from deputize.worker.sandbox.environment import owner
 from deputize.worker.workspace.generation import Generation, is_complete, moved_start
 from deputize.worker.workspace.manifest import StatEntry, git_folder, is_refreshed, read_content, scan
 from deputize.worker.workspace.removal import in_use
-from deputize.worker.workspace.source import closing_fd, open_folder
+from deputize.worker.workspace.source import closing_fd, open_folder, write_new
 from deputize.worker.workspace.tree_copy import CopyTally, TreeCopy
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -65,16 +65,9 @@ def _copy_git(files: int, target: int, start: dict[str, StatEntry], now: dict[st
         above, _, name = path.rpartition("/")
         with closing_fd(beneath(target, above or ".", _FOLDER, links=False)) as parent:
             if path in start:  # a file that names a repository elsewhere
-                _write(parent, name, read_content(files, path, start[path], _MAX_GIT_FILE) or b"")
+                write_new(parent, name, read_content(files, path, start[path], _MAX_GIT_FILE) or b"")
             else:
                 _copy_folder(files, path, parent, name)
-
-
-def _write(folder: int, name: str, data: bytes) -> None:
-    with closing_fd(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)) as fd:
-        if uid_gid := owner():
-            os.fchown(fd, *uid_gid)
-        os.write(fd, data)
 
 
 def _copy_folder(files: int, path: str, parent: int, name: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from deputize.shared.errors import Invalid
+from deputize.worker.sandbox.environment import owner
 from deputize.worker.workspace.origin import is_workspace
 from deputize.worker.workspace.removal import in_use
 
@@ -76,6 +77,14 @@ def closing_fd(fd: int) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def write_new(folder: int, name: str, data: bytes) -> None:
+    """Writes a new file of the workspace's owner into the directory of the descriptor."""
+    with closing_fd(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)) as fd:
+        if uid_gid := owner():
+            os.fchown(fd, *uid_gid)
+        os.write(fd, data)
 
 
 def invalid(pointer: str, detail: str) -> Invalid:

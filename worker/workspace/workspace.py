@@ -7,13 +7,14 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
 from deputize.shared.delegation import FileChange
-from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.errors import Invalid, Misconfigured, Unavailable
 from deputize.shared.openat2 import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from deputize.worker.sandbox.environment import MOUNT, owner
@@ -23,6 +24,7 @@ from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import PRIVATE_DIR
 from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.generation import Generation
+from deputize.worker.workspace.git_state import copy_linked_state, linked_state
 from deputize.worker.workspace.ignored import IgnoredFiles, KeptRules, outer_rules
 from deputize.worker.workspace.manifest import Manifest, StatEntry, scan
 from deputize.worker.workspace.origin import is_workspace, read_origin, write_origin
@@ -231,9 +233,35 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
             wanted = partial(_is_copied, ignoring, GitIgnore("\n".join(spec.exclude)))
             copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
             copy.run()
+        if ((real / ".git").is_file() or (real / ".git").is_symlink()) and wanted(".git", False):
+            copy.left_out |= _copy_linked_state(real, files, rules)
         (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
         write_origin(folder, real)
         TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
+
+
+def _copy_linked_state(folder: Path, files: int, rules: _CopyRules) -> Mapping[str, str]:
+    """Makes the copy of a worktree or submodule a repository of its own; returns what was left out, and what it is."""
+
+    def copy(state: Path, target: int, is_wanted: Callable[[str], bool]) -> None:
+        with open_source(str(state), rules.sources) as source:
+            if Path(f"/proc/self/fd/{source}").readlink() != state:
+                raise invalid("/workspace/path", f"{state} was replaced while it was copied")
+            TreeCopy(
+                source,
+                target,
+                lambda path, _: is_wanted(path.partition("/")[0]),
+                owner(),
+                stop=rules.stop,
+                max_bytes=rules.max_bytes,
+                tally=rules.tally,
+            ).run()
+
+    with suppress(Invalid, OSError):
+        if found := linked_state(folder):
+            copy_linked_state(*found, files, copy)
+            return {}
+    return {".git": "a link to a repository that git cannot reach in the run"}
 
 
 def _not_copied_sentences(left_out: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.request import EmptyWorkspace
-from deputize.worker.workspace.git_index import tracked_paths
+from deputize.worker.workspace.git_state import tracked_paths
 from deputize.worker.workspace.patches import MAX_IGNORED
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import GIT, directory, git_apply, tree
@@ -74,6 +74,54 @@ async def test_a_copy_has_what_git_lists_also_what_is_tracked_though_ignored(rep
     assert {"kept.log", "build/forced/one.js", "packages/app/wanted.log"} <= names
     assert [*(workspace.path / "submodule").glob("*.log")] == [workspace.path / "submodule/dist.log"]
     assert await workspace.changes() == []
+    workspace.close()
+
+
+CONFIGURED = "[core]\n\texcludesFile = {}\n"
+PLACES: dict[str, tuple[str, str]] = {
+    "the user's": ("~/.gitconfig", CONFIGURED.format("~/mine")),
+    "relative": (".git/config", CONFIGURED.format("mine")),
+    "the other file of the user": ("~/.config/git/config", CONFIGURED.format("~/mine")),
+    "the repository's own": (".git/config", CONFIGURED.format("~/mine")),
+    "include": ("~/.gitconfig", "[include]\n\tpath = other"),
+    "include of the repository": (".git/config", "[include]\n\tpath = ~/other"),
+    "includeIf gitdir": ("~/.gitconfig", '[includeIf "gitdir:**/repository/"]\n\tpath = other'),
+    "includeIf gitdir of another": ("~/.gitconfig", '[includeIf "gitdir:**/stranger/"]\n\tpath = other'),
+    "includeIf onbranch": ("~/.gitconfig", '[includeIf "onbranch:wanted"]\n\tpath = other'),
+    "the last one": ("~/.gitconfig", CONFIGURED.format("~/none") + "[include]\n\tpath = other"),
+    "not readable": (".git/config", "[core"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_any_configuration_hides_from_git_is_not_copied(repository: Path, root: Path, place: str) -> None:
+    home = repository.parent / "home"
+    name, text = PLACES[place]
+    for each in (home, repository):
+        (each / "mine").write_text("secret*\n")
+    (home / "other").write_text(CONFIGURED.format("~/mine"))
+    (repository / "secret.env").write_text("KEY=1")
+    git(repository, "symbolic-ref", "HEAD", "refs/heads/wanted")
+    file = Path(name.replace("~", str(home))) if name.startswith("~") else repository / name
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a") as configuration:
+        configuration.write(text)
+    is_listed = place == "not readable" or "secret.env" in visible(repository)
+    assert is_listed == (place in ("not readable", "includeIf gitdir of another"))
+    workspace = await copy_of(repository, root)
+    assert ("secret.env" in tree(workspace.path)) == is_listed
+    workspace.close()
+
+
+async def test_the_users_rules_are_found_below_another_configuration_folder(
+    repository: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(repository.parent / "xdg"))
+    (repository.parent / "xdg/git").mkdir(parents=True)
+    (repository.parent / "xdg/git/ignore").write_text("*.env\n")
+    (repository / "secret.env").write_text("KEY=1")
+    workspace = await copy_of(repository, root)
+    assert "secret.env" not in tree(workspace.path)
     workspace.close()
 
 
@@ -156,6 +204,30 @@ async def test_a_copy_of_a_workspace_has_its_ignored_files_and_its_rules(reposit
     assert (await second.facts()).ignored == ["more.swp"]
     for workspace in (first, second):
         workspace.close()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["update-index", "--split-index"],
+        ["update-index", "--untracked-cache"],
+        ["update-index", "--skip-worktree", "kept.log"],
+        ["update-index", "--assume-unchanged", "kept.log"],
+        ["sparse-checkout", "set", "--cone", "--sparse-index", "build", "packages"],
+        ["-c", "core.fsmonitor=true", "-c", "index.version=4", "add", ".gitignore"],
+    ],
+    ids=" ".join,
+)
+async def test_any_form_of_the_index_tracks_what_git_lists(repository: Path, root: Path, form: list[str]) -> None:
+    git(repository, "commit", "-qm", "x")
+    git(repository, *form)
+    git(repository, "rm", "-q", "--cached", "build/forced/one.js")  # in the shared part of a split index it remains
+    workspace = await copy_of(repository, root)
+    names = {name for name in tree(workspace.path) if not name.startswith("submodule/")}
+    assert names == visible(repository)
+    assert "kept.log" in names
+    assert "build/forced/one.js" not in names
+    workspace.close()
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
