@@ -31,6 +31,7 @@ from deputize.worker.text.similarity import (
     is_short,
     is_typo,
     significant_tokens,
+    slips,
 )
 from deputize.worker.text.textfile import TextFile
 
@@ -95,8 +96,10 @@ def replace_fuzzy(file: TextFile, old: str, new: str) -> FuzzyReplacement | None
     if place is None:
         return _replace_in_line(file, old, new)
     found = lines_with_text.texts[place.first :][: len(wanted)]
-    if are_opposites(wanted, found) or (is_short(wanted) and not is_typo(wanted, found)):
+    if are_opposites(wanted, found):
         return None
+    if is_short(wanted) and not is_typo(wanted, found):
+        return _replace_in_line(file, old, new)
     start, end = _replaced_range(file, lines_with_text, place, quoted)
     if shift_between(quoted, split_source(file.text[start:end])) is None:
         return None
@@ -108,6 +111,8 @@ def _replace_in_line(file: TextFile, old: str, new: str) -> FuzzyReplacement | N
     normalized, wanted = NormalizedText(file.text, *_NORMALIZATIONS), NormalizedText(old, *_NORMALIZATIONS).text
     found = fragments(normalized.text, wanted)
     if not found or not is_certain(normalized.text, wanted, found[0]):
+        found = slips(normalized.text, wanted)
+    if not found:
         return None
     near = [each for each in found if each[2] >= min(MIN_SIMILARITY, found[0][2] - MARGIN)]
     if len(near) > 1:

@@ -15,6 +15,7 @@ _UNITS = ("\t", " " * 4, " " * 2, " " * 8)
 _INDENT = re.compile(r"^[ \t]+(?=[^ \t\r\n])", re.MULTILINE)
 _WIDTHS = (2, 3, 4)
 """Spaces of one indentation step. A larger common indentation may be several steps."""
+_OPENER = re.compile(r"[:{(\[]$")
 _MAX_LINES = 10_000
 """Lines of a file that are examined to find out how it is indented."""
 
@@ -70,6 +71,8 @@ def reindent(
     """
     if all(mine.indent == theirs.indent for mine, theirs in zip(old, found, strict=True)) or len(new) == 1:
         return list(new)
+    if len(old) == 2 and not old[1].indent + new[1].indent and not is_shallow(found[1].indent, new):
+        return [new[0], replace(new[1], indent=found[1].indent), *new[2:]]  # quoted from inside the line
     shift = shift_between(old, found)
     if shift is None:
         return None
@@ -90,6 +93,30 @@ def reindent(
     scores = [(_unmoved_count(found, old, mine), least == len(shift.units[0]))]
     scores += [(_unmoved_count(found, old, theirs), least == len(shift.units[1]))]
     return None if scores[0] == scores[1] else mine if scores[0] > scores[1] else theirs
+
+
+def is_shallow(margin: str, new: Sequence[SourceLine]) -> bool:
+    """Whether the second of the new lines, for a place inside a line of that indentation, is not as deep as the first
+    is there, or not deeper although the first opens a block; or a later one is less deep than the first.
+    """
+    first, *others = new[1:] or [SourceLine("", "", "")]
+    deeper = len(margin) + bool(_OPENER.search(first.text))
+    return bool(others) and (len(others[0].indent) < deeper or any(len(line.indent) < len(margin) for line in others))
+
+
+def hang(file: str, margin: str, new: Sequence[SourceLine]) -> list[SourceLine] | None:
+    """Returns the new lines for a place inside a line of the indentation ``margin``, or None where it is not certain.
+
+    A model that quoted a part of one line may have written the lines after the first as if that began without
+    indentation: then they get the line's, too.
+    """
+    if not margin or len(new) < 3 or new[1].indent or not is_shallow(margin, new):
+        return list(new)
+    characters = {*margin}
+    units = _candidate_units(file, characters, (), [replace(new[1], indent=margin)], new)
+    readings = (_reindent_by(margin, new, each, characters) for each in (None, *units))
+    moved = next((reading for reading in readings if reading), None)
+    return moved and [new[0], new[1], *moved[2:]]
 
 
 def _least_step(lines: Sequence[SourceLine]) -> int:

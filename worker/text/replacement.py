@@ -15,8 +15,8 @@ from rapidfuzz.distance import Indel
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.text.fuzzy import replace_fuzzy
-from deputize.worker.text.indentation import IndentShift
-from deputize.worker.text.merge import SourceLine, bracket_balance, split_source
+from deputize.worker.text.indentation import IndentShift, is_shallow
+from deputize.worker.text.merge import bracket_balance, split_source
 from deputize.worker.text.normalization import Normalization, NormalizedText
 from deputize.worker.text.rewrite import (
     Replacement,
@@ -43,7 +43,6 @@ _LONG = 4
 """Characters from which on a repeated text is hardly intended."""
 _LONGEST = 400
 """Characters of the line that are searched for in the new text."""
-_OPENER = re.compile(r"[:{(\[]$")
 _MAX_ALIGNED = 5000
 """Characters up to which old and new text are compared character by character."""
 WORDING = "wording"
@@ -70,13 +69,11 @@ def trim_repeated(text: str, span: Span, old: str) -> Span:
 
 
 def is_indentation_doubtful(text: str, span: Span) -> bool:
-    """Whether the second new line is indented less than the first, or not more although the first opens a block."""
+    """Whether the lines after the first new one seem to lack the indentation of the line that the span is in."""
     before = text[line_start(text, span.start) : span.start]
     if before.strip(" \t") or not before or span.text[:1] in (" ", "\t"):
         return False
-    first, *others = [line for line in split_source(span.text)[1:] if line.text] or [SourceLine("", "", "")]
-    deeper = len(before) + bool(_OPENER.search(first.text))
-    return bool(others) and len(others[0].indent) < deeper
+    return is_shallow(before, split_source(span.text))
 
 
 def _trim_indentation(span: Span, indent: str, old: str) -> Span:

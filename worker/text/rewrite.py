@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import clip
-from deputize.worker.text.indentation import reindent
+from deputize.worker.text.indentation import hang, reindent
 from deputize.worker.text.merge import Merge, SourceLine, bracket_balance, split_source
 from deputize.worker.text.textfile import TextFile, number_lines
 
@@ -185,6 +185,8 @@ def rewrite(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rewri
     if len(quoted) != len(found):
         return None
     fresh = reindent(file.text, quoted, found, asked)
+    if fresh and len(quoted) == 2:
+        fresh = hang(file.text, _margin(file.text, start), fresh)
     if fresh is None:
         return None
     if twice := _repeated_neighbor(file.text, place, quoted, asked):
@@ -205,6 +207,12 @@ def rewrite(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rewri
         f"text that differs there, so that it is not certain what to write: {join_differences(differences)}. "
         "Nothing was changed. Copy old_string exactly from the file, and keep in new_string what has to stay.",
     )
+
+
+def _margin(text: str, at: int) -> str:
+    """Returns the indentation of the line in which the offset is, "" if it is the start of the line."""
+    before = text[line_start(text, at) : at]
+    return before[: len(before) - len(before.lstrip(" \t"))]
 
 
 def _repeated_neighbor(

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from rapidfuzz.distance import Indel
+from rapidfuzz.distance import OSA, Indel
 
 from deputize.worker.text.line_merge import changes
 
@@ -151,6 +151,46 @@ def _without_overlaps(found: Sequence[Fragment]) -> list[Fragment]:
         if all(end <= other[0] or other[1] <= start for other in kept):
             kept.append((start, end, score))
     return kept
+
+
+def slips(text: str, old: str) -> list[Fragment]:
+    """Returns the parts of lines that differ from a short old text by one letter of a word that the text lacks."""
+    if "\n" in old or not MIN_CHARS <= len(old) <= _SHORT_CHARS:
+        return []
+    middle, size = len(old) // 2, len(old)
+    starts = (match.start() for match in re.finditer(re.escape(old[:middle]), text))  # one half is without the slip
+    ends = (match.end() for match in re.finditer(re.escape(old[middle:]), text))
+    places = [(start, start + size) for start in starts] + [(end - size, end) for end in ends]
+    if len(places) > _MAX_PAIRS:
+        return []
+    around = {(start + move, end) for start, end in places for move in (-1, 0, 1)}
+    around |= {(start, end + move) for start, end in places for move in (-1, 0, 1)}
+    return _without_overlaps(
+        [
+            (start, end, Indel.normalized_similarity(old, text[start:end]))
+            for start, end in around
+            if start >= 0 and end <= len(text) and _is_slip(text, old, start, end)
+        ]
+    )
+
+
+def _is_slip(text: str, old: str, start: int, end: int) -> bool:
+    there = text[start:end]
+    if "\n" in there or OSA.distance(old, there, score_cutoff=1) > 1 or not _is_apart(text, start, end):
+        return False
+    tokens = _TOKEN.findall(old)
+    differing = changes(tokens, _TOKEN.findall(there))
+    if len(differing) != 1 or significant_tokens(old) != significant_tokens(there) or are_opposites([old], [there]):
+        return False
+    before, after = "".join(tokens[differing[0].start : differing[0].end]), "".join(differing[0].tokens)
+    words = before.isalpha() and after.isalpha() and min(len(before), len(after)) >= _TYPO_CHARS
+    return words and before[0].lower() == after[0].lower() and next(_whole_words(text, before), None) is None
+
+
+def _is_apart(text: str, start: int, end: int) -> bool:
+    """Whether the part neither begins nor ends inside a word."""
+    edges = text[max(0, start - 1) : start + 1], text[end - 1 : end + 1]
+    return not any(len(edge) == 2 and _WORD.fullmatch(edge) for edge in edges)
 
 
 def is_certain(text: str, old: str, fragment: Fragment) -> bool:

@@ -154,6 +154,44 @@ def test_what_differs_in_more_is_not_found(file: str, old: str) -> None:
     assert replace(TextFile(file), old, "new\n", every=False) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "new", "after"),
+    [
+        ("Hello, World!", "Hello, Warld!", "Hello, Moon!", "Hello, Moon!"),
+        ("Hello, World!\n", "Hello, Wrold!", "Oh, Hello, Wrold!", "Oh, Hello, World!\n"),
+        ("Say: Hello, World! Bye.", "Hello, Worlds!", "Hello!", "Say: Hello! Bye."),
+        ("Say: Hello, World! Bye.", "Hello, Wold!", "Hello!", "Say: Hello! Bye."),
+        ("Say: Hello, World! Bye.", "hello, World!", "Hello!", "Say: Hello! Bye."),
+        ("# Plan\n- First step\n- Second step\n", "- Secnd step", "- Last", "# Plan\n- First step\n- Last\n"),
+    ],
+)
+def test_one_wrong_letter_of_a_short_text_is_overlooked_where_one_place_is_meant(
+    text: str, old: str, new: str, after: str
+) -> None:
+    assert edited(text, old, new) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        ("Hello, World!", "Hello, Wxxld!"),  # two letters
+        ("users = load()\nprint(user)\n", "user = load()"),  # the word is another one of the file
+        ("sleep(timeout=5)", "sleep(timeout=6)"),
+        ("if a is valid then", "if a is invalid then"),
+        ("Say Hello, Worlds", "ay Hello, World!"),
+        ("a = b and c.run()", "a = b end c.run()"),
+        ("xHello, World!x", "Hello, Warld!"),
+    ],
+)
+def test_a_short_text_that_may_mean_another_place_is_not_found(text: str, old: str) -> None:
+    assert replace(TextFile(text), old, "new", every=False) is None
+
+
+def test_one_wrong_letter_that_may_be_in_two_places_is_refused() -> None:
+    with pytest.raises(ToolError, match="2 places are similar to it: line 1 .*, line 3 "):
+        replace(TextFile("Say Hello, World! Bye\n\nAsk Hello, World! Bye\n"), "Hello, Warld!", "new", every=False)
+
+
 def test_a_new_text_that_would_stand_left_of_the_margin_is_not_guessed() -> None:
     deeper = "".join(f"    {line}\n" for line in QUOTED.splitlines())
     assert replace(TextFile(SOURCE), deeper, "  if total:\ntotal = 0\n", every=False) is None

@@ -48,6 +48,38 @@ def test_what_the_line_has_already_is_not_added_again(line: str, old: str, new: 
     assert f"     2|{written.splitlines()[0]}" in done.report("a.txt")
 
 
+LONG = "self.width * self.height_of_the_shape + self.margin_around_it"
+BLOCKS = {
+    "as if at the margin": f"if self.width:\n    return {LONG}\nreturn 0",
+    "as in the file": f"if self.width:\n            return {LONG}\n        return 0",
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize("step", ["    ", "\t"])
+@pytest.mark.parametrize(
+    ("there", "quoted"),
+    [("height", "heigth"), (" * self", "  *  self"), ("self", "\uff53elf")],
+    ids=["wording", "blanks", "characters"],
+)
+def test_lines_after_the_first_one_are_as_deep_as_the_line_that_they_come_into(
+    block: str, step: str, there: str, quoted: str
+) -> None:
+    file = f"class A:\n    def area(self):\n        return {LONG}\n    x = 1\n".replace("    ", step)
+    new = block if block is BLOCKS["as if at the margin"] else block.replace("    ", step)
+    done = edit(file, f"return {LONG}".replace(there, quoted), new)
+    body = BLOCKS["as in the file"].replace("    ", step)
+    assert done.text == file.replace(f"return {LONG}", body)
+    assert done.tolerated
+
+
+@pytest.mark.parametrize("new", ["call(\n    first,\n    2,\n)", "call(\n        first,\n        2,\n    )"])
+def test_lines_after_a_part_in_the_middle_of_a_line_hang_below_it(new: str) -> None:
+    file = "def f():\n    result = call_with(first_of_all, \u201csecond\u201d)\n"
+    done = edit(file, 'call_with(first_of_all, "second")', new)
+    assert done.text == "def f():\n    result = call(\n        first,\n        2,\n    )\n"
+
+
 @pytest.mark.parametrize(
     ("line", "old", "new", "written"),
     [
