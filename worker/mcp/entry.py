@@ -45,6 +45,7 @@ MAX_NAME = 64
 _DIGEST = 8
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
+_ARGUMENTS = re.compile(r"(?<=.)\(.*\)\s*$")
 _SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
 _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
     "stdio": "stdio",
@@ -159,6 +160,12 @@ class ToolFilter(BaseModel):
     allow: list[str] | None = None
     deny: list[str] = []
 
+    @field_validator("allow", "deny", mode="after")
+    @classmethod
+    def _names(cls, patterns: list[str] | None) -> list[str] | None:
+        """Some clients write ``name()`` or ``name(arguments)``."""
+        return patterns and [_ARGUMENTS.sub("", pattern) for pattern in patterns]
+
     def lets(self, tool: str) -> bool:
         return (self.allow is None or matches(tool, self.allow)) and not matches(tool, self.deny)
 
@@ -203,6 +210,12 @@ class Server(BaseModel):
         if way != "stdio" and urlsplit(str(url)).scheme not in ("http", "https"):
             raise ValueError("its url begins with neither http:// nor https://")
         return {**given, "type": way, "url": url}
+
+    @field_validator("trust", mode="after")
+    @classmethod
+    def _trusted_names(cls, trust: bool | list[str]) -> bool | list[str]:
+        """A name with arguments would trust the tool with others, too, so it stays and matches none."""
+        return trust if isinstance(trust, bool) else [pattern.removesuffix("()") for pattern in trust]
 
     @field_validator("env", "headers", mode="before")
     @classmethod

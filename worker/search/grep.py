@@ -110,7 +110,7 @@ def _arguments(program: str, files: Files, query: GrepQuery) -> list[str]:
         argv += [f"--max-count={query.per_file + 1}"] if query.per_file else []
     else:
         argv += ["--count"]
-    return [*argv, "-e", query.pattern, "--", query.top]
+    return [*argv, "-e", _expression(query), "--", query.top]
 
 
 def _offset_arguments(program: str, query: GrepQuery, paths: Sequence[str]) -> list[str]:
@@ -118,7 +118,13 @@ def _offset_arguments(program: str, query: GrepQuery, paths: Sequence[str]) -> l
     argv = [program, "--no-config", "--color=never", "--null", "--with-filename", "--no-heading", "--line-number"]
     argv += ["--column", "--byte-offset", "--engine=auto", "--no-ignore", "--max-columns=1", "--max-columns-preview"]
     argv += ["--ignore-case" if query.ignore_case else "--case-sensitive"]
-    return [*argv, "-e", query.pattern, "--", *paths]
+    return [*argv, "-e", _expression(query), "--", *paths]
+
+
+def _expression(query: GrepQuery) -> str:
+    """Returns one expression for ripgrep, which cannot leave out lines of others; the match begins after ``\\K``."""
+    without = query.exclude_pattern
+    return f"^(?!.*(?:{without})).*?\\K(?:{query.pattern})" if without else query.pattern
 
 
 def _add_skipped(done: Completed, top: str, skipped: SkippedPaths) -> None:

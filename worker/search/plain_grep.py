@@ -26,6 +26,7 @@ class GrepQuery:
     """A content search: the regular expression, where to search, and what to return."""
 
     pattern: str
+    """What to search for; ``exclude_pattern`` is what a line must not match besides."""
     top: str
     mode: Mode
     ignore_case: bool = False
@@ -34,6 +35,7 @@ class GrepQuery:
     """A file type of ripgrep's; the search in this process supports none."""
     glob: str | None = None
     exclude: str | None = None
+    exclude_pattern: str | None = None
     per_file: int | None = None
     """Matches per file after which the search of the file ends."""
     gitignore: bool = True
@@ -60,7 +62,9 @@ def search(files: Files, query: GrepQuery, stop: Event, skipped: SkippedPaths | 
     """
     skipped = SkippedPaths() if skipped is None else skipped
     try:
-        wanted = regex.compile(query.pattern, regex.IGNORECASE if query.ignore_case else 0)
+        flags = regex.IGNORECASE if query.ignore_case else 0
+        wanted = regex.compile(query.pattern, flags)
+        unwanted = regex.compile(query.exclude_pattern, flags) if query.exclude_pattern else None
     except regex.error as error:
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"grep: regex parse error: {error}") from None
     limit = ComputeLimit(query.seconds)
@@ -73,7 +77,7 @@ def search(files: Files, query: GrepQuery, stop: Event, skipped: SkippedPaths | 
             if error.type is not ErrorType.NOT_TEXT or path == query.top:
                 skipped.add_error(path, error)
             continue
-        if found := _match_lines(wanted, lines, limit, query):
+        if found := _match_lines(wanted, unwanted, lines, limit, query):
             is_content = query.mode == "content"
             hits[path] = _with_context(lines, found, query.context) if is_content else [str(len(found))]
             count += len(hits[path])
@@ -111,7 +115,11 @@ def _exclusion(files: Files, exclude: str | None) -> Callable[[str], bool]:
 
 
 def _match_lines(
-    wanted: regex.Pattern[str], lines: Sequence[str], limit: ComputeLimit, query: GrepQuery
+    wanted: regex.Pattern[str],
+    unwanted: regex.Pattern[str] | None,
+    lines: Sequence[str],
+    limit: ComputeLimit,
+    query: GrepQuery,
 ) -> Mapping[int, int]:
     """Returns the offset of the first match by the index of its line."""
     most = query.per_file + 1 if query.per_file and query.mode == "content" else len(lines)
@@ -120,7 +128,9 @@ def _match_lines(
         if len(matches) == most or (number == len(lines) - 1 and not line):
             break
         try:
-            if found := patterns.search(wanted, line.removesuffix("\r"), limit):
+            text = line.removesuffix("\r")
+            found = patterns.search(wanted, text, limit)
+            if found and not (unwanted and patterns.search(unwanted, text, limit)):
                 matches[number] = found.start()
         except TimeoutError:
             raise ToolError(

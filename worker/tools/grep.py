@@ -41,6 +41,12 @@ class GrepParams(Params):
     exclude: str | None = Field(
         default=None, max_length=2000, description='Leave out files or directories like "*_test.py" or "docs/**".'
     )
+    exclude_pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=10_000,
+        description='Leave out lines that match this, too, such as "^\\s*#". With pattern "^" all others are shown.',
+    )
     type: str | None = Field(default=None, description='Search only files of this type: "py", "js", "rust", …')
     ignore_case: bool = Field(default=False, description="True takes a and A for the same.")
     context: int = Field(default=0, ge=0, le=50, description="How many lines around each match to show.")
@@ -130,6 +136,7 @@ def _query(params: GrepParams, top: str) -> GrepQuery:
         type=params.type,
         glob=params.glob,
         exclude=params.exclude and params.exclude.removeprefix("!"),
+        exclude_pattern=params.exclude_pattern,
         per_file=params.max_per_file,
         gitignore=params.respect_gitignore and not is_private(top),
         seconds=TIMEOUT_SECONDS,

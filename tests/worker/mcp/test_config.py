@@ -98,7 +98,8 @@ def test_what_is_another_clients_alone_is_ignored(tmp_path: Path) -> None:
 def test_lists_of_tools_under_all_their_names(tmp_path: Path) -> None:
     ours = one(tmp_path, {"command": "x", "tools": {"allow": ["get_*"], "deny": ["get_all"]}}).tools
     theirs = one(tmp_path, {"command": "x", "includeTools": ["get_*"], "excludeTools": ["get_all"]}).tools
-    for tools in (ours, theirs):
+    called = one(tmp_path, {"command": "x", "includeTools": ["get_*()"], "excludeTools": ["get_all(x, y(1))", "(odd)"]})
+    for tools in (ours, theirs, called.tools):
         assert [tools.lets(name) for name in ("get_one", "get_all", "set")] == [True, False, False]
 
 
@@ -110,6 +111,8 @@ def test_lists_of_tools_under_all_their_names(tmp_path: Path) -> None:
         ({"trust": ["get_*"]}, (True, False)),
         ({"alwaysAllow": ["get_one"]}, (True, False)),
         ({"autoApprove": []}, (False, False)),
+        ({"autoApprove": ["get_one()"]}, (True, False)),
+        ({"autoApprove": ["get_one(-l)"]}, (False, False)),  # only with these arguments
     ],
 )
 def test_trust_is_the_operators_word(tmp_path: Path, entry: Any, trusted: tuple[bool, bool]) -> None:

@@ -188,7 +188,7 @@ def test_a_short_text_that_may_mean_another_place_is_not_found(text: str, old: s
 
 
 def test_one_wrong_letter_that_may_be_in_two_places_is_refused() -> None:
-    with pytest.raises(ToolError, match="2 places are similar to it: line 1 .*, line 3 "):
+    with pytest.raises(ToolError, match=r"2 places are similar to it: line 1 .*, line 3 "):
         replace(TextFile("Say Hello, World! Bye\n\nAsk Hello, World! Bye\n"), "Hello, Warld!", "new", every=False)
 
 

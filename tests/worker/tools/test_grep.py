@@ -43,6 +43,49 @@ async def test_context_lines_have_a_dash_and_gaps_are_marked(either: Toolbench) 
     assert result.metadata["total"] == 2
 
 
+LINES = "# a note on foo\nfoo = 1\n  # foo again\nbar(foo)\nrest\nfoo(1)foo(2)\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "content"),
+    [
+        ({"pattern": "foo", "exclude_pattern": r"^\s*#"}, "     2|foo = 1\n     4|bar(foo)\n     6|foo(1)foo(2)"),
+        ({"pattern": "foo|rest", "exclude_pattern": "#|bar|1"}, "     5|rest"),
+        ({"pattern": "^", "exclude_pattern": "FOO", "ignore_case": True}, "     5|rest"),
+        ({"pattern": "^foo", "exclude_pattern": r"\($"}, "     2|foo = 1\n     6|foo(1)foo(2)"),
+        ({"pattern": r"(o)\1 =", "exclude_pattern": "bar$"}, "     2|foo = 1"),
+        (
+            {"pattern": "rest", "exclude_pattern": "foo", "context": 1},
+            "     4-bar(foo)\n     5|rest\n     6-foo(1)foo(2)",
+        ),
+    ],
+)
+async def test_lines_that_match_another_pattern_are_left_out(
+    either: Toolbench, asked: dict[str, object], content: str
+) -> None:
+    either.write("a.py", LINES)
+    result = await either.call_with("grep", asked)
+    assert result.content == f"a.py\n{content}"
+    assert result.metadata["total"] == content.count("|")
+    counted = await either.call_with("grep", {**asked, "output_mode": "count"})
+    assert counted.content == f"a.py: {content.count('|')}"
+
+
+async def test_a_match_far_along_a_line_is_shown_also_where_others_are_left_out(either: Toolbench) -> None:
+    either.write("a.txt", "x" * 3000 + " needle " + "y" * 3000 + "\n" + "z" * 3000 + " needle " + "q" * 3000 + "\n")
+    result = await either.call("grep", pattern="needle", exclude_pattern="q$")
+    assert " needle " in result.content
+    assert result.metadata["total"] == 1
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{2,1}"])
+async def test_a_wrong_pattern_of_what_to_leave_out_is_explained(either: Toolbench, pattern: str) -> None:
+    either.write("a.txt", "a\n")
+    result = await either.call("grep", pattern="a", exclude_pattern=pattern)
+    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
+    assert "grep: " in (result.error or "")
+
+
 @pytest.mark.parametrize(("mode", "content"), [("files", "b.py\na.py"), ("count", "b.py: 1\na.py: 2")])
 async def test_only_the_files_or_their_counts(either: Toolbench, mode: str, content: str) -> None:
     either.write("a.py", "x\nx x\n", age=9)
