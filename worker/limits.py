@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from deputize.shared.errors import DeputizeError, Refused
 from deputize.shared.request import Limits
 from deputize.shared.text import plain_number
 from deputize.worker.models.base import Call, Model, Price, priced
+from deputize.worker.tools.result import ToolResult
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
@@ -264,23 +265,24 @@ def affordable(prompt_tokens: int, money: float, price: Price, *, hour_writes: b
 
 
 class Repetition:
-    """Detects a run in a loop: one call, or a cycle of up to 5 calls, repeated 5 times in a row."""
+    """Detects a run in a loop: one call, or a cycle of up to 5 calls, repeated 5 times in a row with equal results."""
 
     TIMES = 5
     LONGEST = 5
 
-    def __init__(self, polled: Collection[str] = ()) -> None:
-        self._polled = polled
-        """Names of tools that are polled with identical calls on purpose."""
-        self._seen: list[str] = []
+    def __init__(self) -> None:
+        self._seen: list[int] = []
 
-    def watch(self, calls: Sequence[Call]) -> None:
+    def watch(self, calls: Sequence[Call], results: Sequence[ToolResult]) -> None:
         """Records the calls of a turn. Raises ``LimitReached`` when the last ones are a cycle repeated 5 times."""
-        for call in calls:
-            if call.name in self._polled:
+        for call, result in zip(calls, results, strict=True):
+            if result.pending:
+                self._seen.clear()
                 continue
-            spelled = f"{call.name}{json.dumps(call.arguments, sort_keys=True)}"
-            self._seen = [*self._seen[-self.TIMES * self.LONGEST + 1 :], spelled]
+            # A text that was saved as a whole is in a file of its own for each call.
+            shown = result.for_model.replace(result.metadata.get("fullOutput") or "\0", "")
+            seen = hash((call.name, json.dumps(call.arguments, sort_keys=True), shown))
+            self._seen = [*self._seen[-self.TIMES * self.LONGEST + 1 :], seen]
             if any(self._is_cycle(length) for length in range(1, self.LONGEST + 1)):
                 raise LimitReached(TerminationReason.LOOP_DETECTED, "identical calls repeated", self.TIMES)
 

@@ -76,7 +76,7 @@ class Loop:
         self.tool_calls.ledger.clear()
         self.checkpoint()
         if self.repetition:
-            self.repetition.watch(calls)
+            self.repetition.watch(calls, results)
 
     async def summarize(self, limit: LimitReached) -> str:
         """Runs the final turn, without tools, and returns its text."""

@@ -235,7 +235,7 @@ class LoopBuilder:
             ),
             meter=state.meter,
             steps=state.steps,
-            repetition=Repetition(tools.polled) if self.services.settings.loop_detection else None,
+            repetition=Repetition() if self.services.settings.loop_detection else None,
             checkpoint=model_calls.checkpoint,
         )
 

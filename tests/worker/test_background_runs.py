@@ -147,3 +147,21 @@ async def test_the_next_attempt_knows_that_the_shells_are_lost(bench: Bench, tmp
     assert again.startswith("Command started in background.")
     result = await bench.result(id)
     assert (result.termination_reason, result.attempts) == ("completed", 2)
+
+
+@pytest.mark.requirement("P-20")
+async def test_a_build_is_polled_for_as_long_as_it_goes_on(bench: Bench, tmp_path: Path) -> None:
+    building, wait = "while sleep 0.05; do echo building; done", call("bash", command="sleep 0.1")
+    turns = [[background(building)], *[[call("bash_output", bash_id=ID)], [wait]] * 7, [say("done")]]
+    result = await bench.run(model=script(tmp_path, *turns))
+    assert (result.termination_reason, result.tool_call_count) == ("completed", 15)
+
+
+@pytest.mark.requirement("P-20")
+async def test_a_command_that_waits_for_a_build_is_no_loop_until_that_has_ended(bench: Bench, tmp_path: Path) -> None:
+    wait = call("bash", command="sleep 1.01")
+    building = call("bash", command="while [ ! -e enough ]; do sleep 0.05; done", run_in_background=True)
+    again = [call("bash", command="ls -A enough")]
+    turns = [[building], *[[wait]] * 5, [call("write_file", path="enough", content="")], *[again] * 6]
+    result = await bench.run(model=script(tmp_path, *turns, summary="In circles."))
+    assert (result.termination_reason, result.tool_call_count) == ("loop_detected", 12)

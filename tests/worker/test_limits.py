@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pydantic_core import to_json
@@ -12,6 +14,7 @@ from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.request import Limits
 from deputize.worker.limits import LimitReached, Meter, Repetition, affordable
 from deputize.worker.models.base import Call, Price
+from deputize.worker.tools.result import ToolResult
 
 PRICE = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
 
@@ -22,6 +25,10 @@ def meter(price: Price | None = None, **limits: float) -> Meter:
 
 def calls(*names: str) -> list[Call]:
     return [Call(f"id-{name}", name, {"path": name}) for name in names]
+
+
+def watch(repetition: Repetition, *seen: tuple[str, ToolResult]) -> None:
+    repetition.watch(calls(*(name for name, _ in seen)), [result for _, result in seen])
 
 
 @pytest.mark.requirement("P-05", "S002-052")
@@ -237,28 +244,49 @@ def test_what_is_reserved_for_an_hour_is_enough_for_a_prompt_that_is_all_written
 @pytest.mark.parametrize("cycle", [["a"], ["a", "b"], ["a", "b", "c", "d", "e"]])
 def test_a_cycle_is_seen_when_it_comes_round_the_fifth_time(cycle: list[str]) -> None:
     repetition = Repetition()
-    seen = calls(*cycle * 5)
-    repetition.watch(seen[:-1])
+    *seen, last = [(name, ToolResult(f"what {name} says")) for name in cycle * 5]
+    watch(repetition, *seen)
     with pytest.raises(LimitReached) as reached:
-        repetition.watch(seen[-1:])
+        watch(repetition, last)
     assert reached.value.reason is TerminationReason.LOOP_DETECTED
 
 
 @pytest.mark.requirement("P-20")
 def test_calls_that_differ_in_their_arguments_are_no_cycle() -> None:
     repetition = Repetition()
-    repetition.watch([Call(str(n), "read_file", {"offset": n}) for n in range(100)])
+    repetition.watch([Call(str(n), "read_file", {"offset": n}) for n in range(100)], [ToolResult("same")] * 100)
 
 
 def test_a_cycle_longer_than_five_calls_is_let_be() -> None:
-    Repetition().watch(calls(*["a", "b", "c", "d", "e", "f"] * 10))
+    watch(Repetition(), *[(name, ToolResult()) for name in ["a", "b", "c", "d", "e", "f"] * 10])
 
 
-def test_what_is_polled_is_no_cycle_and_hides_none() -> None:
-    repetition = Repetition({"poll"})
-    repetition.watch(calls(*["poll"] * 100, *["poll", "a"] * 4))
+@pytest.mark.requirement("P-20")
+@pytest.mark.parametrize(
+    "changing",
+    [
+        lambda n: ToolResult(f"{n} of 100"),
+        lambda n: ToolResult(error=f"port {n} is busy"),
+        lambda n: ToolResult(f"line {n}", error="exit code 1"),
+        lambda _: ToolResult("(no new output)", pending=True),
+    ],
+)
+def test_progress_of_any_kind_is_no_cycle(changing: Callable[[int], ToolResult]) -> None:
+    same = ToolResult("(no output)")
+    watch(Repetition(), *[each for n in range(100) for each in (("look", changing(n)), ("sleep", same))])
+
+
+def test_what_ended_is_a_cycle_when_it_is_looked_at_again_and_again() -> None:
+    repetition, same = Repetition(), ToolResult("(no new output)")
+    watch(repetition, *[("look", replace(same, pending=True))] * 10, *[("look", same)] * 4)
     with pytest.raises(LimitReached):
-        repetition.watch(calls("poll", "a"))
+        watch(repetition, ("look", same))
+
+
+def test_where_a_long_result_was_saved_is_no_difference() -> None:
+    saved = [ToolResult(f"… [all in out/{n}]", metadata={"fullOutput": f"out/{n}"}) for n in range(5)]
+    with pytest.raises(LimitReached):
+        watch(Repetition(), *[("build", result) for result in saved])
 
 
 def test_a_tiny_limit_is_written_without_an_exponent() -> None:

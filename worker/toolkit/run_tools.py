@@ -41,10 +41,6 @@ class RunTools:
         """The traits of those tools that are not built in."""
         return tool_traits(tool for tool in self.kit.values() if tool.origin.source != "builtin")
 
-    @property
-    def polled(self) -> set[str]:
-        return {name for name, tool in self.kit.items() if tool.polls}
-
 
 @asynccontextmanager
 async def open_tools(

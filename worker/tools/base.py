@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from inspect import cleandoc
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -42,8 +42,6 @@ class Tool(ABC, Generic[P]):
     """Whether the operator's configuration exempts it from approval."""
     needs_approval: bool = False
     """Whether its calls need approval even where their effects stay in the workspace."""
-    polls: ClassVar[bool] = False
-    """Whether repeated identical calls are its normal use, so that the loop detection ignores them."""
     params: type[P]
 
     def configured(self, settings: Settings) -> AnyTool | None:

@@ -26,6 +26,9 @@ from deputize.worker.tools.command_calls import (
 )
 from deputize.worker.tools.context import ToolContext, Touches
 
+WAIT_SECONDS = 1.0
+"""A command that takes longer beside a running background command may be waiting for that one."""
+
 
 class BashParams(Params):
     command: str = Field(min_length=1, max_length=100_000, description="The command line.")
@@ -106,7 +109,9 @@ class Bash(Recoverable[BashParams]):
         facts = command_output.metadata_of(done)
         printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
         content = without_escapes(printed)
-        shown: dict[str, Any] = {"title": self.title(params), "display": command_output.ansi_display(printed)}
+        pending = done.seconds >= WAIT_SECONDS and any(each.running for each in ctx.sandbox.shells)
+        display = command_output.ansi_display(printed)
+        shown: dict[str, Any] = {"title": self.title(params), "display": display, "pending": pending}
         if done.exceeded:
             return ToolResult.failed(killed_error(done), content, metadata=facts, **shown)
         if done.timed_out:

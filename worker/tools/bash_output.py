@@ -6,6 +6,7 @@ from pydantic import Field
 
 from deputize.shared.text import clip
 from deputize.worker.sandbox import command_output
+from deputize.worker.sandbox.shells import ShellStatus
 from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext
 
@@ -38,7 +39,6 @@ class BashOutput(Tool[BashOutputParams]):
     effect = Effect.PURE
     """It consumes the output, but after a crash there is none left that a second call could miss."""
     needs_sandbox = True
-    polls = True
     output = OutputLimit(keep="head_tail")
     params = BashOutputParams
 
@@ -53,4 +53,5 @@ class BashOutput(Tool[BashOutputParams]):
         facts = command_output.metadata(
             news.exit_code, news.text, bash_id=shell.bash_id, status=news.status, startedAt=shell.start_time.isoformat()
         )
-        return ToolResult(command_output.format_shell_output(shell, news), self.title(params), metadata=facts)
+        text, pending = command_output.format_shell_output(shell, news), news.status is ShellStatus.RUNNING
+        return ToolResult(text, self.title(params), metadata=facts, pending=pending)

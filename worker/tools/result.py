@@ -22,6 +22,8 @@ class ToolResult:
     error_type: ErrorType | None = None
     hint: str = ""
     """What the tool itself adds for the model; apart from the content, which may be foreign text."""
+    pending: bool = False
+    """Whether what it looked at or waited for is still under way, so that the same call again is no repetition."""
 
     @property
     def success(self) -> bool:
