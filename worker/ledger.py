@@ -111,6 +111,11 @@ class Ledger:
         kind = ErrorType(state["type"]) if state["type"] else None
         return ToolResult(content=state["content"], error=state["error"], error_type=kind)
 
+    def left(self, call: str) -> ToolResult | None:
+        """Returns the result of a call that is not executed any more: stored, in doubt, or None if it never began."""
+        began = self._kept.get(call, {}).get("state") == "started"
+        return in_doubt(f"{self._interruption} while this call was under way") if began else self.finished(call)
+
     async def resolve(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
         """Returns the result of a call that was running when the last attempt ended; None where it is to be executed.
 

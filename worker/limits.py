@@ -29,6 +29,8 @@ class LimitReached(DeputizeError):
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
         super().__init__(f"{limit} {plain_number(value) if isinstance(value, float) else value} reached")
         self.reason = reason
+        self.kept = reason.value, limit, value
+        """What it can be made of again, as JSON."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class Meter:
     """Minimum usage of the reply being streamed: billed even when the worker is lost before its end."""
     begun_turn: bool = False
     """Whether that reply counts as a turn."""
+    reached: LimitReached | None = None
+    """The limit that ended the run, whose final turn another attempt may have to make."""
     refused_call: bool = False
     outgrown: int = 0
     """How large the workspace may be, if it is larger."""
@@ -100,6 +104,8 @@ class Meter:
 
     def check_turn(self) -> None:
         """Raises ``LimitReached`` where no further turn may begin."""
+        if self.reached:
+            raise self.reached
         if self.outgrown:
             raise LimitReached(TerminationReason.BUDGET, "sandbox.disk_bytes", self.outgrown)
         if self.refused_call:
@@ -232,13 +238,17 @@ class Meter:
             "begun": self.begun_reply,
             "begunTurn": self.begun_turn,
             "booked": self.booked,
+            "reached": self.reached and self.reached.kept,
         }
 
     @classmethod
-    def restored(cls, limits: Limits, checkpoint: Mapping[str, Any]) -> Meter:
-        """Returns a meter that continues from an earlier attempt's checkpoint, or a new one where there is none."""
+    def restored(cls, limits: Limits, checkpoint: Mapping[str, Any], elapsed: float = 0.0) -> Meter:
+        """Returns a meter that continues from an earlier attempt's checkpoint, or a new one where there is none.
+
+        ``elapsed``: the seconds used by earlier attempts, where that is known beyond the checkpoint.
+        """
         if not checkpoint:
-            return cls(limits)
+            return cls(limits, earlier_seconds=elapsed)
         meter = cls(
             limits,
             turns=int(str(checkpoint["turns"])),
@@ -246,9 +256,11 @@ class Meter:
             usage=Usage.model_validate(checkpoint["usage"]),
             wasted=Usage.model_validate(checkpoint["wasted"]),
             own=Usage.model_validate(checkpoint.get("own", checkpoint["usage"])),
-            earlier_seconds=float(str(checkpoint["elapsed"])),
+            earlier_seconds=max(float(str(checkpoint["elapsed"])), elapsed),
             booked=list(checkpoint.get("booked", ())),
         )
+        if kept := checkpoint.get("reached"):
+            meter.reached = LimitReached(TerminationReason(kept[0]), *kept[1:])
         if checkpoint.get("begun"):
             # That reply is requested again: its turn is not counted twice, its cost is.
             meter.turns -= bool(checkpoint.get("begunTurn", True))

@@ -80,13 +80,14 @@ class Loop:
 
     async def summarize(self, limit: LimitReached) -> str:
         """Runs the final turn, without tools, and returns its text."""
+        self.meter.reached = limit
         self.close_calls(str(limit), note=last_turn(limit))
         return (await self.ask(self.meter.turns + 1, final=True)).text
 
     def close_calls(self, why: str, note: str = "") -> None:
         """Adds a result for every open call, so that each call has exactly one; ``note`` is added for the model."""
         if calls := self.conversation.unanswered(self.meter.turns):
-            results = [self.tool_calls.results.get(call.key) or not_executed(why) for call in calls]
+            results = [self.tool_calls.known(call.key) or not_executed(why) for call in calls]
             self.conversation.answer(zip(calls, results, strict=True), note)
         elif note:
             self.conversation.ask(note)

@@ -66,7 +66,8 @@ class Run:
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
         emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
-        meter = Meter.restored(claim.limits, claim.checkpoint)
+        meter = Meter.restored(claim.limits, claim.checkpoint, claim.elapsed)
+        stop.elapsed = lambda: meter.elapsed
         if claim.ledger:  # calls of the turn under way may have changed files unseen
             claim.file_turns.note(meter.turns)
         steps = StepLog(emit, partial(services.progress.update, claim.id))
@@ -89,7 +90,7 @@ class Run:
         try:
             outcome = (await self._work()).masked(self.state.emit.masked)
             if self.loop is None and not self.claim.is_first:
-                await settle_steps(self.state.steps, self.services.store, self.claim)
+                await self._settle()
             await self._end_children()
             if again := next_try(self.claim, outcome, self.state.meter, self.services.retry_seconds):
                 await self._retry(again)
@@ -141,10 +142,10 @@ class Run:
     async def _carry_out(self, model: Model, workspace: Workspace, offer: RunOffer) -> RunOutcome:
         preparing = offer.project_tools(self.claim, workspace, self._report_progress)
         try:
-            project = await self._until_stopped(preparing, lambda: self.state.meter.time_left)
+            project = await self._until_stopped(preparing, lambda: self.state.meter.time_for_summary)
         except TimeoutError:
-            limit = self.state.meter.out_of_time()
-            return RunOutcome(limit.reason, f"Stopped: {limit} while the project was set up.")
+            limit, when = self.state.meter.out_of_time(), " while the project was set up" * self.claim.is_first
+            return RunOutcome(limit.reason, f"Stopped: {limit}{when}.")
         except _CancelledError:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while the project was set up.")
         own = self.claim, self.services, offer, self.state, self.children, workspace, project, self.spending
@@ -152,6 +153,11 @@ class Run:
         async with parts.open(model) as self.loop:
             await self._announce(self.loop)
             return await self._supervise(self.loop)
+
+    async def _settle(self) -> None:
+        """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""
+        self.state.meter.tool_calls += len(self.claim.ledger)
+        await settle_steps(self.state.steps, self.services.store, self.claim)
 
     def _report_progress(self, message: str) -> None:
         self.state.emit.emit(ProgressMade(message=message))
@@ -171,7 +177,10 @@ class Run:
             )
         else:
             self.state.steps.turn = self.state.meter.turns
-            await recall_steps(self.state.steps, self.services.store, claim)
+            if self.state.meter.time_left > 0:
+                await recall_steps(self.state.steps, self.services.store, claim)
+            else:
+                await self._settle()
             event = RunResumed(
                 worker=self.services.name, from_turn=self.state.meter.turns, reason=resumed_because(claim)
             )
@@ -266,7 +275,7 @@ class Run:
             summary=outcome.summary,
             **self.state.of_result,
             **outputs.of_files,
-            tool_call_count=self.state.meter.tool_calls + (0 if self.loop else len(self.claim.ledger)),
+            tool_call_count=self.state.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
             artifacts=list(outputs.artifacts),
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets as random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,9 +110,9 @@ class Services:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe)
 
-    def release(self, claim: Claim) -> asyncio.Future[str]:
-        """Returns a run to the queue, due immediately."""
-        arguments = {"id": claim.id, "fence": claim.fence, "claim_ms": 0}
+    def release(self, claim: Claim, used: Mapping[str, int] = {}) -> asyncio.Future[str]:
+        """Returns a run to the queue, due immediately, with the time that it has ``used``."""
+        arguments = {"id": claim.id, "fence": claim.fence, "claim_ms": 0, **used}
         return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], arguments)
 
     async def model(self, name: str | None) -> Model:

@@ -23,6 +23,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
 from deputize.worker.celery_pool.progress import ProgressEvents
 from deputize.worker.celery_pool.revoking import revoke_means_cancel
+from deputize.worker.fleet.lease import StopSignal
 from deputize.worker.models import open_model
 from deputize.worker.run import Run
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -165,11 +166,12 @@ async def carry_out(services: Services, id: str) -> str | None:
     claim = await services.claim(id)
     if claim is None:
         return None
+    stop: StopSignal | None = None
     try:
         async with services.leases.held(claim) as stop:
             result = await Run(claim, services, stop).execute()
     except asyncio.CancelledError:
-        await asyncio.wait({services.release(claim)}, timeout=2)
+        await asyncio.wait({services.release(claim, stop.used if stop else {})}, timeout=2)
         raise
     finally:
         services.progress.drop(id)

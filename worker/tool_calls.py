@@ -60,6 +60,10 @@ class ToolCalls:
                     await self._process(call, verdict)
         return [self.results[call.key] for call in calls]
 
+    def known(self, call: str) -> ToolResult | None:
+        """Returns the result of a call of the current turn, or what an earlier attempt left of it, or None."""
+        return self.results.get(call) or self.ledger.left(call)
+
     async def _ask(self, judged: Sequence[tuple[Call, Judged]]) -> Sequence[tuple[Call, Judged]]:
         """Publishes the permission requests of the turn, all at once."""
         asked = [verdict for _, verdict in judged if isinstance(verdict, Asked)]

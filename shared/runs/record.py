@@ -40,6 +40,8 @@ class Claim:
     ledger: dict[str, str]
     """Earlier attempts' ledger entries of the turn they left open, by call id."""
     checkpoint: dict[str, Any]
+    elapsed: float = 0.0
+    """Seconds of the run's time that earlier attempts had used when their leases were last renewed or released."""
     depth: int = 0
     """The nesting depth: the number of delegations this one is nested in."""
     path: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ class Claim:
             history=[entry.encode() for entry in history],
             ledger=ledger,
             checkpoint=json.loads(fields.get("checkpoint") or "{}"),
+            elapsed=int(fields.get("elapsed_ms") or 0) / 1000,
             depth=int(fields.get("depth") or 0),
             path=(*(fields.get("path") or "").split(), id),
             lost=int(fields.get("lost") or 0),

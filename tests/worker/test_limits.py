@@ -131,6 +131,23 @@ def test_time_of_earlier_attempts_counts() -> None:
     assert restored.time_left == pytest.approx(30, abs=0.5)
 
 
+def test_time_that_the_last_renewal_of_a_lease_knew_of_counts_beyond_the_checkpoint() -> None:
+    counter = meter(timeout_seconds=100)
+    for checkpoint in ({}, counter.checkpoint()):
+        assert Meter.restored(counter.limits, checkpoint, 60.0).time_left == pytest.approx(30, abs=0.5)
+    later = counter.checkpoint() | {"elapsed": 80.0}
+    assert Meter.restored(counter.limits, later, 60.0).time_left == pytest.approx(10, abs=0.5)
+
+
+def test_a_limit_that_was_reached_stays_reached() -> None:
+    counter = meter(timeout_seconds=100)
+    counter.reached = LimitReached(TerminationReason.LOOP_DETECTED, "identical calls repeated", 5)
+    again = Meter.restored(counter.limits, json.loads(to_json(counter.checkpoint())))
+    with pytest.raises(LimitReached, match=r"^identical calls repeated 5 reached$") as reached:
+        again.begin_turn()
+    assert reached.value.reason is TerminationReason.LOOP_DETECTED
+
+
 def test_a_reply_that_was_lost_under_way_is_paid_for_and_its_turn_is_free() -> None:
     counter = meter(PRICE)
     counter.begin_turn()

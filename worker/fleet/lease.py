@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
@@ -31,6 +31,13 @@ class StopSignal:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self.reason: StopReason | None = None
+        self.elapsed: Callable[[], float] | None = None
+        """Set by the run: returns the seconds of its time that are used, which are stored with its lease."""
+
+    @property
+    def used(self) -> dict[str, int]:
+        """Returns the time used, as an argument of the scripts that renew or release the lease; empty if not known."""
+        return {"elapsed_ms": round(self.elapsed() * 1000)} if self.elapsed else {}
 
     def set(self, reason: StopReason) -> None:
         if self.reason is None or reason is StopReason.FENCED:
@@ -110,7 +117,7 @@ class Leases:
         held = list(self._held.items())
         sent = time.monotonic()
         keys = [LEASES, *(record_key(id) for id, _ in held)]
-        runs = [{"id": id, "fence": fence} for id, (fence, _) in held]
+        runs = [{"id": id, "fence": fence, **signal.used} for id, (fence, signal) in held]
         asked = self._pipe.script(RENEW, keys, {"lease_ms": int(self._seconds * 1000), "runs": runs})
         asked.add_done_callback(partial(self._answered, held, sent))
         return asked

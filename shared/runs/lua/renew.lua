@@ -1,5 +1,6 @@
 -- Renews the leases a worker holds, in one step.
--- KEYS: leases, then the records · Arguments: lease_ms, runs: id and fence for each record
+-- KEYS: leases, then the records · Arguments: lease_ms, runs: for each record id, fence and, where it is known, elapsed_ms
+--   (how much of the run's time is used): if the worker is lost, the next attempt goes on from there
 -- Returns for each 'renewed' (also where it was finished by us meanwhile), 'fenced', or 'cancel': renewed, and asked to
 -- stop.
 local arguments = cjson.decode(ARGV[1])
@@ -13,6 +14,7 @@ for at, run in ipairs(arguments.runs) do
     answers[at] = finisher == run.fence and 'renewed' or 'fenced'
   else
     redis.call('ZADD', leases, now + arguments.lease_ms, run.id)
+    if run.elapsed_ms then redis.call('HSET', KEYS[at + 1], 'elapsed_ms', run.elapsed_ms) end
     answers[at] = cancel and 'cancel' or 'renewed'
   end
 end

@@ -165,6 +165,32 @@ async def test_the_next_attempt_finds_history_and_checkpoint(store: RunStore, pi
     assert (again.history, again.checkpoint, again.attempt) == (['{"a":"é"}'.encode()], {"turns": 1}, 2)
 
 
+async def test_the_next_attempt_finds_the_time_used_when_the_lease_was_last_renewed_or_released(
+    store: RunStore, pipe: Pipe
+) -> None:
+    claim = await claimed(store)
+    key = record_key(claim.id)
+    runs = [{"id": claim.id, "fence": claim.fence, "elapsed_ms": 1500}]
+    assert await pipe.script(RENEW, [LEASES, key], {"lease_ms": LEASE * 1000, "runs": runs}) == ["renewed"]
+    unknown = [{"id": claim.id, "fence": claim.fence}]
+    assert await pipe.script(RENEW, [LEASES, key], {"lease_ms": LEASE * 1000, "runs": unknown}) == ["renewed"]
+    await store.redis.zadd(LEASES, {claim.id: 1})
+    await store.reap(30)
+    second = await store.claim(claim.id, "second", "worker-2", LEASE)
+    assert second is not None
+    late = [{"id": claim.id, "fence": claim.fence, "elapsed_ms": 9000}]
+    assert await pipe.script(RENEW, [LEASES, key], {"lease_ms": LEASE * 1000, "runs": late}) == ["fenced"]
+    released = {"id": claim.id, "fence": second.fence, "claim_ms": 0, "elapsed_ms": 4000}
+    assert await pipe.script(RELEASE, [key, LEASES], released) == "released"
+    third = await store.claim(claim.id, "third", "worker-3", LEASE)
+    assert third is not None
+    assert (claim.elapsed, second.elapsed, third.elapsed) == (0.0, 1.5, 4.0)
+    await write(pipe, third, RunUpdate(retry_ms=0))
+    again = await store.claim(claim.id, "again", "worker-1", LEASE)
+    assert again is not None
+    assert again.elapsed == 0.0
+
+
 async def test_a_run_hears_of_its_cancellation_before_its_child_does(store: RunStore, bus: Bus) -> None:
     """It would take a child that ends first for one that ended by itself, and go on to its next turn."""
     parent = await claimed(store)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import LEASES, channel
+from deputize.shared.runs.keys import LEASES, channel, history_key, record_key
 from deputize.shared.runs.record import Claim
 from deputize.worker.run import Run
 from deputize.worker.task import carry_out
-from tests.running import Bench, call, say, script
+from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
 
 HOLD = call("bash", command="touch held; exec sleep 1000")
@@ -117,3 +119,89 @@ async def test_who_asks_in_the_middle_of_a_long_call_sees_how_far_it_is(bench: B
 async def _elapsed(bench: Bench, id: str, least: int = 1) -> int | None:
     elapsed = (await bench.store.get(id)).progress.elapsed_ms
     return elapsed if elapsed >= least else None
+
+
+async def _interrupted(bench: Bench, id: str, held: Path) -> None:
+    """An attempt that is handed over in the middle of its command."""
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(held.exists)
+    held.unlink()
+    running.cancel()
+    await asyncio.wait({running})
+
+
+@pytest.mark.requirement("P-07")
+async def test_the_time_of_a_run_is_one_whole_however_often_it_is_handed_over(bench: Bench, tmp_path: Path) -> None:
+    elapsed = [0]
+    hold = call("bash", command="sleep 0.3; touch held; exec sleep 1000")
+    model = script(tmp_path, *[[hold]] * 3, [say("done")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    for attempt in range(1, 4):
+        folder = bench.settings.workspaces / id / ("files" if attempt == 1 else f"files.{attempt}")
+        await _interrupted(bench, id, folder / "held")
+        elapsed.append(int(await bench.store.redis.hget(record_key(id), "elapsed_ms")))
+    assert all(later - earlier >= 300 for earlier, later in pairwise(elapsed))
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 4)
+    assert result.execution_time_ms >= elapsed[-1]
+
+
+@pytest.mark.requirement("P-07")
+async def test_the_time_until_the_last_renewal_of_a_lost_worker_counts(redis_url: str, tmp_path: Path) -> None:
+    async with open_bench(redis_url, tmp_path / "home", lease_seconds=1) as bench:
+        id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [HOLD], [say("done")])))
+        running = asyncio.create_task(carry_out(bench.services, id))
+        kept = partial(bench.store.redis.hget, record_key(id), "elapsed_ms")
+        first = int(await until(kept))
+
+        async def renewed() -> bool:
+            return int(await kept()) > first
+
+        await until(renewed)
+        await bench.store.redis.hset(record_key(id), mapping={"status": "queued", "fence": "", "ended": "lost"})
+        await asyncio.wait({running})
+        seen = int(await kept())
+        await carry_out(bench.services, id)
+        assert (await bench.result(id)).execution_time_ms >= seen > first
+
+
+@pytest.mark.requirement("P-07")
+@pytest.mark.parametrize(
+    ("used", "summary"), [(95_000, "Time is up."), (100_000, "Stopped: timeoutSeconds 100 reached.")]
+)
+async def test_an_attempt_that_finds_the_time_used_up_ends_the_run_and_settles_what_was_under_way(
+    bench: Bench, tmp_path: Path, used: int, summary: str
+) -> None:
+    read, write = call("glob", pattern="*"), call("write_file", path="never.txt", content="x")
+    model = script(tmp_path, [read, HOLD, write], [say("never")], summary="Time is up.")
+    request = {"task": "do it", "model": model, "limits": {"timeoutSeconds": 100}}
+    id = await bench.accept(DelegationRequest.model_validate(request))
+    await _interrupted(bench, id, bench.settings.workspaces / id / "files/held")
+    await bench.store.redis.hset(record_key(id), "elapsed_ms", used)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.summary, result.tool_call_count >= 2) == ("timeout", summary, True)
+    assert result.execution_time_ms >= used
+    events = [envelope.event for envelope in await bench.events(id)]
+    started, ended = ([each.step for each in events if isinstance(each, kind)] for kind in (StepStarted, StepCompleted))
+    assert [step.id for step in started] == [step.id for step in ended]
+    assert ("outcome unknown" in (ended[1].error or ""), ended[0].error) == (True, None)
+    if history := [entry for entry in await bench.store.redis.lrange(history_key(id), 0, -1) if "tool_result" in entry]:
+        assert [word in history[0] for word in ("outcome unknown", "not executed")] == [True, True]
+
+
+@pytest.mark.requirement("P-20")
+async def test_a_run_that_is_handed_over_in_its_last_turn_gets_no_other_one(bench: Bench, tmp_path: Path) -> None:
+    circles = await bench.run(model=script(tmp_path, *[[call("list_directory", path=".")]] * 6), tools=["*"])
+    assert circles.termination_reason == "loop_detected"
+    reached = json.loads(await bench.store.redis.hget(record_key(circles.delegation_id), "checkpoint"))["reached"]
+    write = call("write_file", path="a", content="")
+    model = script(tmp_path, [HOLD], [write], [say("done")], summary="In circles.")
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    await _interrupted(bench, id, bench.settings.workspaces / id / "files/held")
+    kept = json.loads(await bench.store.redis.hget(record_key(id), "checkpoint"))
+    await bench.store.redis.hset(record_key(id), "checkpoint", json.dumps(kept | {"reached": reached}))
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.summary, result.files_modified) == ("loop_detected", "In circles.", [])
