@@ -27,11 +27,11 @@ from deputize.shared.runs.keys import artifacts_key, children_key, history_key, 
 from deputize.shared.settings import Settings
 from tests.fleet import Fleet
 from tests.nesting import by_task
+from tests.ordinary_user import ORDINARY_UID, need_ordinary_user
 from tests.preloaded import WORKER
 from tests.redis_server import RedisProcess
 from tests.running import call, say
 from tests.waiting import until
-from tests.worker.forked import ORDINARY_UID
 
 MARK = "canary-"
 """How everything begins that no run may get hold of."""
@@ -169,7 +169,7 @@ class Stage:
 async def open_stage(
     folder: Path, uid: int | None, network: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncGenerator[Stage]:
-    """A worker below ``folder`` that runs as ``uid``, by default as this process, and a victim at work in it.
+    """A worker below ``folder``, with a victim at work in it. ``uid`` is of `uid_of`; None is this process's.
 
     ``network`` are the arguments of a ``tests.internet.Rerouted`` for it.
     """
@@ -197,7 +197,7 @@ async def open_stage(
     try:
         async with stage.fleet() as fleet:
             try:
-                own = [*(["--uid", str(uid)] if uid else ()), *(["--network", json.dumps(network)] if network else ())]
+                own = [*(["--ordinary"] if uid else ()), *(["--network", json.dumps(network)] if network else ())]
                 program = "tests.attacks.attacked_worker" if own else WORKER
                 stage.pid = (await fleet.start("1", *own, program=program)).pid
                 stage.victim = await _victim(stage, fleet)
@@ -248,4 +248,8 @@ async def _victim(stage: Stage, fleet: Fleet) -> str:
 
 
 def uid_of(user: str) -> int | None:
-    return ORDINARY_UID if user == "ordinary" and os.geteuid() == 0 else None
+    """The user that root's worker becomes, if it is not to run as this process; skips where that one cannot work."""
+    if user == "root" or os.geteuid() != 0:
+        return None
+    need_ordinary_user()
+    return ORDINARY_UID

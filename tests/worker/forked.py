@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import tempfile
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-ORDINARY_UID = 61001
+from tests.ordinary_user import become_ordinary
 
 
-def in_child(work: Callable[[], Any], uid: int | None = None) -> Any:
-    """What ``work`` gives, as JSON, from a child that runs as ``uid``; fails the test with the child's traceback."""
+def in_child(work: Callable[[], Any], *, ordinary: bool = False) -> Any:
+    """What ``work`` gives, as JSON, from a child that stays this user or becomes an ordinary one.
+
+    Fails the test with the child's traceback.
+    """
     answer, said = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(answer)
-            if uid is not None:
-                os.setgroups([])
-                os.setresgid(uid, uid, uid)
-                os.setresuid(uid, uid, uid)
+            if ordinary:
+                become_ordinary()
             text = json.dumps({"value": work()})
         except BaseException:  # noqa: BLE001 - the parent raises it
             text = json.dumps({"error": traceback.format_exc()})
@@ -44,17 +41,6 @@ def in_child(work: Callable[[], Any], uid: int | None = None) -> Any:
     if "error" in found:
         pytest.fail(found["error"])
     return found["value"]
-
-
-@contextmanager
-def home_of_an_ordinary_user() -> Generator[Path]:
-    """A directory that user can reach, which those of pytest are not; the test must be root."""
-    home = Path(tempfile.mkdtemp(dir="/tmp"))
-    os.chown(home, ORDINARY_UID, ORDINARY_UID)
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home)
 
 
 def need_root() -> None:

@@ -16,11 +16,10 @@ from deputize.worker.policy.explanation import Explainer, Situation
 from deputize.worker.promises.__main__ import find
 from deputize.worker.promises.calls import try_file_tools, try_forbidden, try_permission
 from deputize.worker.promises.planted import plant, try_planted
-from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.canaries import Canaries
 from deputize.worker.workspace.files import Files
-from tests.attacks.attacked_worker import become
-from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
+from tests.worker.forked import in_child
 
 
 @pytest.fixture
@@ -87,21 +86,17 @@ async def test_configuration_that_applies_is_found(canaries: Canaries, tmp_path:
 
 @pytest.mark.system
 def test_an_ordinary_user_tries_all_of_it_and_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    need_root()
+    need_ordinary_user()
     monkeypatch.setenv("CANARY", f"deputize-canary-{'0' * 16}")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # this user's may lead where an ordinary one cannot go
-    programs = [each.program for each in environment.find_bubblewraps()]
-    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
-        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
 
     def work(home: Path) -> dict[str, Any]:
-        become(ORDINARY_UID)
         settings = Settings(home=home)
         with Canaries(home) as canaries:
             return asyncio.run(find(settings, canaries))
 
     with home_of_an_ordinary_user() as home:
-        found = in_child(lambda: work(home))
+        found = in_child(lambda: work(home), ordinary=True)
         assert list(home.iterdir()) == []
     assert (found["untried"], {promise: problems for promise, problems in found["problems"].items() if problems}) == (
         {},

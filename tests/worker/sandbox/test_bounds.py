@@ -17,8 +17,9 @@ from deputize.worker.sandbox.bounds import RunBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.selftest import run_selftest
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
+from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
-from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.forked import in_child
 from tests.worker.sandbox.bounded import HOLD, MIB, holding, run_of
 from tests.worker.sandbox.sandboxes import bash, said, sandbox_over
 
@@ -161,10 +162,7 @@ async def test_all_runs_of_a_worker_share_the_free_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_the_same_holds_for_an_ordinary_user(what: str) -> None:
     """The test is root here; elsewhere every other test is this one."""
-    need_root()
-    programs = [each.program for each in environment.find_bubblewraps()]
-    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
-        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+    need_ordinary_user()
     script = HOLD.format(400) if what == "memory" else f"{GROWTH['where it is unreadable']}; {STAY}"
     limits = SandboxSettings(memory_bytes=256 * MIB, disk_bytes=4 * MIB)
 
@@ -176,7 +174,7 @@ def test_the_same_holds_for_an_ordinary_user(what: str) -> None:
         return done.exceeded
 
     with home_of_an_ordinary_user() as home:
-        assert f"sandbox.{what}_bytes" in in_child(lambda: asyncio.run(work(home)), ORDINARY_UID)
+        assert f"sandbox.{what}_bytes" in in_child(lambda: asyncio.run(work(home)), ordinary=True)
 
 
 async def test_a_run_without_commands_is_not_measured(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import Bwrap
 from deputize.worker.sandbox.selftest import run_selftest
+from tests.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
-from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.forked import in_child, need_root
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, processes_named, sandbox_over
 
 ROOT = Path(__file__).parents[3]
@@ -57,10 +58,7 @@ def test_a_sandbox_nobody_has_tested_is_broken(tmp_path: Path) -> None:
 
 def test_an_ordinary_user_keeps_the_same_promises() -> None:
     """The test is root here; elsewhere every other test is this one."""
-    need_root()
-    programs = [each.program for each in environment.find_bubblewraps()]
-    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
-        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+    need_ordinary_user()
 
     async def work(home: Path) -> list[object]:
         proof = await run_selftest(Bubblewrap, home, environment.find_bubblewraps())
@@ -69,7 +67,7 @@ def test_an_ordinary_user_keeps_the_same_promises() -> None:
         return [proof.reason, done.stdout.decode(), (home / "ws/f").stat().st_uid, anyone_alive(home / "ws")]
 
     with home_of_an_ordinary_user() as home:
-        found = in_child(lambda: asyncio.run(work(home)), ORDINARY_UID)
+        found = in_child(lambda: asyncio.run(work(home)), ordinary=True)
     assert found == [None, "1000\n", ORDINARY_UID, False]
 
 

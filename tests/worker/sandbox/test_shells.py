@@ -18,8 +18,9 @@ from deputize.worker.sandbox.environment import Bwrap
 from deputize.worker.sandbox.selftest import run_selftest
 from deputize.worker.sandbox.shells import BackgroundShell
 from tests.leaks import descendants
+from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
-from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.forked import in_child
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
 
 LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
@@ -107,10 +108,7 @@ async def test_no_secret_of_the_worker_is_in_a_shells_environment(
 @pytest.mark.requirement("S000-081")
 def test_an_ordinary_user_can_ask_a_shell_to_end() -> None:
     """The test is root here; elsewhere every other test is this one."""
-    need_root()
-    programs = [each.program for each in environment.find_bubblewraps()]
-    if not any(in_child(lambda: [os.access(program, os.X_OK) for program in programs], ORDINARY_UID)):
-        pytest.skip("SKIPPED: no bubblewrap lies where an ordinary user can go")
+    need_ordinary_user()
 
     async def work(home: Path) -> list[Any]:
         proof = await run_selftest(Bubblewrap, home, environment.find_bubblewraps())
@@ -120,7 +118,7 @@ def test_an_ordinary_user_can_ask_a_shell_to_end() -> None:
             return [(await shell.read()).text, shell.exit_code]
 
     with home_of_an_ordinary_user() as home:
-        assert in_child(lambda: asyncio.run(work(home)), ORDINARY_UID) == ["up\nbye", 0]
+        assert in_child(lambda: asyncio.run(work(home)), ordinary=True) == ["up\nbye", 0]
 
 
 async def test_a_look_that_is_cancelled_uses_up_nothing(sandbox: Bubblewrap) -> None:

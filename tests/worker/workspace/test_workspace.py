@@ -17,8 +17,9 @@ from deputize.shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyW
 from deputize.worker.sandbox import environment
 from deputize.worker.workspace.tree_copy import CopyStopped, TreeCopy
 from deputize.worker.workspace.workspace import Workspace
+from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
-from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.forked import in_child
 from tests.worker.workspace.trees import directory, tree
 
 
@@ -168,7 +169,7 @@ async def test_without_allowed_sources_nothing_may_be_copied(source: Path, root:
 
 
 def test_an_unreadable_file_is_named() -> None:
-    need_root()
+    need_ordinary_user()
 
     async def create(home: Path) -> str:
         (home / "source").mkdir()
@@ -179,7 +180,7 @@ def test_an_unreadable_file_is_named() -> None:
         return caught.value.detail.replace(str(home), "HOME")
 
     with home_of_an_ordinary_user() as home:
-        detail = in_child(lambda: asyncio.run(create(home)), ORDINARY_UID)
+        detail = in_child(lambda: asyncio.run(create(home)), ordinary=True)
     assert detail == "locked below HOME/source cannot be read: Permission denied"
 
 
