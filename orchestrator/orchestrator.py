@@ -192,12 +192,8 @@ def _delegation(answer: AcceptedDelegation | Delegation) -> Delegation:
 def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
     if isinstance(task, DelegationRequest):
         return task
-    fields: dict[str, Any] = {**given, "task": task}
-    workspace = fields.get("workspace")
-    if isinstance(workspace, str | Path):
-        fields["workspace"] = {"kind": "directory", "path": str(Path(workspace).absolute())}
     try:
-        return DelegationRequest.model_validate(fields)
+        return DelegationRequest.model_validate({**given, "task": task}).located_in(Path())
     except ValidationError as error:
         mistakes = explain(error, DelegationRequest)
         detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import to_json
 
 from deputize.shared.facts import VerifyItem
@@ -163,7 +164,7 @@ class DelegationRequest(Request):
     tool_call_style: Literal["native", "xml"] = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
-    """The files to work on. It gets a copy of its own; the original is never changed."""
+    """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of `output` in the result."""
     verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
@@ -197,6 +198,18 @@ class DelegationRequest(Request):
     def builds_on(self) -> str | None:
         """The id of the delegation whose conversation and files this one begins with."""
         return self.retry_of if self.from_turn else self.continues
+
+    @field_validator("workspace", mode="before")
+    @classmethod
+    def _named_directory(cls, given: Any) -> Any:
+        return {"kind": "directory", "path": str(given)} if isinstance(given, str | Path) else given
+
+    def located_in(self, folder: Path) -> Self:
+        """Returns the request with a relative path of its directory made absolute, for callers on its machine."""
+        if not isinstance(self.workspace, DirectoryWorkspace):
+            return self
+        path = str((folder / Path(self.workspace.path).expanduser()).absolute())
+        return self.model_copy(update={"workspace": self.workspace.model_copy(update={"path": path})})
 
     def given_json(self) -> str:
         """Returns the fields that were given as JSON: an agent may fill in the others."""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from inspect import cleandoc, getsource
 from itertools import pairwise
 from textwrap import dedent
-from typing import Annotated, Any, TypeGuard, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeGuard, Union, cast, get_args, get_origin
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerializer, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from deputize.shared.text import did_you_mean
 
@@ -55,9 +65,57 @@ class Wire(BaseModel):
 
 
 class Request(Wire):
-    """A value that a caller writes. Unknown keys are refused, because a typo in a limit must not be silent."""
+    """A value that a caller writes. Unknown keys are refused, because a typo in a limit must not be silent.
+
+    Null for what has no null is the field left out. An object or a list may be JSON in a string: models write it so.
+    """
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_meant(cls, given: Any) -> Any:
+        return meant(cls, cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else given
+
+
+def meant(model: type[Request], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields in the forms that the model has. What cannot be read stays, for the model to refuse it."""
+    without_null, structured = _forms(model)
+    read = {key: _structure(value) if key in structured else value for key, value in given.items()}
+    return {key: value for key, value in read.items() if value is not None or key not in without_null}
+
+
+@cache
+def _forms(model: type[BaseModel]) -> tuple[set[str], set[str]]:
+    """Returns the optional fields that know no null, and those that are objects or lists, by all of their names."""
+    without_null: set[str] = set()
+    structured: set[str] = set()
+    for name, field in model.model_fields.items():
+        kinds = [get_origin(kind) or kind for kind in _alternatives(field.annotation)]
+        names = {name, field.alias or name}
+        if not field.is_required() and NoneType not in kinds:
+            without_null |= names
+        if all(isinstance(kind, type) and issubclass(kind, BaseModel | dict | list | NoneType) for kind in kinds):
+            structured |= names
+    return without_null, structured
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """Yields the members of a union, also of unions within it."""
+    inner = get_args(annotation) if get_origin(annotation) in (Annotated, Union, UnionType) else ()
+    if not inner:
+        yield annotation
+    for part in inner[:1] if get_origin(annotation) is Annotated else inner:
+        yield from _alternatives(part)
+
+
+def _structure(value: Any) -> Any:
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        return json.loads(value, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError):
+        return value
 
 
 @cache

@@ -213,8 +213,9 @@ def in_options(error: Refused, name: Callable[[str], str | None]) -> Refused:
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of both; of limits and labels each key, otherwise the whole of ``over``."""
     from deputize.shared.request import DelegationRequest, Limits
+    from deputize.shared.wire import meant
 
-    under, over = _in_wire_names(under, DelegationRequest), _in_wire_names(over, DelegationRequest)
+    under, over = (_in_wire_names(meant(DelegationRequest, each), DelegationRequest) for each in (under, over))
     both = {**under, **over}
     for name in ("limits", "labels"):
         one, other = under.get(name), over.get(name)
@@ -238,6 +239,6 @@ def read_request(fields: Mapping[str, Any]) -> DelegationRequest:
     from deputize.shared.wire import explain
 
     try:
-        return DelegationRequest.model_validate(fields)
+        return DelegationRequest.model_validate(fields).located_in(Path())
     except ValidationError as error:
         raise Invalid("", explain(error, DelegationRequest)) from None

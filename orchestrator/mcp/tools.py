@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -40,7 +39,7 @@ from deputize.orchestrator.mcp.waiting import wait_for
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Invalid, Unavailable
 from deputize.shared.permission import PermissionRequest
-from deputize.shared.request import DelegationRequest, DirectoryWorkspace
+from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire
 
 MAX_TEXT_OF_ALL = 60_000
@@ -121,20 +120,13 @@ async def cancel(call: Call, wanted: CancelArguments) -> Answer:
 
 
 async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, list[Delegation]]:
-    placed = [_with_absolute_path(request, call.source.folder) for request in requests]
+    folder = call.source.folder
+    placed = [request.located_in(folder) for request in requests] if folder else requests
     operations = await call.source.for_work(placed)
     one = len(placed) == 1
     submitted = [await create(operations, placed[0])] if one else await create_all(operations, placed)
     await call.record([each.id for each in submitted])
     return operations, submitted
-
-
-def _with_absolute_path(request: DelegationRequest, folder: Path | None) -> DelegationRequest:
-    workspace = request.workspace
-    if folder is None or not isinstance(workspace, DirectoryWorkspace):
-        return request
-    path = str(folder / Path(workspace.path).expanduser())
-    return request.model_copy(update={"workspace": workspace.model_copy(update={"path": path})})
 
 
 async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, Sequence[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any, ClassVar
 
 import pytest
@@ -31,6 +32,55 @@ def test_a_blank_task_is_refused(task: str) -> None:
 def test_an_unknown_key_is_refused_by_name_with_the_closest_known_one() -> None:
     assert mistakes(limits={"maxTurn": 3}) == {"/limits/maxTurn": "unknown key 'maxTurn'; did you mean 'maxTurns'?"}
     assert mistakes(wrkspace={})["/wrkspace"] == "unknown key 'wrkspace'; did you mean 'workspace'?"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"workspace": "/srv/x"}, {"workspace": {"kind": "directory", "path": "/srv/x"}}),
+        ({"workspace": '{"kind": "directory", "path": "/x"}'}, {"workspace": {"kind": "directory", "path": "/x"}}),
+        ({"workspace": "{x}"}, {"workspace": {"kind": "directory", "path": "{x}"}}),
+        ({"limits": '{"maxTurns": 3}'}, {"limits": {"maxTurns": 3}}),
+        ({"limits": ' {"max_turns": "3", "maxTokens": null}'}, {"limits": {"maxTurns": 3}}),
+        ({"tools": '["bash", "grep"]'}, {"tools": ["bash", "grep"]}),
+        ({"labels": '{"a": "[1]"}'}, {"labels": {"a": "[1]"}}),
+        ({"retry": '{"attempts": 2, "on": "[\\"error\\"]"}'}, {"retry": {"attempts": 2, "on": ["error"]}}),
+        ({"limits": {"maxTurns": None, "timeoutSeconds": None}, "approvalMode": None, "priority": None}, {}),
+        (dict.fromkeys(("workspace", "limits", "tools", "labels", "context", "tool_call_style")), {}),
+        ({"context": '{"a": 1}', "systemPrompt": "[x]"}, {"context": '{"a": 1}', "systemPrompt": "[x]"}),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_callers_mean_is_taken(given: dict[str, Any], meant: dict[str, Any]) -> None:
+    request = DelegationRequest.model_validate({"task": "do it"} | given)
+    assert request == DelegationRequest.model_validate_json(json.dumps({"task": "do it"} | given))
+    assert request.model_dump(by_alias=True, exclude_defaults=True) == {"task": "do it"} | meant
+
+
+def test_null_leaves_a_field_to_the_agent() -> None:
+    request = DelegationRequest.model_validate({"task": "x", "limits": {"maxTurns": None}, "approvalMode": None})
+    assert json.loads(request.given_json()) == {"task": "x", "limits": {}}
+
+
+@pytest.mark.parametrize(
+    ("given", "pointer", "detail"),
+    [
+        ({"limits": '{"maxTurn": 3}'}, "/limits/maxTurn", "unknown key 'maxTurn'; did you mean 'maxTurns'?"),
+        ({"limits": '{"maxTurns": 3, "maxTurns": 4}'}, "/limits", "Input should be a valid dictionary"),
+        ({"limits": "3"}, "/limits", "Input should be a valid dictionary"),
+        ({"tools": "bash"}, "/tools", "Input should be a valid list"),
+        ({"tools": "[" * 100_000}, "/tools", "Input should be a valid list"),
+        ({"tools": '["bash", 3]'}, "/tools/1", "Input should be a valid string"),
+        ({"labels": {"a": None}}, "/labels/a", "Input should be a valid string"),
+        ({"task": None}, "/task", "Input should be a valid string"),
+        ({"workspace": ""}, "/workspace/path", "String should have at least 1 character"),
+        ({"workspace": {"kind": "directory", "path": None}}, "/workspace/path", "Input should be a valid string"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_cannot_be_meant_is_refused_at_its_place(given: dict[str, Any], pointer: str, detail: str) -> None:
+    ((found, said),) = mistakes(**given).items()
+    assert (found, said[: len(detail)]) == (pointer, detail)
 
 
 def test_a_pointer_leads_into_the_document_and_not_into_the_validators_mind() -> None:

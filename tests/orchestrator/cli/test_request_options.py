@@ -107,6 +107,23 @@ async def test_a_file_holds_the_whole_request_and_options_go_first(
     }
 
 
+@pytest.mark.parametrize("workspace", ["here", {"kind": "directory", "path": "here"}], ids=["string", "object"])
+async def test_a_file_may_name_a_directory_from_here_and_write_lists_as_text(
+    url: str, service: FakeService, tmp_path: Path, workspace: object
+) -> None:
+    whole = {"task": "t", "workspace": workspace, "limits": '{"maxTokens": 5}', "tools": '["bash"]', "context": None}
+    tmp_path.joinpath("r.json").write_text(json.dumps(whole))
+    done = await deputize("run", "--request", "r.json", "--max-turns", "4", "--detach", cwd=tmp_path, DEPUTIZE_URL=url)
+    assert done.code == 0
+    ((_, run),) = service.runs.items()
+    assert run.request.model_dump(by_alias=True, exclude_defaults=True) == {
+        "task": "t",
+        "limits": {"maxTurns": 4, "maxTokens": 5},
+        "tools": ["bash"],
+        "workspace": {"kind": "directory", "path": str(tmp_path / "here")},
+    }
+
+
 async def test_every_wrong_value_is_named_at_once(url: str, service: FakeService) -> None:
     given = [
         "--timeout",

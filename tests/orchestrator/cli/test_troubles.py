@@ -88,7 +88,11 @@ async def test_a_home_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
 def shell(command: str, url: str, **more: str) -> subprocess.CompletedProcess[str]:
     variables = environment(DEPUTIZE_URL=url, **more)
     return subprocess.run(
-        ["bash", "-c", command.replace("deputize", shlex.quote(PROGRAM))], env=variables, capture_output=True, text=True, timeout=60
+        ["bash", "-c", command.replace("deputize", shlex.quote(PROGRAM))],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 

@@ -64,9 +64,11 @@ async def test_lines_that_are_no_messages_do_not_end_it(url: str) -> None:
         assert "result" in await heard(running)
 
 
-async def test_relative_paths_start_where_it_was_started(url: str, service: FakeService, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workspace", [{"kind": "directory", "path": "src"}, "src"], ids=["object", "string"])
+async def test_relative_paths_start_where_it_was_started(
+    url: str, service: FakeService, tmp_path: Path, workspace: object
+) -> None:
     async with connected("stdio", url, cwd=tmp_path) as client:
-        workspace = {"kind": "directory", "path": "src"}
         id = content(await client.call_tool("delegate_start", {"task": "x", "workspace": workspace}))["id"]
     assert service.runs[id].request.workspace == DirectoryWorkspace(kind="directory", path=str(tmp_path / "src"))
 

@@ -48,6 +48,16 @@ async def test_snake_case_is_read_too(http: httpx2.AsyncClient, service: FakeSer
     assert service.runs[id].request.limits.max_turns == 3
 
 
+async def test_objects_as_text_null_and_a_plain_directory_are_read_too(
+    http: httpx2.AsyncClient, service: FakeService
+) -> None:
+    id = await create(http, workspace="/srv/x", limits='{"maxTurns": 3}', labels=None)
+    request = service.runs[id].request
+    assert (request.workspace.to_dict()["path"], request.limits.max_turns, request.labels) == ("/srv/x", 3, {})
+    refused = await http.post("/v1/delegations", json={"task": "t", "tools": '["bash", 3]'})
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/tools/1"]
+
+
 async def test_a_limit_above_the_cap_is_lowered_and_the_answer_says_so(real: httpx2.AsyncClient) -> None:
     answer = await real.post("/v1/delegations", json={"task": "t", "limits": {"maxTurns": 5000}})
     assert answer.json()["request"]["limits"]["maxTurns"] == 5000
