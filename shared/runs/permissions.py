@@ -1,7 +1,8 @@
 """Permission requests in Redis: kept with their run, answered once, and listed while they wait.
 
 A hash of the run has for each request its event (field ``ID``), its subject (``ID:subject``) and its answer
-(``ID:answer``); marks (``ID:requested``, ``ID:reported``) show which events the run has published.
+(``ID:answer``, sent as ``ID:sending``); marks (``ID:requested``, ``ID:reported``) show which events the run has
+published.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from deputize.shared.connection import Script
 from deputize.shared.delegation import Delegation, Status
 from deputize.shared.errors import Conflict, Invalid, NotFound
 from deputize.shared.grants import PermissionSubject, covered_by, grants_of
+from deputize.shared.ids import new_id
 from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from deputize.shared.runs.keys import PENDING, grants_key, permission_channel, permissions_key, record_key
 from deputize.shared.wire import now
@@ -132,6 +134,7 @@ async def write_answer(redis: Any, kept: KeptRequest, given: PermissionAnswer, *
     arguments = {
         "id": kept.id,
         "answer": given.to_json(),
+        "sending": new_id("ans"),
         "expires_ms": int(kept.request.expires_at.timestamp() * 1000),
         "ends": ends,
         "grants": grants_of(kept.subject, given.outcome),

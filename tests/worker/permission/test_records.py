@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deputize.shared.errors import Conflict
 from deputize.shared.permission import PermissionAnswer, PermissionOutcome
 from deputize.shared.runs.keys import PENDING, permissions_key
-from deputize.shared.runs.permissions import answer, pending, permission_id
+from deputize.shared.runs.permissions import answer, find, pending, permission_id, write_answer
 from deputize.shared.wire import now
 from tests.asking import WRITE, answered, asking_bench, begun, questions
 from tests.running import call, say, script
 
 ONCE = PermissionAnswer(outcome=PermissionOutcome.PROCEED_ONCE, at=now())
+
+
+class Repeating:
+    """A client that sends each script twice and returns the second reply, as after a lost one."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+
+    async def evalsha(self, *command: Any) -> Any:
+        await self._redis.evalsha(*command)
+        return await self._redis.evalsha(*command)
+
+    async def eval(self, *command: Any) -> Any:
+        await self._redis.eval(*command)
+        return await self._redis.eval(*command)
 
 
 async def test_a_request_whose_run_is_gone_leaves_the_list(redis_url: str, tmp_path: Path) -> None:
@@ -39,6 +56,25 @@ async def test_an_answer_after_the_time_is_refused_even_if_the_worker_has_not_no
             await answer(bench.store.redis, request.permission_id, ONCE)
         await bench.store.redis.hset(key, request.permission_id, kept)
         await answered(bench, request, "cancel")
+        await run
+
+
+async def test_of_equal_answers_of_the_same_millisecond_one_counts(redis_url: str, tmp_path: Path) -> None:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        _, run = await begun(bench, script(tmp_path, [WRITE], [say("done")]))
+        (request,) = await questions(bench)
+        given = [answer(bench.store.redis, request.permission_id, ONCE) for _ in range(10)]
+        found = await asyncio.gather(*given, return_exceptions=True)
+        assert sorted(type(each).__name__ for each in found) == [*["Conflict"] * 9, "PermissionRequest"]
+        await run
+
+
+async def test_an_answer_whose_reply_was_lost_may_be_sent_again(redis_url: str, tmp_path: Path) -> None:
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        _, run = await begun(bench, script(tmp_path, [WRITE], [say("done")]))
+        (request,) = await questions(bench)
+        store, kept = bench.store.redis, await find(bench.store.redis, request.permission_id)
+        assert await write_answer(Repeating(store), kept, ONCE) == ["answered"]
         await run
 
 
