@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,9 +80,6 @@ class LazyService(AsyncExitStack):
 
     async def if_open(self) -> Client | None:
         return None if self._service is None else self._service.client
-
-    def waiting(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     async def _connected(self, workers: int, *, needs_model: bool = False) -> Client:
         async with self._connecting:

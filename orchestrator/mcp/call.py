@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +50,8 @@ class Call:
     source: Source
     caller: Caller
     record: Record
+    waiting: Callable[[], AbstractContextManager[None]]
+    """Returns the block of a call that waits. Raises Unavailable if too many do."""
     by: str | None = None
     """The name of the token of its client, where this server knows it."""
     elicitation: Elicitation | None = None

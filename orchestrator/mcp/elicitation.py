@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,7 +27,6 @@ from deputize.shared.permission import (
 )
 from deputize.shared.text import clip, visible, visible_block
 
-Asked = Callable[[], AbstractContextManager[None]]
 Context = ServerRequestContext[Any, Any]
 STATE = re.compile(rf"([0-9]{{1,2}}) ({ID.pattern}(?: {ID.pattern})*)")
 MAX_LINE = 4000
@@ -123,8 +121,8 @@ def reply_of(result: object) -> PermissionReply | None:
         return None
 
 
-def elicitation_of(context: Context, asked: Asked) -> Elicitation | None:
-    """Returns how the client of a request asks its user; None where it cannot. ``asked``: around each question."""
+def elicitation_of(context: Context) -> Elicitation | None:
+    """Returns how the client of a request asks its user; None where it cannot."""
     capabilities = context.session.client_capabilities
     declared = capabilities.elicitation if capabilities else None
     # A client of the first revision that has forms declares nothing in it.
@@ -132,15 +130,14 @@ def elicitation_of(context: Context, asked: Asked) -> Elicitation | None:
         return None
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return Elicitation(None)
-    return Elicitation(partial(_ask, context, asked)) if context.session.can_send_request else None
+    return Elicitation(partial(_ask, context)) if context.session.can_send_request else None
 
 
-async def _ask(context: Context, asked: Asked, request: PermissionRequest) -> PermissionReply | None:
+async def _ask(context: Context, request: PermissionRequest) -> PermissionReply | None:
     params = form(request).params
     assert isinstance(params, types.ElicitRequestFormParams)
     try:
-        with asked():
-            result = await context.session.elicit_form(params.message, params.requested_schema, context.request_id)
+        result = await context.session.elicit_form(params.message, params.requested_schema, context.request_id)
     except (MCPError, ValidationError):  # it refused, answered nonsense, or is gone
         return None
     return reply_of(result)

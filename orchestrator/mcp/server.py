@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from deputize.orchestrator.mcp import resources
 from deputize.orchestrator.mcp.arguments import input_schema, output_schema, parsed
 from deputize.orchestrator.mcp.call import Answer, Call, OpenQuestion, Record
-from deputize.orchestrator.mcp.elicitation import Asked, Context, elicitation_of, input_required, repeated
+from deputize.orchestrator.mcp.elicitation import Context, elicitation_of, input_required, repeated
 from deputize.orchestrator.mcp.source import Source
 from deputize.orchestrator.mcp.tools import TOOLS, ToolSpec
 from deputize.orchestrator.mcp.waiting import Caller
@@ -52,8 +52,12 @@ class Transport(Protocol):
         """Returns the name of the sender's token; None where none is asked for, or another service asks for it."""
         ...
 
-    def asked(self, context: Context) -> Asked | None:
-        """Returns the block around each question to the sender's user; None where it may not answer."""
+    def may_answer(self, context: Context) -> bool:
+        """Returns whether the sender's user may answer permission requests."""
+        ...
+
+    def waiting(self, context: Context) -> AbstractContextManager[None]:
+        """Returns the block of a call that waits. Raises Unavailable if too many do, in all or of its sender."""
         ...
 
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
@@ -142,13 +146,13 @@ class McpServer:
             raise
 
     def _call(self, context: Context, caller: Caller, record: Record, params: types.CallToolRequestParams) -> Call:
-        asked = self._transport.asked(context)
         return Call(
             self._source,
             caller,
             record,
             by=self._transport.token(context),
-            elicitation=elicitation_of(context, asked) if asked else None,
+            waiting=partial(self._transport.waiting, context),
+            elicitation=elicitation_of(context) if self._transport.may_answer(context) else None,
             repeats=repeated(params),
         )
 

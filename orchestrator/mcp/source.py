@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -39,10 +38,6 @@ class Source(Protocol):
 
     async def if_open(self) -> Operations | None:
         """Returns operations if the service is in use already; never starts it."""
-        ...
-
-    def waiting(self) -> AbstractContextManager[None]:
-        """Returns the block of a call that waits. Raises Unavailable if too many do."""
         ...
 
 

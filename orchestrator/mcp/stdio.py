@@ -6,12 +6,12 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, cast
 
 from mcp.server.stdio import stdio_server
 
-from deputize.orchestrator.mcp.elicitation import Asked, Context
+from deputize.orchestrator.mcp.elicitation import Context
 from deputize.orchestrator.mcp.server import McpServer
 from deputize.orchestrator.mcp.source import Source
 from deputize.orchestrator.scopes import Scope
@@ -39,8 +39,11 @@ class StdinTransport:
     def token(self, context: Context) -> None:
         return None
 
-    def asked(self, context: Context) -> Asked:
-        return nullcontext
+    def may_answer(self, context: Context) -> bool:
+        return True
+
+    def waiting(self, context: Context) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
         pass

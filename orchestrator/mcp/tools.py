@@ -52,7 +52,7 @@ ENDS_WITH_CLIENT = (
 
 
 async def delegate(call: Call, request: DelegationRequest) -> Answer | OpenQuestion:
-    with call.source.waiting():
+    with call.waiting():
         operations, ids = await _begun(call, [request])
         if question := await _wait_or_cancel(call, operations, ids):
             return question
@@ -72,7 +72,7 @@ async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestio
         notes = await _notes(call, operations, delegations[0])
         items = [outcome(each, notes=notes) for each in delegations]
         return Answer(f"{len(items)} delegations started; delegate_result waits for each", Outcomes(items=items))
-    with call.source.waiting():
+    with call.waiting():
         operations, ids = await _begun(call, many.each())
         if question := await _wait_or_cancel(call, operations, ids):
             return question
@@ -86,7 +86,7 @@ async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
     operations = await call.source.for_reading()
     found = await operations.get(wanted.id)
     if wanted.wait_seconds and not found.status.finished:
-        with call.source.waiting():
+        with call.waiting():
             # It can wait for this very client: then there is something to do before its end.
             questions = Questions(operations, [found.id], call, returns=True)
             await wait_for(operations, [found.id], call.caller, wanted.wait_seconds, questions)

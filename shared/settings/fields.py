@@ -190,9 +190,11 @@ class SettingsFields(BaseModel):
     workspace_sources: Annotated[list[Path] | None, COMMA_SEPARATED] = None
     """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
     max_streams: int = Field(default=5000, ge=1)
-    """How many event streams and long polls the API serves at a time."""
+    """How many event streams, long polls and waiting MCP calls the API serves at a time, and how many MCP sessions."""
     max_streams_per_caller: int = Field(default=1000, ge=1)
     """How many of them one caller may have: a token, or an address where no token is asked for."""
+    mcp_session_seconds: float = Field(default=1800, gt=0)
+    """How long a session of `/mcp` lasts without a request."""
     body_seconds: float = Field(default=20, gt=0)
     """How long the API waits for a small request's body, and for the next chunk of a large one."""
     workspace_kept_bytes: int = Field(default=32 * 1024**3, ge=0)

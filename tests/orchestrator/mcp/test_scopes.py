@@ -11,7 +11,7 @@ from deputize.shared.ids import new_id
 from tests.orchestrator.fake_permissions import asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import connected, content, texts
-from tests.orchestrator.tokens import bearer, entry, one_for_each_scope, secret_of, serving, write
+from tests.orchestrator.tokens import entry, secret_of, serving, write
 
 TASK = {"task": "x"}
 ARGUMENTS = dict.fromkeys(("delegate", "delegate_start"), TASK) | {
@@ -51,26 +51,6 @@ async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_p
     assert list(service.runs) == [id]
     refused = [each for each in service.log if each.status == 403]
     assert {(each.token, each.tool) for each in refused} >= {("read", "delegate"), ("submit", "delegate_result")}
-
-
-async def test_a_session_of_mcp_has_the_scopes_of_each_message(service: FakeService, tmp_path: Path) -> None:
-    """A session belongs to no token: another one that knows its id acts for itself."""
-    path = one_for_each_scope(tmp_path)
-    async with serving(service, path) as http:
-        headers = {"Accept": "application/json, text/event-stream"}
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        opened = await http.post(
-            "/mcp",
-            json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-            headers=headers | bearer("read"),
-        )
-        headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
-        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await http.post("/mcp", json=note, headers=headers | bearer("read"))
-        asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "delegations", "arguments": {}}}
-        assert '"isError":true' in (await http.post("/mcp", json=asked, headers=headers | bearer("admin"))).text
-        assert '"isError":true' not in (await http.post("/mcp", json=asked, headers=headers | bearer("read"))).text
-        assert (await http.post("/mcp", json=asked, headers=headers | bearer("none"))).status_code == 401
 
 
 @pytest.mark.parametrize("way", ["http", "http of 2025"])

@@ -1,0 +1,146 @@
+"""The sessions and calls of `/mcp`, each of which belongs to its caller. Loads the MCP SDK, which takes long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.datastructures import State
+from starlette.types import Message, Receive, Scope, Send
+
+from deputize.orchestrator.caller import name_of_caller, note_of
+from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.mcp.elicitation import Context
+from deputize.orchestrator.mcp.server import McpServer
+from deputize.orchestrator.scopes import Scope as TokenScope
+from deputize.orchestrator.sse import StreamSlots
+from deputize.shared.errors import Unavailable
+from deputize.shared.request import DelegationRequest
+from deputize.shared.settings import Settings
+
+GONE = "deputize.gone"
+"""Key in the ASGI scope of the event that is set when the client disconnects."""
+
+
+class Sessions(StreamableHTTPSessionManager):
+    """Sessions that do not exist for others than the caller that opened them, and end when they are not used."""
+
+    def __init__(self, server: Server[Any], settings: Settings) -> None:
+        super().__init__(
+            server,
+            max_sessions=settings.max_streams,
+            session_idle_timeout=settings.mcp_session_seconds,
+        )
+        self._per_caller = settings.max_streams_per_caller
+
+    async def handle(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request whose body was read."""
+        gone = asyncio.Event()
+        caller = AccessToken(token="", client_id=name_of_caller(scope), scopes=[])
+        scope = {**scope, "user": AuthenticatedUser(caller), GONE: gone}
+        await self.handle_request(scope, _replayed(body, receive, gone), send)
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        """Raises Unavailable where the caller has as many as it may have; returns None where all together have."""
+        if sum(owner == requestor for owner in self._session_owners.values()) >= self._per_caller:
+            raise Unavailable(
+                f"this caller has {self._per_caller} MCP sessions already; end some of them (DELETE /mcp), "
+                "or set DEPUTIZE_MAX_STREAMS_PER_CALLER"
+            )
+        return super()._admit_session(requestor)
+
+
+class ServiceHere:
+    """The operations of this process."""
+
+    folder = None
+    stays = True
+
+    def __init__(self, service: Delegations) -> None:
+        self._service = service
+
+    async def for_work(self, requests: Sequence[DelegationRequest]) -> Delegations:
+        return self._service
+
+    async def for_reading(self) -> Delegations:
+        return self._service
+
+    async def if_open(self) -> Delegations:
+        return self._service
+
+
+class HttpTransport:
+    """What a call may do and count for: its caller's scopes and places."""
+
+    def __init__(self, slots: StreamSlots, closed: asyncio.Event) -> None:
+        self._slots = slots
+        self._closed = closed
+
+    def gone(self, context: Context) -> asyncio.Event:
+        return _scope(context)[GONE]
+
+    def check(self, context: Context, scopes: frozenset[TokenScope]) -> None:
+        caller = note_of(_scope(context)).caller
+        assert caller is not None
+        caller.check(scopes)
+
+    def token(self, context: Context) -> str | None:
+        return note_of(_scope(context)).token
+
+    def may_answer(self, context: Context) -> bool:
+        caller = note_of(_scope(context)).caller
+        assert caller is not None
+        return TokenScope.APPROVE in caller.scopes
+
+    def waiting(self, context: Context) -> AbstractContextManager[None]:
+        return self._slots.acquire(name_of_caller(_scope(context)))
+
+    async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
+        scope = _scope(context)
+        await scope["app"].state.audit.call(scope, tool, ids, status)
+
+    def left(self, context: Context) -> bool:
+        if self.gone(context).is_set():
+            return True
+        # A modern client cancels by disconnecting alone; else the server ends the request because it stops.
+        return not (self._closed.is_set() or context.protocol_version in MODERN_PROTOCOL_VERSIONS)
+
+
+def _scope(context: Context) -> Scope:
+    assert context.request is not None
+    return context.request.scope
+
+
+@asynccontextmanager
+async def running(state: State, closed: asyncio.Event) -> AsyncGenerator[Sessions]:
+    """Runs the sessions of an application during the block; at its end ``closed`` must be set."""
+    server = McpServer(ServiceHere(state.service), HttpTransport(state.slots, closed))
+    sessions = Sessions(server.server, state.settings)
+    async with sessions.run():
+        yield sessions
+        await server.close()
+
+
+def _replayed(body: bytes, receive: Receive, gone: asyncio.Event) -> Receive:
+    """Returns a ``receive`` that returns the body that was read, and then notes the client's disconnect."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            gone.set()
+        return message
+
+    return replay

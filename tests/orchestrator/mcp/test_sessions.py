@@ -1,0 +1,113 @@
+"""What lasts over `/mcp` belongs to its caller: sessions and calls that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.mcp.clients import connected, delegate, hello, message, texts
+from tests.orchestrator.tokens import bearer, entry, secret_of, serving, write
+from tests.waiting import until
+
+EVERY = ("read", "submit", "approve")
+TYPES = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def http(service: FakeService, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    path = write(tmp_path / "tokens.toml", *(entry(name, *EVERY) for name in ("ada", "bob")))
+    async with serving(service, path, max_streams=3, max_streams_per_caller=2) as http:
+        yield http
+
+
+async def opened(http: httpx2.AsyncClient, name: str) -> httpx2.Response:
+    return await http.post("/mcp", content=hello(), headers=TYPES | bearer(name))
+
+
+def of_session(response: httpx2.Response, name: str) -> dict[str, str]:
+    id = response.headers["mcp-session-id"]
+    return TYPES | {"Mcp-Session-Id": id, "MCP-Protocol-Version": "2025-11-25"} | bearer(name)
+
+
+async def ready(http: httpx2.AsyncClient, name: str) -> dict[str, str]:
+    headers = of_session(await opened(http, name), name)
+    await http.post("/mcp", content=message("notifications/initialized", None), headers=headers)
+    return headers
+
+
+async def test_a_session_does_not_exist_for_another_token(http: httpx2.AsyncClient, service: FakeService) -> None:
+    """Each message of one that knows its id: it listens to nothing, calls, cancels, answers and ends nothing."""
+    headers = await ready(http, "ada")
+    async with http.stream("POST", "/mcp", content=delegate("x"), headers=headers):
+        (id,) = await until(lambda: [*service.runs] if service.following == 1 else [])
+        foreign = headers | bearer("bob")
+        answers: list[Any] = [
+            await http.get("/mcp", headers=foreign),
+            await http.delete("/mcp", headers=foreign),
+            *[
+                await http.post("/mcp", content=content, headers=foreign)
+                for content in (
+                    message("notifications/cancelled", None, requestId=1),
+                    message("tools/call", 2, name="delegations", arguments={}),
+                    message("ping", 3),
+                    '{"jsonrpc":"2.0","id":1,"result":{}}',
+                )
+            ],
+        ]
+        assert [answer.status_code for answer in answers] == [404] * 6
+        assert (await http.post("/mcp", content=message("ping", 4), headers=headers)).status_code == 200
+        assert (service.runs[id].status, service.following) != ("cancelled", 0)
+    await until(lambda: service.following == 0)
+
+
+async def test_one_token_does_not_take_the_sessions_of_others(http: httpx2.AsyncClient) -> None:
+    mine = [await opened(http, "ada") for _ in range(3)]
+    assert [each.status_code for each in mine] == [200, 200, 503]
+    assert "DEPUTIZE_MAX_STREAMS_PER_CALLER" in mine[2].json()["detail"]
+    assert (await opened(http, "bob")).status_code == 200
+    assert (await opened(http, "bob")).status_code == 503, "all together have as many as there may be"
+    assert (await http.delete("/mcp", headers=of_session(mine[0], "ada"))).status_code == 200
+    assert (await opened(http, "ada")).status_code == 200
+
+
+@pytest.mark.parametrize("way", ["http", "http of 2025"])
+async def test_the_waiting_calls_of_one_token_do_not_take_the_streams_of_others(
+    http: httpx2.AsyncClient, service: FakeService, way: str
+) -> None:
+    url = str(http.base_url).rstrip("/")
+    async with connected(way, url, token=secret_of("ada")) as ada, connected(way, url, token=secret_of("bob")) as bob:
+        calls = [asyncio.create_task(ada.call_tool("delegate", {"task": "x"})) for _ in range(2)]
+        ids = await until(lambda: [*service.runs] if service.following == 2 else [])
+        for tool, arguments in (
+            ("delegate", {"task": "y"}),
+            ("delegate_many", {"requests": [{"task": "y"}]}),
+            ("delegate_result", {"id": ids[0], "waitSeconds": 1}),
+        ):
+            refused = await ada.call_tool(tool, arguments)
+            assert refused.is_error, tool
+            assert "DEPUTIZE_MAX_STREAMS_PER_CALLER" in texts(refused)[0]
+        assert (await http.get(f"/v1/delegations/{ids[0]}?wait=1", headers=bearer("ada"))).status_code == 503
+        assert (await http.get(f"/v1/delegations/{ids[0]}?wait=0.01", headers=bearer("bob"))).status_code == 200
+        assert not (await bob.call_tool("delegate_result", {"id": ids[0], "waitSeconds": 0.01})).is_error
+        assert [*service.runs] == ids
+        for id in ids:
+            service.finish(id)
+        await asyncio.gather(*calls)
+
+
+async def test_a_session_that_is_not_used_ends(service: FakeService, tmp_path: Path) -> None:
+    path = write(tmp_path / "tokens.toml", entry("ada", *EVERY))
+    async with serving(service, path, max_streams=1, mcp_session_seconds=0.01) as http:
+        idle = of_session(await opened(http, "ada"), "ada")
+
+        async def another() -> bool:
+            return (await opened(http, "ada")).status_code == 200
+
+        await until(another)
+        assert (await http.post("/mcp", content=message("ping", 7), headers=idle)).status_code == 404
