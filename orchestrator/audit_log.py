@@ -1,4 +1,4 @@
-"""The audit log: a stream in Redis with an entry for each request that changed something or was refused."""
+"""The audit log: two streams in Redis, one of requests that changed something, one of those that were refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from deputize.shared.wire import Timestamp, Wire, now
 MAX_ENTRIES = 100_000
 MAX_REFUSALS = 10_000
 REFUSALS = (401, 403)
+"""Statuses of requests that are recorded even if they would only have read."""
 CURSOR = re.compile(r"\d{1,19}-\d{1,19}")
 
 
@@ -33,11 +34,12 @@ class AuditRecord(Wire):
     status: int
     request_id: str
     count: int = 1
-    """How many requests it stands for: refusals of one source and kind within a minute are one entry."""
+    """How many requests it stands for: those of one kind within a minute share an entry where they changed nothing, or
+    where their token sends very many."""
 
     @property
-    def is_refusal(self) -> bool:
-        return self.status in REFUSALS
+    def changed_nothing(self) -> bool:
+        return 400 <= self.status < 500
 
 
 class AuditEntry(AuditRecord):
@@ -52,7 +54,7 @@ class AuditPage(Wire):
 
 async def write(redis: Any, record: AuditRecord, retention_seconds: int) -> None:
     """Appends an entry; removes those beyond the most of its stream, and those that are older than the retention."""
-    key, most = (REFUSED, MAX_REFUSALS) if record.is_refusal else (AUDIT, MAX_ENTRIES)
+    key, most = (REFUSED, MAX_REFUSALS) if record.changed_nothing else (AUDIT, MAX_ENTRIES)
     async with redis.pipeline(transaction=False) as pipeline:
         pipeline.xadd(key, {"e": record.to_json()}, maxlen=most, approximate=False)
         pipeline.xtrim(key, minid=_oldest(retention_seconds), approximate=False)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.types import Scope as AsgiScope
 
 from deputize.orchestrator.audit_log import REFUSALS, AuditRecord
 from deputize.orchestrator.auth import SAFE_METHODS
-from deputize.orchestrator.caller import RequestNote, note_of
+from deputize.orchestrator.caller import note_of
 from deputize.orchestrator.scopes import MCP_PATH
 from deputize.shared.background import RepeatedCause
 from deputize.shared.errors import Unavailable
@@ -19,16 +20,22 @@ from deputize.shared.wire import now
 LONGEST_PATH = 200
 LONGEST_ADDRESS = 64
 COUNTED_SECONDS = 60.0
-"""Seconds from a refusal on in which further ones of its source and kind are only counted."""
-MOST_SOURCES = 1000
-"""Sources and kinds of refusals that are counted at a time; those beyond share an entry for each status."""
+"""The time in which requests of one kind share an entry, where they changed nothing or are very many."""
+MOST_OF_CALLER = 100
+"""Entries of its own that a token (or an address, where there is none) may have in that time."""
+MOST_KINDS = 1000
+"""Kinds of requests that are told apart in that time; further ones share an entry for each token and status."""
+MOST_IDS = 1000
+"""Delegations that one entry names."""
 
 
 @dataclass(slots=True)
-class _Repeated:
-    timer: asyncio.TimerHandle
+class _Kind:
+    """Further requests of a kind, which share an entry."""
+
     last: AuditRecord | None = None
     count: int = 0
+    ids: list[str] = field(default_factory=list[str])
 
 
 class AuditRecorder:
@@ -40,7 +47,9 @@ class AuditRecorder:
         self._write_record = write
         self._counted_seconds = counted_seconds
         self._trouble = RepeatedCause("requests are not in the audit log")
-        self._repeated: dict[object, _Repeated] = {}
+        self._kinds: dict[object, _Kind] = {}
+        self._entries = Counter[str | None]()
+        self._end: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[None]] = set()
 
     async def response(self, scope: AsgiScope, status: int) -> None:
@@ -49,41 +58,56 @@ class AuditRecorder:
         # A message of MCP changes nothing unless it is a call of a tool, which is recorded by itself.
         changes = note.method not in SAFE_METHODS and note.route not in (None, MCP_PATH)
         if changes or status in REFUSALS:
-            record = _record(scope, status, note.ids)
-            if status not in REFUSALS or not self._is_counted(note, record):
-                await self._write(record)
+            await self._record(_record(scope, status, note.ids))
 
     async def call(self, scope: AsgiScope, tool: str, ids: Sequence[str], status: int) -> None:
         """Records a call of a tool over MCP."""
-        await self._write(_record(scope, status, ids, tool))
+        await self._record(_record(scope, status, ids, tool))
 
     async def close(self) -> None:
         """Writes what was only counted so far."""
-        for source in [*self._repeated]:
-            self._end(source)
+        self._write_counted()
         await asyncio.gather(*self._writing)
 
-    def _is_counted(self, note: RequestNote, record: AuditRecord) -> bool:
-        """Counts a refusal like one of the last minute. Returns False for the first, which gets an entry at once."""
-        source: object = (record.client, record.token, record.status, record.method, note.route)
-        if source not in self._repeated and len(self._repeated) >= MOST_SOURCES:
-            source = record.status
+    async def _record(self, record: AuditRecord) -> None:
+        """Writes a record, or counts it: where its kind changed nothing and was there, or its caller has too many."""
+        if self._end is None:
+            self._end = asyncio.get_running_loop().call_later(self._counted_seconds, self._write_counted)
+        caller = record.token or record.client
+        kind: object = (record.client, record.token, record.status, record.method, record.route, record.tool)
+        is_full = self._entries[caller] >= MOST_OF_CALLER
+        if kind not in self._kinds and (is_full or len(self._kinds) >= MOST_KINDS):
+            kind = (record.token, record.status)
             record = record.model_copy(update={"client": None})
-        if (repeated := self._repeated.get(source)) is None:
-            timer = asyncio.get_running_loop().call_later(self._counted_seconds, self._end, source)
-            self._repeated[source] = _Repeated(timer)
-            return False
-        repeated.last = record
-        repeated.count += 1
-        return True
+        if kind not in self._kinds or not (record.changed_nothing or is_full):
+            self._kinds.setdefault(kind, _Kind())
+            self._entries[caller] += 1
+            await self._write(record)
+            return
+        counted = self._kinds[kind]
+        counted.last = record
+        counted.count += 1
+        counted.ids = record.delegation_ids if record.changed_nothing else counted.ids + record.delegation_ids
+        if len(counted.ids) >= MOST_IDS:
+            self._write_kind(counted)
+            self._kinds[kind] = _Kind()
 
-    def _end(self, source: object) -> None:
-        repeated = self._repeated.pop(source)
-        repeated.timer.cancel()
-        if repeated.last is not None:
-            task = asyncio.create_task(self._write(repeated.last.model_copy(update={"count": repeated.count})))
-            self._writing.add(task)
-            task.add_done_callback(self._writing.discard)
+    def _write_counted(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+        for counted in self._kinds.values():
+            self._write_kind(counted)
+        self._kinds.clear()
+        self._entries.clear()
+
+    def _write_kind(self, counted: _Kind) -> None:
+        if counted.last is None:
+            return
+        update = {"count": counted.count, "delegation_ids": counted.ids}
+        task = asyncio.create_task(self._write(counted.last.model_copy(update=update)))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
     async def _write(self, record: AuditRecord) -> None:
         try:
