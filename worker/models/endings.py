@@ -1,0 +1,97 @@
+"""How a reply ends: one table decides whether its calls run, whether the run is done, and what the model is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+from deputize.worker.models.base import Reply
+
+
+class Ending(StrEnum):
+    """What follows a reply."""
+
+    CALLS = "its calls are executed"
+    DONE = "the run is completed"
+    CUT = "the model goes on where it was cut"
+    PAUSED = "the model goes on after a pause"
+    FULL = "a shorter conversation replaces this one"
+    REFUSED = "the run has failed, and no call is executed"
+    IMITATION = "the model is asked for a real call"
+    EMPTY = "the model is asked for a report"
+
+
+ENDINGS = {
+    # stop reasons of the API, and words that gateways pass on: with calls, with text, imitating a call, with nothing
+    "end_turn stop_sequence stop eos eos_token end complete completed finished": "CALLS DONE IMITATION EMPTY",
+    "tool_use tool_call tool_calls function_call": "CALLS IMITATION IMITATION IMITATION",
+    "max_tokens length max_output_tokens max_completion_tokens incomplete": "CALLS CUT IMITATION CUT",
+    "pause_turn": "CALLS PAUSED IMITATION PAUSED",
+    "model_context_window_exceeded context_length_exceeded model_length": "CALLS FULL FULL FULL",
+    "refusal content_filter content_filtered safety blocked guardrail_intervened": "REFUSED REFUSED REFUSED REFUSED",
+}
+_ROWS = {reason: [Ending[end] for end in row.split()] for words, row in ENDINGS.items() for reason in words.split()}
+
+_NS = r"<(?:[\w-]+:)?"
+_MARKUP = (
+    rf"{_NS}invoke\b[^<>]{{0,300}}\bname\s*=[^<>]{{0,300}}(?:\Z|>\s*(?:\Z|\{{|</?(?:[\w-]+:)?(?:parameter|invoke)"
+    r"|[^<]{0,20000}</(?:[\w-]+:)?invoke))"
+    rf"|{_NS}(?:function_calls?|tool_calls?|tool_use|tool_code|use_tool|function)\b[^<>]{{0,300}}>"
+    r"\s*(?:\Z|[{\[<]|[\w.]+\(|[\w.-]+\s*<arg_key>)"
+    "|<function=[\\w.-]+>|<[|\uff5c]tool[_\u2581][a-z_\u2581]+[|\uff5c]>|<\\|python_tag\\|>"
+    r"|\[TOOL_CALLS\]|\bto=functions\.\w"
+    r"|^(?:<({tools})>\s*<\w+>|Act\w+:[ ]*({tools})[ ]*\n+Act\w+ Input:|\[?({tools})\(\s*\w+\s*=.*\)\]?\s*\Z)"
+    r"|^[ \t]*[\[{](?=[^\0]{0,500}\"(name|tool|tool_name|recipient_name|act\w+)\"\s*:\s*\"(functions\.)?({tools})\")"
+    r"(?=[^\0]{0,1000}\"(arguments|parameters|input|args|params|\w+_input)\"\s*:)"
+)
+"""The forms in which models write calls that learned to call tools at other interfaces."""
+_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[^\n]*+\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_INLINE_CODE = re.compile(r"(?<!`)(`++)[^\n]*?(?<!`)\1(?!`)")
+_SHOWS = re.compile(
+    r"example|looks? like|such as|e\.g\.|\bin (this|the) (form|format|syntax)\b|\bcalls? (is|are)\b", re.I
+)
+_MAX_LEAD = 200
+"""Characters before a code block up to which it may be meant as a call."""
+
+
+def is_known(stop_reason: str) -> bool:
+    """Returns whether the table has the stop reason; others count as an end, which may be incomplete."""
+    return stop_reason.lower() in _ROWS
+
+
+def is_cut(stop_reason: str) -> bool:
+    """Returns whether the end of the reply, and so a call, may be incomplete."""
+    return Ending.CUT in _row(stop_reason) or Ending.FULL in _row(stop_reason)
+
+
+def ending_of(reply: Reply, tools: Collection[str]) -> Ending:
+    """Returns what follows a reply of a run with these tools."""
+    calls, text, imitation, nothing = _row(reply.stop_reason)
+    if reply.calls or reply.is_empty:
+        return calls if reply.calls else nothing
+    return imitation if imitates_call(reply.text, tools) else text
+
+
+def _row(stop_reason: str) -> Sequence[Ending]:
+    return _ROWS.get(stop_reason.lower(), _ROWS["end_turn"])
+
+
+def imitates_call(text: str, tools: Collection[str]) -> bool:
+    """Returns whether the text makes a tool call in writing, rather than showing one as code or within a sentence.
+
+    A code block makes one if it calls one of the tools, ends the text, and follows a short lead at most.
+    """
+    *_, last = [None, *_FENCE.finditer(text)]
+    if last and not text[last.end() :].strip() and any(tool in last[2] for tool in tools):
+        lead = text[: last.start()].strip()
+        if len(lead) <= _MAX_LEAD and not _SHOWS.search(lead) and _makes_call(last[2], tools):
+            return True
+    return _makes_call(_INLINE_CODE.sub("`", _FENCE.sub("`", text)), tools)
+
+
+def _makes_call(text: str, tools: Collection[str]) -> bool:
+    markup = _MARKUP.replace("{tools}", "|".join(map(re.escape, tools)) or r"\Z.")
+    ends_with_it = text.rstrip().endswith((">", "}", "]"))
+    found = re.finditer(markup, text, re.IGNORECASE | re.MULTILINE)
+    return any(ends_with_it or not text[: each.start()].rpartition("\n")[2].strip() for each in found)
