@@ -185,6 +185,8 @@ class SettingsFields(BaseModel):
     """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""
     context_tokens: int | None = Field(default=None, ge=1000)
     """The model's context window, if it is not the one known for its name: an endpoint may offer less."""
+    max_output_tokens: int = Field(default=16_000, ge=256)
+    """The longest reply that is asked for, in tokens; a model's smaller maximum is used once its endpoint names it."""
     workspace_root: AbsolutePath | None = None
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: Annotated[list[Path] | None, COMMA_SEPARATED] = None

@@ -148,7 +148,7 @@ class FakeModel:
             return self._plain(asked, stream, 200, whole)
         asked.status = 200
         stream.begin()
-        events = list(wire.events(whole, turn.pieces))
+        events = [wire.event(each) for each in turn.raw] or list(wire.events(whole, turn.pieces))
         for sent, event in enumerate(events):
             if fault and sent == min(fault.after, len(events) - 1):
                 asked.outcome = fault.kind

@@ -79,7 +79,8 @@ class Turn:
     """One reply. A tool_use block may say ``raw`` instead of ``input``: its JSON text, sent as it is.
 
     ``delay`` is the seconds before the answer, ``pace`` those between two events, ``pieces`` the deltas a block.
-    ``calls_anyway``: its calls are made where ``tool_choice`` forbids them, too.
+    ``calls_anyway``: its calls are made where ``tool_choice`` forbids them, too. ``details`` are those of the stop
+    reason. ``raw``: the events of the stream, sent as they are, whatever the rest says.
     """
 
     blocks: Sequence[dict[str, Any]] = ()
@@ -90,6 +91,8 @@ class Turn:
     pieces: int = 4
     faults: Sequence[Fault] = ()
     calls_anyway: bool = False
+    details: Mapping[str, Any] | None = None
+    raw: Sequence[Mapping[str, Any]] = ()
 
     @property
     def stop_reason(self) -> str:

@@ -53,6 +53,7 @@ def message(
         "content": content,
         "stop_reason": turn.stop_reason,
         "stop_sequence": None,
+        **({"stop_details": turn.details} if turn.details else {}),
         "usage": {
             **usage,
             "output_tokens": 1 + said // 4,
@@ -65,6 +66,7 @@ def message(
 def events(whole: Mapping[str, Any], pieces: int) -> Iterator[bytes]:
     """The stream of a reply; each block's text comes in so many pieces."""
     begun = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
+    details = {"stop_details": begun.pop("stop_details")} if "stop_details" in begun else {}
     yield event({"type": "message_start", "message": begun})
     yield event({"type": "ping"})
     for index, block in enumerate(whole["content"]):
@@ -76,7 +78,7 @@ def events(whole: Mapping[str, Any], pieces: int) -> Iterator[bytes]:
     yield event(
         {
             "type": "message_delta",
-            "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
+            "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None, **details},
             "usage": {"output_tokens": whole["usage"]["output_tokens"]},
         }
     )

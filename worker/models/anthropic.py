@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -17,18 +19,21 @@ from pydantic import SecretStr
 
 from deputize.shared.errors import ContextFull, ModelUnavailable
 from deputize.shared.settings import ModelPrice, Settings
+from deputize.shared.text import visible
 from deputize.worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
 from deputize.worker.models.caching import encode_prefix, with_breakpoints
 from deputize.worker.models.endpoint import Credentials, Endpoint, endpoint_of
+from deputize.worker.models.reasons import error_in, output_maximum
 from deputize.worker.models.retry import (
     Failure,
     RetryPolicy,
     RetryState,
+    classify_error,
     classify_response,
     classify_transport_error,
     with_full_stop,
 )
-from deputize.worker.models.stream import EventDecoder, ReplyAssembler
+from deputize.worker.models.stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
 from deputize.worker.web.dial import trust_store
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
@@ -61,6 +66,8 @@ class AnthropicModel:
         self._name = name
         self._prices = prices or {}
         self._cache_diagnostics = cache_diagnostics
+        self._most_output = sys.maxsize
+        """The model's maximum of output tokens, as far as the endpoint has named it when it refused a request."""
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = Credentials.from_variables(variables, self._retry_policy)
         self._endpoint_id = self._credentials.digest(name)
@@ -96,12 +103,12 @@ class AnthropicModel:
         iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
         endpoint = self._endpoint()
-        diagnosed = endpoint.is_anthropic if self._cache_diagnostics is None else self._cache_diagnostics
-        body = self._body(prompt, diagnosed=diagnosed)
+        prompt = replace(prompt, max_output_tokens=min(prompt.max_output_tokens, self._most_output))
         retries = RetryState(self._retry_policy)
         while True:
+            body = self._body(prompt, endpoint)
             retries.begin_try()
-            assembler = ReplyAssembler(self.price())
+            assembler = ReplyAssembler(self.price(), len(body) // BYTES_PER_TOKEN)
             failure: Failure | None = None
             try:
                 async with endpoint.post(body) as stream:
@@ -117,17 +124,27 @@ class AnthropicModel:
                             break
             except (Failure, httpx2.HTTPError, AnthropicError) as error:
                 failure = self._to_failure(error, endpoint.route)
-            if assembler.done:
+            if assembler.done or (assembler.stop_reason and not assembler.failure):
                 yield assembler.finish()
                 return
             failure = failure or Failure("the stream was cut before the message's end", retryable=True)
+            if shorter := self._with_shorter_reply(prompt, failure):
+                prompt = shorter
+                continue
             delay = retries.next_delay(failure, replied=assembler.started)
             if delay is None:
-                error_class = ContextFull if failure.too_long else ModelUnavailable
-                message = self._error_message(failure, retries, endpoint.url)
-                raise error_class(message, may_pass=failure.retryable)
+                raise self._final_error(failure, retries, endpoint.url)
             error = self._credentials.masked(str(failure))
             yield Retrying(error, delay, assembler.usage, failure.retry_after, retries.left)
+
+    def _with_shorter_reply(self, prompt: Prompt, failure: Failure) -> Prompt | None:
+        """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum."""
+        allowed = None if failure.retryable else output_maximum(failure.reason, prompt.max_output_tokens)
+        if allowed is None:
+            return None
+        most, lasting = allowed
+        self._most_output = most if lasting else self._most_output
+        return replace(prompt, max_output_tokens=most)
 
     def _endpoint(self) -> Endpoint:
         try:
@@ -151,19 +168,22 @@ class AnthropicModel:
             case _:  # the SDK only resolves credentials here: profiles and identity tokens
                 return Failure(f"no credentials for {url}: {error}", retryable=False)
 
-    def _error_message(self, failure: Failure, retries: RetryState, url: str) -> str:
+    def _final_error(self, failure: Failure, retries: RetryState, url: str) -> ModelUnavailable:
         reason = self._credentials.masked(str(failure))
         if not failure.retryable:
-            return f"model {self._name} cannot be used: {reason}"
-        return (
+            error_class = ContextFull if failure.too_long else ModelUnavailable
+            return error_class(f"model {self._name} cannot be used: {reason}")
+        return ModelUnavailable(
             f"model {self._name} at {url} did not answer for {retries.failed_seconds:.0f} s, after {retries.tries} "
             f"{'try' if retries.tries == 1 else 'tries'}; the last one: {with_full_stop(reason)} Check that the "
             "endpoint is up and ANTHROPIC_BASE_URL is right, or try again later."
-            f"{_setting_advice(self._retry_policy.seconds)}"
+            f"{_setting_advice(self._retry_policy.seconds)}",
+            may_pass=True,
         )
 
-    def _body(self, prompt: Prompt, *, diagnosed: bool) -> bytes:
+    def _body(self, prompt: Prompt, endpoint: Endpoint) -> bytes:
         """Returns the request body, joined from bytes that were each encoded once."""
+        diagnosed = endpoint.is_anthropic if self._cache_diagnostics is None else self._cache_diagnostics
         options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
         if diagnosed:
             previous = json.dumps(prompt.previous_reply).encode()
@@ -207,9 +227,11 @@ async def _check_response(response: httpx2.Response, model: str, url: str) -> No
     body = await response.aread()
     if response.status_code != 200:
         raise classify_response(response.status_code, response.headers, body, model, url)
+    if (error := error_in(body)).get("message"):
+        raise classify_error(error, f"from {url}, with status 200", unknown_passes=False)
     raise Failure(
         f"{url} answered with {kind} instead of an event stream, so it is not a Messages API. Check "
-        "ANTHROPIC_BASE_URL.",
+        f"ANTHROPIC_BASE_URL. The answer begins: {visible(body[:100].decode('utf-8', 'replace'))}",
         retryable=False,
     )
 

@@ -107,6 +107,10 @@ class Reply:
     """The endpoint's id of the message, or "" where it has none."""
     cache_miss: str | None = None
     """Why the prompt cache was not read as far as the previous prompt goes, as the endpoint names it."""
+    refusal: str = ""
+    """The category and the explanation of a refusal, as far as the endpoint states them."""
+    estimated: bool = False
+    """Whether the endpoint left out token counts, so that ``usage`` is an estimate."""
 
     @property
     def termination_reason(self) -> TerminationReason:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import email.utils
-import json
 import math
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+
+from deputize.worker.models.reasons import error_in, error_of, is_overflow
 
 RETRYABLE_STATUS = {408, 409, 425, 429}
 """HTTP statuses below 500 after which the same request may succeed."""
@@ -25,11 +25,10 @@ PERMANENT_ERROR_TYPES = {
     "request_too_large",
 }
 """Error types of the API for which retrying the same request is useless; unknown types are retried."""
-CONTEXT_OVERFLOW = re.compile(
-    r"prompt is too long|context (window|length|limit)|maximum context|too many tokens", re.IGNORECASE
-)
-"""Messages of several vendors' endpoints, with status 400, for a conversation longer than the context window."""
 PROXY_REFUSALS = {401, 403, 407}
+TEMPORARY_ERROR_TYPES = {"overloaded_error", "rate_limit_error", "api_error", "timeout_error"}
+OVERFLOW_STATUS = {400, 422}
+"""HTTP statuses below 500 with which endpoints refuse a conversation that is too long; 413 means nothing else."""
 SPEND_LIMIT_CODE = "enforced_spend_limit_reached"
 TIMER_SECONDS = 0.001
 """What a timer may be early by: less retry time than that is none."""
@@ -66,8 +65,10 @@ class RetryPolicy:
 class Failure(Exception):
     """One try failed. ``retryable``: the failure is temporary. ``retry_after``: seconds the endpoint asks to wait.
 
-    ``too_long``: the conversation exceeds the context window.
+    ``too_long``: the conversation exceeds the context window. ``reason``: the endpoint's own words.
     """
+
+    reason = ""
 
     def __init__(
         self, message: str, *, retryable: bool, retry_after: float | None = None, too_long: bool = False
@@ -121,20 +122,24 @@ class RetryState:
 
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, model: str, url: str) -> Failure:
     """Returns the failure for a response whose status is not 200. The message names the setting to check, no secret."""
-    error = _api_error(body)
-    reason = str(error.get("message") or body[:200].decode("utf-8", "replace").strip() or "no reason given")
+    error = error_in(body) or {"message": body[:200].decode("utf-8", "replace").strip()}
+    reason = error.get("message") or "no reason given"
     details: Any = error.get("details")
     spent = isinstance(details, dict) and details.get("error_code") == SPEND_LIMIT_CODE
-    retryable = not spent and (status in RETRYABLE_STATUS or status >= 500)
-    if (header := headers.get("x-should-retry")) in ("true", "false") and not spent:
+    too_long = status == 413 or ((status in OVERFLOW_STATUS or status >= 500) and is_overflow(error))
+    permanent = spent or too_long
+    retryable = not permanent and (status in RETRYABLE_STATUS or status >= 500)
+    if (header := headers.get("x-should-retry")) in ("true", "false") and not permanent:
         retryable = header == "true"
     advice = _SPEND_ADVICE if spent else "" if retryable else _ADVICE.get(status, _OTHER_ADVICE)
-    return Failure(
+    failure = Failure(
         f"HTTP {status} from {url}: {with_full_stop(reason)}" + (f" {advice.format(model=model)}" if advice else ""),
         retryable=retryable,
         retry_after=parse_retry_after(headers),
-        too_long=status == 413 or (status == 400 and CONTEXT_OVERFLOW.search(reason) is not None),
+        too_long=too_long,
     )
+    failure.reason = reason
+    return failure
 
 
 def with_full_stop(text: str) -> str:
@@ -142,11 +147,17 @@ def with_full_stop(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def classify_stream_error(error: Mapping[str, Any]) -> Failure:
-    """Returns the failure for an ``error`` event; the status is 200, so the type of the error decides."""
-    kind = str(error.get("type") or "api_error")
-    reason = str(error.get("message") or "no reason given")
-    return Failure(f"{kind} inside the stream: {reason}", retryable=kind not in PERMANENT_ERROR_TYPES)
+def classify_error(value: Any, where: str, *, unknown_passes: bool) -> Failure:
+    """Returns the failure for an error with status 200: its code decides, or its type, of which others may exist."""
+    error = error_of(value)
+    kind, code, reason = str(error.get("type") or "error"), error.get("code"), error.get("message") or "no reason given"
+    passes = kind in TEMPORARY_ERROR_TYPES or (unknown_passes and kind not in PERMANENT_ERROR_TYPES)
+    if isinstance(code, int) and code >= 400:
+        passes = code in RETRYABLE_STATUS or code >= 500
+    too_long = kind not in ("rate_limit_error", "overloaded_error") and is_overflow(error)
+    failure = Failure(f"{kind} {where}: {reason}", retryable=passes and not too_long, too_long=too_long)
+    failure.reason = reason
+    return failure
 
 
 def classify_transport_error(error: httpx2.HTTPError, url: str, retry_policy: RetryPolicy) -> Failure:
@@ -194,7 +205,8 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 _ADVICE = {
-    400: "The request itself was rejected; if it names the model or a parameter, check DEPUTIZE_MODEL ({model}).",
+    400: "The request itself was rejected; if it names the model or a parameter, check DEPUTIZE_MODEL ({model}), or "
+    "DEPUTIZE_MAX_OUTPUT_TOKENS for the length of replies.",
     401: "Check ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and that it belongs to ANTHROPIC_BASE_URL.",
     402: "The account cannot be billed; settle it in the provider's console.",
     403: "The key is known but may not do this; check its permissions for model {model}.",
@@ -204,11 +216,3 @@ _ADVICE = {
 }
 _OTHER_ADVICE = "Check ANTHROPIC_BASE_URL and DEPUTIZE_MODEL ({model})."
 _SPEND_ADVICE = "The spend limit is reached; raise it in the provider's console. Trying again would be refused too."
-
-
-def _api_error(body: bytes) -> dict[str, Any]:
-    try:
-        error = json.loads(body)["error"]
-    except (ValueError, TypeError, KeyError):
-        return {}
-    return error if isinstance(error, dict) else {"message": error}

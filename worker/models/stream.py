@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, field
 from typing import Any
 
 from deputize.shared.delegation import Usage
+from deputize.shared.text import clip
 from deputize.worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart, priced
-from deputize.worker.models.retry import Failure, classify_stream_error
+from deputize.worker.models.endings import is_cut
+from deputize.worker.models.retry import Failure, classify_error
 from deputize.worker.strict_json import check_depth, loads, replace_lone_surrogates
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on an incomplete event, so that a peer that never ends one cannot exhaust the memory."""
 APPENDED_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 """Delta types whose text is appended to the block's, with its key."""
-TRUNCATED = {"max_tokens", "model_context_window_exceeded"}
-"""Stop reasons after which the end of the reply, and so a call, may be incomplete."""
+BLOCK_TYPES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+"""The type of the blocks that a type of deltas belongs to, where gateways confuse them."""
+TAGGED_THINKING = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+"""Thinking at the beginning of a text, as models write it whose gateway does not separate it."""
+BYTES_PER_TOKEN = 3
+"""For estimates where an endpoint leaves out token counts: less than the average, so that they err on the high side."""
+PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+MAX_DETAIL = 1000
+"""Characters of a refusal's category and explanation that are kept."""
 MAX_REASON = 64
 """Characters of a reason for a cache miss that are kept."""
+CUT_CALL = (
+    "the reply was cut at its length limit before this call was certainly complete, so it was not executed. Make it in "
+    "parts: write the first part of a long file with write_file, and append each further part in a call of its own, "
+    "with edit_file or a command"
+)
 
 
 class BrokenStream(Failure):
@@ -100,26 +114,45 @@ def _parse_event(payload: str) -> dict[str, Any]:
 @dataclass(slots=True)
 class _Block:
     start: dict[str, Any]
+    misplaced: bool = False
+    """Whether the endpoint sent its deltas for a block of another type."""
     pieces: list[str] = field(default_factory=list[str])
 
     def joined(self, key: str) -> str:
         return str(self.start.get(key) or "") + "".join(self.pieces)
 
+    def repeats(self, other: _Block) -> bool:
+        """Returns whether it begins as the other one does."""
+        kind = str(self.start.get("type"))
+        alike = all(self.start.get(key) == other.start.get(key) for key in ("type", "name"))
+        return alike and self.joined(kind).startswith(other.joined(kind))
+
 
 class ReplyAssembler:
     """Assembles one reply. Feed it events until ``done`` (the end of the message) or ``failure``.
 
-    Pieces are joined once, so that the cost of a long tool input is linear.
+    A reply is complete once ``stop_reason`` is set, even where its end is missing. Pieces are joined once, so that the
+    cost of a long tool input is linear. ``prompt_tokens`` is an estimate, for endpoints that leave out token counts.
     """
 
-    def __init__(self, price: Price | None) -> None:
+    def __init__(self, price: Price | None, prompt_tokens: int = 0) -> None:
         self._price = price
-        self._blocks: dict[int, _Block] = {}
+        self._prompt_tokens = prompt_tokens
+        self._blocks: list[_Block] = []
+        self._open: dict[tuple[int, str | None], _Block] = {}
+        """The last block of each index, and by type those of its misplaced deltas."""
+        self._restarted = 0
+        """How many blocks precede the last start of the message; gateways may repeat it."""
         self._counts: dict[str, int] = {}
+        self._counted_output = False
+        self._size = 0
+        """Characters of the complete reply."""
+        self._begun = False
         self.started = False
         self._id = ""
         self._cache_miss: str | None = None
-        self._stop_reason = ""
+        self._refusal = ""
+        self.stop_reason = ""
         self.done = False
         self.failure: Failure | None = None
 
@@ -141,75 +174,120 @@ class ReplyAssembler:
         except Failure as failure:
             self.failure = failure
         started: list[Part] = []
-        if self._counts and not self.started:
+        if self._begun and not self.started:
             self.started = True
             started.append(ReplyStarted(self.usage))
         return started + [kind("".join(texts)) for kind, texts in deltas]
 
     @property
     def usage(self) -> Usage:
-        """The tokens and cost of this try as far as they are known."""
-        written = self._counts.get("cache_creation_input_tokens", 0)
+        """The tokens and cost of this try as far as they are known; estimates where the endpoint left them out."""
+        counts = self._counts | self._estimates
+        written = counts.get("cache_creation_input_tokens", 0)
         usage = Usage(
-            input_tokens=self._counts.get("input_tokens", 0),
-            output_tokens=self._counts.get("output_tokens", 0),
-            cache_read_tokens=self._counts.get("cache_read_input_tokens", 0),
+            input_tokens=counts.get("input_tokens", 0),
+            output_tokens=counts.get("output_tokens", 0),
+            cache_read_tokens=counts.get("cache_read_input_tokens", 0),
             cache_write_tokens=written,
-            cache_write_1h_tokens=min(written, self._counts.get("ephemeral_1h_input_tokens", 0)),
+            cache_write_1h_tokens=min(written, counts.get("ephemeral_1h_input_tokens", 0)),
         )
-        return priced(usage, self._price) if self._counts else usage
+        return priced(usage, self._price) if self._begun else usage
+
+    @property
+    def _estimates(self) -> dict[str, int]:
+        """The counts that are missing: a prompt has tokens, and what a message's start counts is only their first."""
+        found: dict[str, int] = {}
+        if self._begun and not any(map(self._counts.get, PROMPT_COUNTS)):
+            found["input_tokens"] = self._prompt_tokens
+        if self._size and not self._counted_output:
+            found["output_tokens"] = self._size // BYTES_PER_TOKEN
+        return found
 
     def finish(self) -> Reply:
-        """Returns the complete reply. Call it once ``done`` is true."""
+        """Returns the complete reply. Call it once ``done`` is true or ``stop_reason`` is set."""
         content: list[dict[str, Any]] = []
         calls: list[Call] = []
-        used_ids = set[str]()
-        for _, block in sorted(self._blocks.items()):
-            finished, call = _finish_block(block, cut=self._stop_reason in TRUNCATED)
-            if finished.get("type") == "text" and not finished["text"].strip():
-                continue  # the API sends blank texts but rejects them in a request
-            content.append(finished)
-            if call:
-                finished["id"] = _unique_id(call.id, used_ids)
-                calls.append(replace(call, id=finished["id"]))
+        thoughts: list[str] = []
+        for block in self._without_repetition():
+            finished, call = _finish_block(block, cut=is_cut(self.stop_reason))
+            kind = finished.get("type")
+            if kind == "text" and not content and (tagged := TAGGED_THINKING.match(finished["text"])):
+                thoughts.append(tagged[2])
+                finished["text"] = finished["text"][tagged.end() :]
+            if kind == "thinking":
+                thoughts.append(finished["thinking"])
+            # The API sends blank texts but rejects them in a request, as it does thinking without a signature.
+            blank = kind == "text" and not finished["text"].strip()
+            if not (blank or (kind == "thinking" and block.misplaced and not finished.get("signature"))):
+                content.append(finished)
+            calls += [call] if call else []
+        self._size = len(str(content)) if content else 0
         return Reply(
             content=content,
-            stop_reason=self._stop_reason,
+            stop_reason=self.stop_reason,
             usage=self.usage,
             text="".join(block["text"] for block in content if block.get("type") == "text"),
-            thinking="".join(block.get("thinking", "") for block in content if block.get("type") == "thinking"),
+            thinking="".join(thoughts),
             calls=calls,
             id=self._id,
             cache_miss=self._cache_miss,
+            refusal=self._refusal,
+            estimated=bool(self._estimates),
         )
+
+    def _without_repetition(self) -> list[_Block]:
+        """Returns the blocks, without those before the message was started again if it began with the same words."""
+        before, after = self._blocks[: self._restarted], self._blocks[self._restarted :]
+        pairs = zip(before, after, strict=False)
+        return after if len(before) <= len(after) and all(new.repeats(old) for old, new in pairs) else self._blocks
 
     def _apply(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
         match event.get("type"):
             case "content_block_delta":
                 return self._apply_delta(event)
             case "content_block_start":
-                start = event.get("content_block") or {}
-                self._blocks[event.get("index", len(self._blocks))] = _Block(start)
-                return _to_delta(start)
+                return self._start_block(event)
             case "message_start":
                 self._start(event.get("message") or {})
             case "message_delta":
                 self._count(event)
-                self._stop_reason = (event.get("delta") or {}).get("stop_reason") or self._stop_reason
+                self.stop_reason = _text_at(event, "delta", "stop_reason") or self.stop_reason
+                details = (_text_at(event, "delta", "stop_details", key) for key in ("category", "explanation"))
+                self._refusal = ": ".join(clip(each, MAX_DETAIL) for each in details if each) or self._refusal
             case "message_stop":
                 self.done = True
-            case "error":
-                raise classify_stream_error(event.get("error") or {})
+            case kind if kind == "error" or (kind is None and event.get("error")):
+                raise classify_error(event, "inside the stream", unknown_passes=True)
             case _:
                 pass  # ping, content_block_stop, and events of later API versions
         return None, ""
 
-    def _apply_delta(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
-        block = self._blocks.get(event.get("index", -1))
+    def _start_block(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+        start, index = event.get("content_block") or {}, event.get("index", len(self._blocks))
+        self._open = {key: block for key, block in self._open.items() if key[0] != index}
+        self._open[index, None] = _Block(start)
+        self._blocks.append(self._open[index, None])
+        self._begun = True
+        return _to_delta(start)
+
+    def _receiver(self, index: int, delta_type: str) -> _Block:
+        """Returns the block of a delta; those of another type, as gateways send them, have a block of their own."""
+        block = self._open.get((index, None))
         if block is None:
-            raise BrokenStream(f"a delta for block {event.get('index')}, which was never started")
+            raise BrokenStream(f"a delta for block {index}, which was never started")
+        own = block.start.get("type")
+        type = BLOCK_TYPES.get(delta_type, own)
+        if type == own or own not in ("text", "thinking", "tool_use"):
+            return block
+        if (index, type) not in self._open:
+            self._open[index, type] = _Block({"type": type}, misplaced=True)
+            self._blocks.append(self._open[index, type])
+        return self._open[index, type]
+
+    def _apply_delta(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
         delta: dict[str, Any] = event.get("delta") or {}
         kind = delta.get("type", "")
+        block = self._receiver(event.get("index", -1), kind)
         if key := APPENDED_DELTAS.get(kind):
             block.pieces.append(delta.get(key) or "")
             return _to_delta(delta)
@@ -223,17 +301,20 @@ class ReplyAssembler:
         return None, ""
 
     def _start(self, message: dict[str, Any]) -> None:
+        self._begun, self._restarted = True, len(self._blocks)
         self._count(message)
+        self._counted_output = False  # what a start counts is only the reply's first token
         self._id = _text_at(message, "id") or ""
         self._cache_miss = (_text_at(message, "diagnostics", "cache_miss_reason", "type") or "")[:MAX_REASON] or None
 
     def _count(self, holder: dict[str, Any]) -> None:
-        """Stores the last value of each count: counts are cumulative. Null values are ignored."""
+        """Stores the last value of each count: counts are cumulative. Null and a later 0 are ignored."""
         usage: dict[str, Any] = holder.get("usage") or {}
         by_lifetime = usage.get("cache_creation")
         for key, value in (usage | (by_lifetime if isinstance(by_lifetime, dict) else {})).items():
-            if isinstance(value, int):
+            if isinstance(value, int) and (value or key not in self._counts):
                 self._counts[key] = value
+        self._counted_output = self._counted_output or bool(usage.get("output_tokens"))
 
 
 def _text_at(value: Any, *path: str) -> str | None:
@@ -261,20 +342,12 @@ def _finish_block(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | N
         case "tool_use":
             arguments, problem = _parse_arguments(block)
             if cut:
-                problem = "the reply was cut at its length limit before this call was certainly complete"
+                problem = CUT_CALL
             name = str(block.start.get("name") or "")
             content = {**block.start, "name": name, "input": arguments}
             return content, Call(str(block.start.get("id") or ""), name, arguments, problem)
         case _:
             return ({**block.start, "input": _parse_arguments(block)[0]} if block.pieces else block.start), None
-
-
-def _unique_id(id: str, used: set[str]) -> str:
-    """Returns an id that is unique in the reply, because endpoints may send empty or duplicate ones."""
-    candidates = (id if number == 1 and id else f"{id or 'call'}-{number}" for number in count(1))
-    unique = next(candidate for candidate in candidates if candidate not in used)
-    used.add(unique)
-    return unique
 
 
 def _parse_arguments(block: _Block) -> tuple[dict[str, Any], str | None]:

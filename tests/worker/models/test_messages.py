@@ -215,7 +215,7 @@ async def test_long_arguments_come_together_from_many_pieces(fake: FakeModel) ->
     assert made.arguments == {"content": words}
 
 
-@pytest.mark.parametrize("stop", ["max_tokens", "model_context_window_exceeded"])
+@pytest.mark.parametrize("stop", ["max_tokens", "length", "model_context_window_exceeded"])
 async def test_calls_of_a_reply_that_was_cut_are_not_executed(fake: FakeModel, stop: str) -> None:
     fake.script("", [Turn([call("read_file", path="a")], stop=stop)])
     reply = await reply_of(model_of(fake), "hello")

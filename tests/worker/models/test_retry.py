@@ -96,7 +96,6 @@ PASSING = [
     overload(after=0),
     cut(),
     cut(after=0),
-    cut(after=99),
     reset(),
     bad_json(),
 ]
