@@ -12,8 +12,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from deputize.shared import tokens
+from deputize.shared.text import valid
 from deputize.shared.tokens import tokens_at_most
-from deputize.worker.models.base import Call, Prompt, Reply, with_call_keys
+from deputize.worker.models.base import NO_WORDS, Call, Prompt, Reply, with_call_keys
+from deputize.worker.models.endings import Ending
 from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import ToolResult
 
@@ -70,7 +73,10 @@ class Conversation:
         self.reply_id: str | None = None
         """The endpoint's id of the last reply of this attempt; None before it."""
         self.last_words = ""
-        """The text of the last reply that had any."""
+        """The last answer that had any text: of one reply, or of several where each continues the one before."""
+        self._beginning = _beginning(self.messages)
+        """What the next reply continues, if it does."""
+        self._ids = {block["id"] for message in self.messages for block in calls_in(message)}
         self._shared = user_message(*task[:-1])[:-3] if len(task) > 1 else b""
         if task and not self.messages:
             self.ask(*task)
@@ -86,6 +92,16 @@ class Conversation:
         billed_tokens, billed_bytes = self.billed
         return billed_tokens + (self.size - billed_bytes) / BYTES_PER_TOKEN >= self._window * FULL
 
+    async def fills_window(self) -> bool:
+        """Whether a conversation that ``is_full`` by its size is so by its tokens, too; counts them, in a thread.
+
+        A single message cannot be shortened, so it is full only where it certainly exceeds the window.
+        """
+        billed_tokens, billed_bytes = self.billed
+        new = b"".join(self.messages)[billed_bytes:].decode("utf-8", "replace")
+        ratio, share = (tokens.CLAUDE_RATIO, FULL) if len(self.messages) > 1 else (1, 1)
+        return billed_tokens + await run_in_thread(tokens.estimate, new, ratio) >= self._window * share
+
     @property
     def shared_end(self) -> int:
         """The offset in the first message where the block ends that other delegations may share; 0: there is none."""
@@ -99,6 +115,7 @@ class Conversation:
     def restart(self, *texts: str) -> None:
         """Begins a new conversation with this user message; the previous one stays stored, but is not sent."""
         self._store(RESTART)
+        self._ids.clear()
         self.messages, self.billed, self._sent, self.reply_id = [], (0, 0), 0, None
         self.ask(*texts)
 
@@ -106,31 +123,37 @@ class Conversation:
         """Adds a user message of these text blocks."""
         self._append(user_message(*texts))
 
-    def add(self, reply: Reply) -> None:
-        """Adds the model's reply verbatim: text, thinking with its signature, and calls; records what was billed."""
+    def add(self, reply: Reply, ending: Ending = Ending.DONE) -> Reply:
+        """Adds the model's reply: text, thinking with its signature, and calls; records what was billed.
+
+        Returns the reply with the ids that its calls have here; all but ids and names is verbatim.
+        """
+        reply = reply.sendable(self._ids)
+        self._ids |= {call.id for call in reply.calls}
         self._problems = {call.id: call.problem for call in reply.calls if call.problem}
-        message = to_json({"role": "assistant", "content": reply.sendable().content})
+        message = to_json({"role": "assistant", "content": reply.content})
         self.messages.append(message)
         self._store(message[:-1] + PROBLEMS + to_json(self._problems) + b"}" if self._problems else message)
         self.billed, self._sent = (reply.usage.total, self.size), len(self.messages)
-        self.last_words = reply.text or self.last_words
+        if ending is not Ending.IMITATION:
+            self.last_words = joined(self._beginning, reply.text) or self.last_words
+        continues = ending in (Ending.CUT, Ending.PAUSED) or (self._beginning and ending is Ending.EMPTY)
+        self._beginning = self.last_words if continues else ""
         self.reply_id = reply.id or None
+        return reply
 
     def answer(self, answers: Iterable[tuple[Call, ToolResult]], note: str = "") -> None:
         """Adds one result per call, in call order, as one message; ``note`` is appended as text."""
         content: list[dict[str, Any]] = []
         for call, result in answers:
-            block = {"type": "tool_result", "tool_use_id": call.id, "content": result.for_model}
+            block = {"type": "tool_result", "tool_use_id": call.id, "content": valid(result.for_model)}
             content.append(block if result.success else block | {"is_error": True})
         if note:
-            content.append({"type": "text", "text": note})
+            content.append({"type": "text", "text": valid(note)})
         self._append(to_json({"role": "user", "content": content}))
 
     def unanswered(self, turn: int) -> list[Call]:
         """Returns the calls of the last message, that of ``turn``, that a crash or a limit left without a result."""
-        last = json.loads(self.messages[-1]) if self.messages else {}
-        if last.get("role") != "assistant":
-            return []
         calls = [
             Call(
                 block["id"],
@@ -138,8 +161,7 @@ class Conversation:
                 block["input"] if isinstance(block["input"], dict) else {},
                 self._problems.get(block["id"]),
             )
-            for block in last["content"]
-            if block["type"] == "tool_use"
+            for block in (calls_in(self.messages[-1]) if self.messages else ())
         ]
         return with_call_keys(calls, turn, self.retries)
 
@@ -171,8 +193,39 @@ def current_entries(kept: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def user_message(*texts: str) -> bytes:
-    """Returns a user message of these text blocks, encoded."""
-    return to_json({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
+    """Returns a user message of these text blocks, encoded, without those that are blank."""
+    blocks = [{"type": "text", "text": valid(text)} for text in texts if text.strip()]
+    return to_json({"role": "user", "content": blocks})
+
+
+GO_ON = user_message('<system_hint type="reply_').removesuffix(b'"}]}')
+"""The beginning of the messages after which a reply continues the one before (``prompt.py``)."""
+
+
+def calls_in(message: bytes) -> list[dict[str, Any]]:
+    """Returns the blocks of a message that are calls."""
+    if b'"tool_use"' not in message:
+        return []
+    parsed = json.loads(message)
+    return [block for block in parsed["content"] if parsed["role"] == "assistant" and block["type"] == "tool_use"]
+
+
+def joined(beginning: str, rest: str) -> str:
+    """Returns two pieces of one answer as one text; models leave out the blank between two words where they go on."""
+    seam = beginning[-1:] + rest[:1]
+    if len(seam) < 2 or seam[0].isspace() or seam[1].isspace():
+        return beginning + rest
+    return beginning + ("\n" if seam[1] in "#-*|`>" else "" if seam[1] in ",.;:!?)]}" else " ") + rest
+
+
+def _beginning(messages: Sequence[bytes]) -> str:
+    """Returns the text of the last replies, as far back as each was to be continued."""
+    text, at = "", len(messages) - 1
+    while at > 0 and messages[at].startswith(GO_ON):
+        content: list[dict[str, Any]] = json.loads(messages[at - 1])["content"]
+        text = joined("".join(block["text"] for block in content if block.get("text", NO_WORDS) != NO_WORDS), text)
+        at -= 2
+    return text
 
 
 def _decoded(entry: bytes) -> tuple[bytes, dict[str, str]]:

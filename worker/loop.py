@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import ContextFull
 from deputize.shared.events import TurnStarted
 from deputize.worker.compaction import compact
 from deputize.worker.conversation import Conversation
 from deputize.worker.limits import LimitReached, Meter, Repetition
-from deputize.worker.model_calls import ModelCalls, report_requested
+from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models.base import Call, Reply
-from deputize.worker.prompt import continue_cut_reply, last_turn
+from deputize.worker.models.endings import Ending, imitates_call
+from deputize.worker.prompt import last_turn
 from deputize.worker.steps import StepLog, not_executed, replied
 from deputize.worker.tool_calls import ToolCalls
 
@@ -31,25 +31,30 @@ class Loop:
     checkpoint: Callable[[], None]
     """Called when conversation and counts are consistent: after each reply and after its results."""
 
-    async def run(self) -> TerminationReason:
-        """Runs turns until the model calls no tools. Raises ``LimitReached``, ``ModelUnavailable`` and ``Fenced``."""
+    async def run(self) -> None:
+        """Runs turns until the model is done.
+
+        Raises ``LimitReached``, ``ModelUnavailable``, ``Refused`` and ``Fenced``.
+        """
         if open_calls := self.conversation.unanswered(self.meter.turns):
             await self.answer(open_calls)
         while True:
             reply = await self.turn()
-            if reply.calls:
-                await self.answer(reply.calls)
-            elif reply.stop_reason == "max_tokens":
-                self.conversation.ask(continue_cut_reply())
-            elif reply.stop_reason == "model_context_window_exceeded":
-                await compact(self.model_calls, self.steps, "the reply reached the end of the model's window")
-            elif reply.stop_reason != "pause_turn" and not report_requested(self.conversation, reply):
-                return reply.termination_reason
+            match self.model_calls.ending(reply):
+                case Ending.CALLS:
+                    await self.answer(reply.calls)
+                case Ending.FULL:
+                    await compact(self.model_calls, self.steps, "the reply reached the end of the model's window")
+                case Ending.DONE:
+                    self.model_calls.check_known(reply)
+                    return
+                case ending:
+                    self.model_calls.ask(reply, ending)
 
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
         self.meter.check_turn()
-        if self.conversation.is_full:
+        if self.conversation.is_full and await self.conversation.fills_window():
             await compact(self.model_calls, self.steps, "the conversation neared the model's window")
         try:
             return await self.ask(self.meter.begin_turn())
@@ -64,7 +69,7 @@ class Loop:
         self.steps.emit.emit(TurnStarted(turn=turn, tainted_by=self.tool_calls.reading.trust.tainted_by))
         reply = await (self.model_calls.final_reply(turn) if final else self.model_calls.reply(turn))
         self.steps.thinking = reply.thinking or reply.text
-        self.conversation.add(reply)
+        reply = self.conversation.add(reply, self.model_calls.ending(reply))
         self.steps.emit.emit(replied(turn, reply))
         self.checkpoint()
         return reply
@@ -82,7 +87,8 @@ class Loop:
         """Runs the final turn, without tools, and returns its text."""
         self.meter.reached = limit
         self.close_calls(str(limit), note=last_turn(limit))
-        return (await self.ask(self.meter.turns + 1, final=True)).text
+        text = (await self.ask(self.meter.turns + 1, final=True)).text
+        return "" if imitates_call(text, self.model_calls.tool_names) else text
 
     def close_calls(self, why: str, note: str = "") -> None:
         """Adds a result for every open call, so that each call has exactly one; ``note`` is added for the model."""

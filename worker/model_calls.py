@@ -6,9 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 
-from deputize.shared.delegation import TerminationReason, Usage
-from deputize.shared.errors import ModelUnavailable
+from deputize.shared.delegation import Usage
+from deputize.shared.errors import ModelUnavailable, Refused
 from deputize.shared.events import TextDelta, ThinkingDelta
 from deputize.worker.conversation import Conversation, user_message
 from deputize.worker.emit import Emitter
@@ -17,11 +18,27 @@ from deputize.worker.fleet.shared_prefix import PrefixWait
 from deputize.worker.limits import Meter
 from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from deputize.worker.models.caching import Retention, shared_prefixes
-from deputize.worker.prompt import ask_for_report, ask_for_summary
+from deputize.worker.models.endings import Ending, ending_of, is_known
+from deputize.worker.prompt import (
+    ask_for_call,
+    ask_for_report,
+    ask_for_summary,
+    continue_cut_reply,
+    continue_paused_reply,
+)
 from deputize.worker.spending import Spending
 
-MAX_OUTPUT_TOKENS = 16_000
 SUMMARY_TOKENS = 8_000
+_NO_REPORT = (
+    "the model ended its work with an empty reply, and again when it was asked for a report. What was done is in the "
+    "steps and the files; whether the task is done is not known"
+)
+_NO_CALL = (
+    "the model announced tool calls or wrote them as text, and again when it was asked for real calls: they were not "
+    "executed, and the task is not done. Use a model and an endpoint that support tool calls, or toolCallStyle xml"
+)
+QUESTIONS = {Ending.EMPTY: (ask_for_report(), 1, _NO_REPORT), Ending.IMITATION: (ask_for_call(), 2, _NO_CALL)}
+"""What the model is asked, how often in a row at most, and why the run fails after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,9 @@ class ModelCalls:
     """Called with the usage of every reply."""
     spending: Spending | None = None
     """None where the day's spending is not capped."""
+    report: Callable[[str, str], object] = lambda message, kind: None
+    """Called with a message that the result will list as an error, and its kind."""
+    max_output_tokens: int = 16_000
 
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
@@ -60,8 +80,50 @@ class ModelCalls:
     async def summary(self) -> str:
         """Returns the model's summary of the conversation, which itself stays as it is."""
         prompt = self._prompt(user_message(ask_for_summary()), allow_tools=False)
-        prompt = replace(prompt, max_output_tokens=SUMMARY_TOKENS)
+        prompt = replace(prompt, max_output_tokens=min(SUMMARY_TOKENS, self.max_output_tokens))
         return (await self._reply(prompt, self.meter.turns, counted=False, stream=False)).text.strip()
+
+    @property
+    def tool_names(self) -> list[str]:
+        return [tool.name for tool in self.tools]
+
+    def ending(self, reply: Reply) -> Ending:
+        """Returns what follows a reply."""
+        return ending_of(reply, self.tool_names)
+
+    def ask(self, reply: Reply, ending: Ending) -> None:
+        """Asks the model for what its reply lacks: the rest, a report or a real call.
+
+        Raises ``ModelUnavailable`` where it was asked in vain before, and ``Refused`` for a refusal.
+        """
+        match ending:
+            case Ending.REFUSED:
+                reason = ": ".join(filter(None, (reply.stop_reason, reply.refusal)))
+                words = f" Its words: {reply.text.strip()}" if reply.text.strip() else ""
+                raise Refused(
+                    f"the model refused the task ({reason}). Word it differently, or use another model.{words}"
+                )
+            case Ending.CUT:
+                self.conversation.ask(continue_cut_reply())
+            case Ending.PAUSED:
+                # Where a tool of the endpoint is under way, the reply must be sent as it is.
+                if not any(block.get("type") == "server_tool_use" for block in reply.content):
+                    self.conversation.ask(continue_paused_reply())
+            case _:
+                self._ask_again(ending)
+
+    def _ask_again(self, ending: Ending) -> None:
+        question, most, failure = QUESTIONS[ending]
+        ours = {user_message(each) for each, _, _ in QUESTIONS.values()}
+        if len(list(takewhile(ours.__contains__, self.conversation.messages[-2::-2]))) >= most:
+            raise ModelUnavailable(failure, may_pass=True)
+        self.conversation.ask(question)
+
+    def check_known(self, reply: Reply) -> None:
+        """Reports a stop reason that leaves open whether the reply is complete."""
+        if not is_known(reply.stop_reason):
+            reason = f"the unknown stop reason {reply.stop_reason[:64]!r}" if reply.stop_reason else "no stop reason"
+            self.report(f"the endpoint ended the last reply with {reason}: it may be incomplete", "model")
 
     def _prompt(self, *further: bytes, allow_tools: bool = True) -> Prompt:
         messages = [*self.conversation.messages, *further] if further else self.conversation.messages
@@ -69,7 +131,7 @@ class ModelCalls:
             self.system,
             self.tools,
             messages,
-            MAX_OUTPUT_TOKENS,
+            self.max_output_tokens,
             allow_tools,
             self.conversation.reply_id,
             shared_end=self.conversation.shared_end,
@@ -103,6 +165,8 @@ class ModelCalls:
                     allowance = await self.spending.allowance(tokens, allowance)
                 allowed = replace(prompt, max_output_tokens=allowance)
                 if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
+                    if reply.estimated:
+                        self.report("the endpoint sent no token counts: usage and cost are estimates", "usage")
                     usage = self.meter.spend(reply.usage)
                     self.count(usage)
                     if self.spending:
@@ -144,21 +208,3 @@ class ModelCalls:
                     case _:
                         pass
         raise AssertionError("a model's stream ends with a Reply or an error")
-
-
-def report_requested(conversation: Conversation, reply: Reply) -> bool:
-    """Asks the model for a report where its final reply is empty; returns whether it did.
-
-    Raises ``ModelUnavailable`` where the reply to that is empty as well.
-    """
-    if not reply.is_empty or reply.termination_reason is not TerminationReason.COMPLETED:
-        return False
-    question = ask_for_report()
-    if len(conversation.messages) > 1 and conversation.messages[-2] == user_message(question):
-        raise ModelUnavailable(
-            "the model ended its work with an empty reply, and again when it was asked for a report. What was done is "
-            "in the steps and the files; whether the task is done is not known",
-            may_pass=True,
-        )
-    conversation.ask(question)
-    return True

@@ -68,9 +68,10 @@ class RunState:
         return cls(emit, meter, steps, claim.file_turns, reading)
 
     def report_error(self, message: str, kind: str) -> str:
-        """Publishes an error that the result will list, and returns its message."""
-        self.errors.append(message)
-        self.emit.emit(ErrorSeen(message=message, kind=kind))
+        """Publishes an error that the result will list, once, and returns its message."""
+        if message not in self.errors:
+            self.errors.append(message)
+            self.emit.emit(ErrorSeen(message=message, kind=kind))
         return message
 
     @property
@@ -260,6 +261,8 @@ class LoopBuilder:
             state.checkpoint(conversation),
             self.services.count,
             self.spending,
+            state.report_error,
+            self.services.settings.max_output_tokens,
         )
 
     def _approval(self, policy: PolicyContext) -> Approval:

@@ -71,12 +71,28 @@ def ask_for_report() -> str:
     )
 
 
+def ask_for_call() -> str:
+    """Returns the hint after a reply that makes a tool call in writing, or announces one that it does not make."""
+    return (
+        '<system_hint type="call_in_text">Your reply announced a tool call or held one as text, so nothing was '
+        "executed. Make it as a real call of a tool, in the form in which your tools were given to you. If it was "
+        "meant to be read and not executed, give your answer again, with a sentence after what looks like a call."
+        "</system_hint>"
+    )
+
+
 def continue_cut_reply() -> str:
     """Returns the hint after a reply that reached its maximum length."""
     return (
-        '<system_hint type="reply_cut">Your reply was cut at its longest allowed length. Go on from there, in '
-        "smaller pieces.</system_hint>"
+        '<system_hint type="reply_cut">Your reply was cut at its longest allowed length, and what you write next is '
+        "appended to it. Begin with the next character, repeat nothing, and make calls in smaller pieces."
+        "</system_hint>"
     )
+
+
+def continue_paused_reply() -> str:
+    """Returns the hint after a reply that the endpoint paused."""
+    return '<system_hint type="reply_paused">Your reply was paused. Go on from there; repeat nothing.</system_hint>'
 
 
 def ask_for_summary() -> str:

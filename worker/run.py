@@ -190,8 +190,8 @@ class Run:
     async def _supervise(self, loop: Loop) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""
         try:
-            reason = await self._until_stopped(loop.run(), lambda: self.state.meter.time_left)
-            return RunOutcome(reason, loop.conversation.last_words)
+            await self._until_stopped(loop.run(), lambda: self.state.meter.time_left)
+            return RunOutcome(TerminationReason.COMPLETED, loop.conversation.last_words)
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:

@@ -17,6 +17,7 @@ KNOWN = {
     "metadata", "stop_sequences", "output_config", "service_tier", "diagnostics",
 }  # fmt: skip
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def mistake(body: Any) -> str | None:
@@ -99,6 +100,11 @@ def _pairs(messages: list[dict[str, Any]]) -> Iterator[str]:
         if seen & set(asked) or len(set(asked)) != len(asked):
             yield f"messages.{number}: tool_use ids must be unique"
         seen |= set(asked)
+        for block in (block for block in blocks if block.get("type") == "tool_use"):
+            if not NAME.fullmatch(block.get("name", "")):
+                yield f"messages.{number}: tool_use.name {block.get('name')!r} is not allowed"
+            if not ID.fullmatch(block.get("id", "")):
+                yield f"messages.{number}: tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
         if any(not isinstance(block.get("input"), dict) for block in blocks if block.get("type") == "tool_use"):
             yield f"messages.{number}: tool_use.input: Input should be a valid dictionary"
     if asked:

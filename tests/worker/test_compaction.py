@@ -85,7 +85,7 @@ async def test_a_conversation_that_the_endpoint_finds_too_long_begins_anew(bench
 
 
 async def test_a_task_longer_than_the_window_is_told_so(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run("write it " * 500, model=long_script(tmp_path))
+    result = await bench.run("write it " * 1000, model=long_script(tmp_path))
     assert result.termination_reason is TerminationReason.MODEL_UNAVAILABLE
     assert "give the task less context" in result.errors[0]
 

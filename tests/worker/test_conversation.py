@@ -104,6 +104,35 @@ def test_a_conversation_is_full_at_four_fifths_of_the_window() -> None:
 
 
 @pytest.mark.requirement("P-21")
+@pytest.mark.parametrize(("words", "fills"), [(4000, False), (5000, True)])
+async def test_what_is_long_in_bytes_is_counted_before_it_counts_as_full(words: int, fills: bool) -> None:
+    conversation = Conversation(window=10_000)
+    conversation.ask("task")
+    conversation.add(replace(WORDS, usage=Usage(input_tokens=1000)))
+    conversation.ask("word " * words)
+    assert conversation.is_full
+    assert await conversation.fills_window() is fills
+
+
+@pytest.mark.parametrize(("words", "fills"), [(9_000, False), (10_500, True)])
+async def test_a_single_message_is_full_only_where_it_certainly_exceeds_the_window(words: int, fills: bool) -> None:
+    conversation = Conversation(window=10_000)
+    conversation.ask("word " * words)
+    assert conversation.is_full
+    assert await conversation.fills_window() is fills
+
+
+def test_what_cannot_be_encoded_is_replaced_where_it_is_sent() -> None:
+    conversation = Conversation()
+    conversation.ask("half a character: \ud83d", " ")
+    conversation.add(reply(CALLS[0]))
+    conversation.answer([(CALLS[0], ToolResult(content="\udcff.txt"))], note="\udcff")
+    first, _, last = (json.loads(message)["content"] for message in conversation.messages)
+    assert [block["text"] for block in first] == ["half a character: \ufffd"]
+    assert [block.get("content", block.get("text")) for block in last] == ["\ufffd.txt", "\ufffd"]
+
+
+@pytest.mark.requirement("P-21")
 def test_what_was_not_billed_yet_is_estimated_after_a_restart_and_in_a_later_attempt() -> None:
     kept: list[bytes] = []
     conversation = Conversation(store=kept.append, task=("x" * 1000,), window=1000)

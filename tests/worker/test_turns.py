@@ -39,7 +39,7 @@ async def test_calls_are_carried_out_whatever_reason_the_reply_gives_for_its_end
 async def test_a_reply_that_pauses_is_no_end(bench: Bench, tmp_path: Path) -> None:
     pause = {"blocks": [say("Wait.")], "stop": "pause_turn"}
     result = await bench.run(model=script(tmp_path, pause, [say("done")]))
-    assert (result.termination_reason, result.turn_count, result.summary) == ("completed", 2, "done")
+    assert (result.termination_reason, result.turn_count, result.summary) == ("completed", 2, "Wait. done")
 
 
 @pytest.mark.requirement("P-21")

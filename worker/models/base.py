@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import re
+from collections.abc import AsyncGenerator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Protocol
 
-from deputize.shared.delegation import TerminationReason, Usage
+from deputize.shared.delegation import Usage
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+NO_WORDS = "(no words)"
+"""Stands for an empty reply, because endpoints reject empty messages."""
+MAX_NAME = 128
+MAX_ID = 60
+"""Characters of a call's name and id that every endpoint accepts, a number behind the id included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +121,6 @@ class Reply:
     estimated: bool = False
     """Whether the endpoint left out token counts, so that ``usage`` is an estimate."""
 
-    @property
-    def termination_reason(self) -> TerminationReason:
-        """The termination reason of a run whose last reply is this one."""
-        failures = {"refusal": TerminationReason.REFUSED, "model_context_window_exceeded": TerminationReason.ERROR}
-        return failures.get(self.stop_reason, TerminationReason.COMPLETED)
-
     def with_call_keys(self, turn: int, retries: int = 0) -> Reply:
         """Returns a copy, as the reply of that turn, whose calls have keys."""
         return replace(self, calls=with_call_keys(self.calls, turn, retries))
@@ -128,9 +131,24 @@ class Reply:
         kinds = {block.get("type") for block in self.content}
         return not self.calls and not self.text.strip() and kinds <= {"text", "thinking", "redacted_thinking"}
 
-    def sendable(self) -> Reply:
-        """Returns the reply with a placeholder text where it is empty: endpoints reject empty assistant messages."""
-        return replace(self, content=[{"type": "text", "text": "(no words)"}]) if self.is_empty else self
+    def sendable(self, used: Set[str]) -> Reply:
+        """Returns the reply in the form that endpoints accept, because they reject every later request otherwise.
+
+        Calls have valid names in ``content`` (not in ``calls``) and ids of their own, not in ``used``; no text is
+        blank, and an empty reply has a placeholder text.
+        """
+        if self.is_empty:
+            return replace(self, content=[{"type": "text", "text": NO_WORDS}])
+        ids, taken, content = list[str](), set(used), list[dict[str, Any]]()
+        for block in self.content:
+            if block.get("type") == "tool_use":
+                ids.append(_unique_id(str(block.get("id") or ""), taken))
+                name = _NOT_IN_NAMES.sub("_", str(block["name"]))[:MAX_NAME] or "no_name"
+                content.append(block | {"id": ids[-1], "name": name})
+            elif block.get("type") != "text" or block["text"].strip():
+                content.append(block)
+        calls = [replace(call, id=id) for call, id in zip(self.calls, ids, strict=False)]
+        return replace(self, content=content, calls=calls)
 
     def without_calls(self) -> Reply:
         """Returns a copy without tool calls, for the final turn, in which no tool is executed."""
@@ -142,6 +160,15 @@ def with_call_keys(calls: Sequence[Call], turn: int, retries: int = 0) -> list[C
     """Returns copies of one turn's calls, with keys numbered in order from 1; another try has other keys."""
     prefix = f"call_r{retries}_{turn}" if retries else f"call_{turn}"
     return [replace(call, key=f"{prefix}_{number}") for number, call in enumerate(calls, 1)]
+
+
+def _unique_id(id: str, taken: set[str]) -> str:
+    """Returns a valid id that is not taken, because endpoints may send empty, duplicate and other odd ones."""
+    id = _NOT_IN_NAMES.sub("_", id)[:MAX_ID]
+    candidates = (id if number == 1 and id else f"{id or 'call'}-{number}" for number in count(1))
+    unique = next(candidate for candidate in candidates if candidate not in taken)
+    taken.add(unique)
+    return unique
 
 
 Part = ReplyStarted | TextPart | ThinkingPart | Retrying | Reply

@@ -34,6 +34,8 @@ OURS = {
     "limit": prompt.last_turn(LimitReached(TerminationReason.MAX_TURNS, "maxTurns", 3)),
     "report": prompt.ask_for_report(),
     "cut": prompt.continue_cut_reply(),
+    "paused": prompt.continue_paused_reply(),
+    "imitation": prompt.ask_for_call(),
     "summary": prompt.ask_for_summary(),
     "form": FORM,
     "call": format_tool_call("write_file", WRITE),
