@@ -153,7 +153,7 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
     schemas: dict[str, Any] = document["components"]["schemas"]
     for (method, path), scopes in ROUTES.items():
         # The document has parameters without their kinds.
-        operation = document["paths"].get(path.replace(":path}", "}"), {}).get(method.lower())
+        operation = document["paths"].get(path.replace(":file}", "}"), {}).get(method.lower())
         if operation is not None:
             operation["security"] = [{"token": sorted(scopes)}]
     for model in (*BODIES, Problem):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class Client:
 
     def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
         """Yields the bytes of one file of a delegation's workspace."""
-        return self._http.download(f"/v1/delegations/{id}/files/{quote(path)}", base=base)
+        return self._http.download(f"/v1/delegations/{id}/files/{quote(os.fsencode(path))}", base=base)
 
     async def cancel(self, id: str) -> Delegation:
         return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/cancel"))

@@ -38,7 +38,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("GET", "/v1/delegations/{id}/artifacts/{name}"): _READ,
     ("GET", "/v1/delegations/{id}/events"): _READ,
     ("GET", "/v1/delegations/{id}/files"): _READ,
-    ("GET", "/v1/delegations/{id}/files/{path:path}"): _READ,
+    ("GET", "/v1/delegations/{id}/files/{path:file}"): _READ,
     ("GET", "/v1/delegations/{id}/patch"): _READ,
     ("GET", "/v1/delegations/{id}/steps"): _READ,
     ("GET", "/v1/disk"): _READ,

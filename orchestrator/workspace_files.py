@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote, unquote_to_bytes
 
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.openat2 import beneath
+from deputize.shared.text import HALF_CHARACTER
 from deputize.shared.wire import Timestamp, Wire
 from deputize.shared.workspaces import BASE, PRIVATE_DIR, generation_path, latest_generation
 
@@ -27,11 +29,19 @@ class WorkspaceFile(Wire):
     """A file or link in the workspace of a delegation."""
 
     path: str
+    """Bytes of a name that are not UTF-8 as backslash escapes."""
+    raw_path: str | None = None
+    """The path as its URL needs it, percent-encoded, where it is not UTF-8."""
     kind: Literal["file", "link"]
     size: int
     """In bytes."""
     executable: bool
     modified_at: Timestamp
+
+    @property
+    def name(self) -> str:
+        """The path as this machine's file system takes it."""
+        return self.path if self.raw_path is None else os.fsdecode(unquote_to_bytes(self.raw_path))
 
 
 class FileList(Wire):
@@ -139,8 +149,10 @@ def _entry(path: str, entry: os.DirEntry[str]) -> WorkspaceFile | None:
         return None
     if not (modes.S_ISREG(found.st_mode) or modes.S_ISLNK(found.st_mode)):
         return None
+    raw = os.fsencode(path)
     return WorkspaceFile(
-        path=os.fsencode(path).decode("utf-8", "backslashreplace"),
+        path=raw.decode("utf-8", "backslashreplace"),
+        raw_path=quote(raw) if HALF_CHARACTER.search(path) else None,
         kind="link" if modes.S_ISLNK(found.st_mode) else "file",
         size=found.st_size,
         executable=modes.S_ISREG(found.st_mode) and bool(found.st_mode & modes.S_IXUSR),

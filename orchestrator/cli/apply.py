@@ -142,10 +142,10 @@ async def _ignored_parts(client: Client, id: str, paths: Sequence[str]) -> list[
     files = {file.path: file for file in (await client.files(id)).items if file.kind == "file"}
     found: list[PatchPart] = []
     for path in paths:
-        check_path(path)
         file = files.get(path)
-        if file is not None and (data := await _content(client, id, path, base=False)) is not None:
-            found.append(created_part(path, data, executable=file.executable))
+        check_path(file.name if file else path)
+        if file is not None and (data := await _content(client, id, file.name, base=False)) is not None:
+            found.append(created_part(file.name, data, executable=file.executable))
     return found
 
 

@@ -69,7 +69,7 @@ async def _pull(
         delegation = await client.get(await full_id(client, id))
         wanted = await _wanted(client, delegation, paths)
         for each in wanted:
-            check_path(each.file.path)
+            check_path(each.file.name)
         folder = _folder(delegation, into)
         with Target(folder) as target:
             refused = {} if overwrite else _refused(target, folder, wanted)
@@ -92,27 +92,28 @@ async def _pull(
 async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) -> list[_Fetch]:
     """Returns the files to fetch. Raises NotFound with close names for a path that is none."""
     changes = {change.path: change for change in (delegation.result.file_changes if delegation.result else [])}
-    files = {file.path: file for file in (await client.files(delegation.id)).items if file.kind == "file"}
+    listed = [file for file in (await client.files(delegation.id)).items if file.kind == "file"]
+    files = {file.name: _Fetch(file, changes.get(file.path)) for file in listed}
     if not paths:
         is_copy = delegation.request.workspace.kind == "directory"
-        paths = [path for path, change in changes.items() if path in files and not (is_copy and change.in_patch)]
-        if not paths:
+        chosen = [each for each in files.values() if each.change and not (is_copy and each.change.in_patch)]
+        if not chosen:
             holds = f"the patch holds every change; `deputize apply {delegation.id}` takes them over"
             raise NotFound(holds if changes else f"{delegation.id} has changed no file yet; name what to fetch")
-        return [_Fetch(files[path], changes[path]) for path in paths]
+        return chosen
     found: dict[str, _Fetch] = {}
     for path in paths:
-        names = [name for name in files if _fits(name, path.rstrip("/"))]
+        names = [name for name, each in files.items() if _fits(path.rstrip("/"), name, each.file.path)]
         if not names:
             near = did_you_mean(path[:100], files, cutoff=0.6) or f"it has {count(len(files), 'file')}"
             raise NotFound(f"{delegation.id} has no file {path}; {near}")
-        found |= {name: _Fetch(files[name], changes.get(name)) for name in names}
+        found |= {name: files[name] for name in names}
     return list(found.values())
 
 
-def _fits(name: str, wanted: str) -> bool:
+def _fits(wanted: str, *names: str) -> bool:
     wanted = wanted.removeprefix("./")
-    return wanted in (name, ".") or name.startswith(f"{wanted}/") or fnmatchcase(name, wanted)
+    return any(wanted in (name, ".") or name.startswith(f"{wanted}/") or fnmatchcase(name, wanted) for name in names)
 
 
 def _folder(delegation: Delegation, into: Path | None) -> Path:
@@ -132,12 +133,12 @@ def _refused(target: Target, folder: Path, wanted: Sequence[_Fetch]) -> dict[str
     refused: dict[str, str] = {}
     for each in wanted:
         path, change = each.file.path, each.change
-        there = target.kind(path)
+        there = target.kind(each.file.name)
         if there is None:
             continue
         if not there.is_file:
             refused[path] = f"{there.name} is here" + ("" if there.mode == FOLDER else "; --overwrite replaces it")
-        elif change is None or _digest(folder / path) not in (change.base_hash, change.new_hash):
+        elif change is None or _digest(folder / each.file.name) not in (change.base_hash, change.new_hash):
             refused[path] = "it has another content here; --overwrite replaces it"
     return refused
 
@@ -149,6 +150,6 @@ def _digest(path: Path) -> str:
 
 
 async def _fetch(client: Client, id: str, file: WorkspaceFile, target: Target) -> None:
-    with target.writing(file.path, executable=file.executable) as writing:
-        async for chunk in client.file(id, file.path):
+    with target.writing(file.name, executable=file.executable) as writing:
+        async for chunk in client.file(id, file.name):
             writing.write(chunk)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
+from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
 from deputize.orchestrator.dependencies import Service
@@ -23,6 +26,14 @@ async def get_disk_usage(service: Service) -> DiskUsage:
     return await service.disk()
 
 
+class _FileConvertor(PathConvertor):
+    regex = "(?s:.*)"
+    """A name may hold line ends."""
+
+
+register_url_convertor("file", _FileConvertor())
+
+
 class FileResponse(StreamingResponse):
     media_type = "application/octet-stream"
 
@@ -34,9 +45,11 @@ async def list_files(service: Service, id: str, base: Base = False) -> FileList:
 
 
 @router.get(
-    "/delegations/{id}/files/{path:path}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
+    "/delegations/{id}/files/{path:file}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
 )
-async def get_file(service: Service, id: str, path: str, base: Base = False) -> FileResponse:
+async def get_file(request: Request, service: Service, id: str, path: str, base: Base = False) -> FileResponse:
     """Returns the bytes of one file, while the run goes on, too; 409 where this service cannot reach it."""
+    if "\ufffd" in path and (raw := request.scope.get("raw_path")):  # of a name that is not UTF-8
+        path = os.fsdecode(unquote_to_bytes(raw.partition(b"/files/")[2]))
     opened = await service.open_file(id, path, base=base)
     return FileResponse(opened.read(), headers={"Content-Length": str(opened.size)})

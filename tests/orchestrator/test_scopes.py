@@ -52,7 +52,7 @@ def test_what_removes_or_watches_is_for_admin_and_what_changes_is_for_submit() -
 
 
 def called(path: str) -> str:
-    return path.replace("{id}", "dlg_x").replace("{path:path}", "a/b").replace("{name}", "n")
+    return path.replace("{id}", "dlg_x").replace("{path:file}", "a/b").replace("{name}", "n")
 
 
 @pytest.mark.parametrize("scope", Scope)

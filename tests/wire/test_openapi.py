@@ -57,7 +57,7 @@ def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None
 
 
 def test_what_is_behind_the_token_says_so_with_the_scope(document: dict[str, Any]) -> None:
-    named = {(method, path.replace(":path}", "}")): scopes for (method, path), scopes in SCOPES.items()}
+    named = {(method, path.replace(":file}", "}")): scopes for (method, path), scopes in SCOPES.items()}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             wanted = None if path in OPEN_PATHS else [{"token": sorted(named[method.upper(), path])}]

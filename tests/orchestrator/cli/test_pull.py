@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,29 @@ async def test_of_an_empty_workspace_everything_comes_here_and_paths_choose(
     assert chosen.out.splitlines()[0] == f"3 files fetched into {tmp_path / 'more'}"
     missing = await pull(url, id, "smal.txt")
     assert (missing.code, "did you mean small.txt?" in missing.err) == (2, True)
+
+
+async def test_names_that_are_not_utf_8_or_hold_line_ends_are_fetched_as_they_are(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    service.workspaces = tmp_path / "workspaces"
+    id = (await service.accept(DelegationRequest(task="x", workspace=EmptyWorkspace()))).delegation.id
+    workspace = await Workspace.create(EmptyWorkspace(), id, service.workspaces)
+    odd = {b"caf\xe9.txt", b"line\nend.txt", b"d\xff/x", b"back\\xe9.txt", b"plain.txt"}
+    (workspace.path / os.fsdecode(b"d\xff")).mkdir()
+    for name in odd:
+        (workspace.path / os.fsdecode(name)).write_bytes(name)
+    facts = await workspace.facts()
+    workspace.close()
+    service.finish(id, file_changes=list(facts.changes))
+    for number, chosen in enumerate([(), (".",), ("caf\\xe9.txt", "d\\xff", "*l*.txt")]):
+        here = tmp_path / str(number)
+        done = await pull(url, id, *chosen, "--into", str(here))
+        assert (done.code, done.err) == (0, "")
+        fetched = {os.fsencode(path.relative_to(here)): path.read_bytes() for path in here.rglob("*") if path.is_file()}
+        assert fetched == {name: name for name in odd if name in fetched}
+        assert {*fetched} == odd - ({b"back\\xe9.txt"} if number == 2 else set())
+        assert "  line\\nend.txt, 12 bytes" in done.out.splitlines()
 
 
 async def test_out_of_reach_it_says_so(url: str, service: FakeService, tmp_path: Path) -> None:

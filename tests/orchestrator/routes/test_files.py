@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx2
 import pytest
 
 from deputize.orchestrator.delegations import open_service
+from deputize.orchestrator.workspace_files import WorkspaceFile
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.fake_service import FakeService
@@ -74,6 +76,34 @@ async def test_a_file_comes_byte_for_byte_as_it_is_or_was(
     assert (await http.get(f"{url_of(service)}/src/é b.txt", params={"base": True})).text == "before\n"
 
 
+ODD = [
+    b"caf\xe9.txt",
+    b"line\nend.txt",
+    b"d\xff\n/x\n",
+    b"\xef\xbf\xbd",
+    b"back\\xe9.txt",
+    b"100%41 ?#;x",
+    b"\xed\xb3\xa9",
+]
+
+
+async def test_every_name_that_is_listed_can_be_read(
+    http: httpx2.AsyncClient, service: FakeService, work: Workspace
+) -> None:
+    for number, name in enumerate(ODD):
+        path = work.path / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(str(number))
+    listed = [WorkspaceFile.model_validate(file) for file in (await http.get(url_of(service))).json()["items"]]
+    names = {os.fsencode(file.name): file for file in listed}
+    assert {*ODD} <= names.keys()
+    for number, name in enumerate(ODD):
+        answer = await http.get(f"{url_of(service)}/{names[name].raw_path or quote(names[name].path)}")
+        assert (answer.status_code, answer.text) == (200, str(number))
+    missing = await http.get(f"{url_of(service)}/caf%E8.txt")
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -88,6 +118,8 @@ async def test_a_file_comes_byte_for_byte_as_it_is_or_was(
         (".git/HEAD", 404),
         (".deputize/ours", 404),
         ("run%00", 404),
+        ("%ff%2f..%2f..%2fetc%2fpasswd", 404),
+        ("%ff%00", 404),
     ],
 )
 async def test_nothing_else_is_read(
