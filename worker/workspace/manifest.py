@@ -19,6 +19,7 @@ from deputize.worker.threads import give_way
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.differences import DIRECTORY, LINK, Content, Difference, is_unknown, join_renames
 from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
+from deputize.worker.workspace.source import closing_fd
 
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
@@ -90,7 +91,24 @@ def _scanned(root: int) -> tuple[dict[str, StatEntry], int | None]:
 def _open_folder(root: int, path: str) -> int:
     if len(path) > MAX_PATH_CHARS:
         raise OSError(errno.ENAMETOOLONG, "nested too deep")
-    return beneath(root, path or ".", _FOLDER, links=False)
+    fd = _open_closed(root, path or ".", _FOLDER, 0o700)
+    if not os.access(".", os.X_OK, dir_fd=fd, effective_ids=True):  # its names can be read, but not what they are
+        with closing_fd(fd):
+            os.fchmod(fd, modes.S_IMODE(os.fstat(fd).st_mode) | 0o700)
+            return os.open(".", _FOLDER | os.O_CLOEXEC, dir_fd=fd)
+    return fd
+
+
+def _open_closed(root: int, path: str, flags: int, mode: int) -> int:
+    """Opens a file or directory, no part of its path a link; one that a command closed to its owner, who this process
+    may be, gets the mode first.
+    """
+    try:
+        return beneath(root, path, flags, links=False)
+    except PermissionError:
+        with closing_fd(beneath(root, path, os.O_PATH | os.O_NOFOLLOW, links=False)) as fd:
+            Path(f"/proc/self/fd/{fd}").chmod(modes.S_IMODE(os.fstat(fd).st_mode) | mode)
+        return beneath(root, path, flags, links=False)
 
 
 def _tracked_entries(folder: int, prefix: str, blocks: list[int]) -> Iterator[tuple[str, StatEntry]]:
@@ -154,25 +172,12 @@ def _digest(root: int, path: str, entry: StatEntry, deadline: Deadline) -> str |
 
 
 def _read_link(root: int, path: str) -> bytes:
-    fd = _open_beneath(root, path, os.O_PATH)
-    try:
+    with closing_fd(beneath(root, path, os.O_PATH | os.O_NOFOLLOW, links=False)) as fd:
         return os.readlink(b"", dir_fd=fd)
-    finally:
-        os.close(fd)
 
 
 def _open_file(root: int, path: str) -> FileIO:
-    return FileIO(_open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK))
-
-
-def _open_beneath(root: int, path: str, flags: int) -> int:
-    """Opens a file, or a link itself; no parent directory may be a link."""
-    above, _, name = path.rpartition("/")
-    folder = beneath(root, above or ".", os.O_PATH | os.O_DIRECTORY, links=False)
-    try:
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    finally:
-        os.close(folder)
+    return FileIO(_open_closed(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, 0o400))
 
 
 class Manifest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -182,6 +183,44 @@ def test_an_unreadable_file_is_named() -> None:
     with home_of_an_ordinary_user() as home:
         detail = in_child(lambda: asyncio.run(create(home)), ordinary=True)
     assert detail == "locked below HOME/source cannot be read: Permission denied"
+
+
+CLOSING = {
+    "folder": "mkdir d; echo evil > d/f; chmod 000 d",
+    "folder inside another": "mkdir -p d/e; echo evil > d/e/f; chmod 000 d/e d",
+    "folder that lists only": "mkdir d; echo evil > d/f; chmod 444 d",
+    "folder that is entered only": "mkdir d; echo evil > d/f; chmod 111 d",
+    "file": "echo evil > f; chmod 000 f",
+    "file that was there": "echo evil > old; chmod 000 old",
+    "folder that was there": "echo evil > was/there; chmod 000 was",
+    "file that is written only": "echo evil > f; chmod 200 f",
+    "nothing but a mode": "chmod 000 old was",
+}
+
+
+@pytest.mark.parametrize("way", CLOSING)
+def test_what_a_command_closed_to_its_owner_is_a_fact_all_the_same(way: str, tmp_path: Path) -> None:
+    need_root()
+
+    async def run(home: Path) -> tuple[list[str], str, list[str]]:
+        (home / "source/was").mkdir(parents=True)
+        (home / "source/was/there").write_text("good\n")
+        (home / "source/old").write_text("good\n")
+        workspace = await Workspace.create(directory(home / "source"), "dlg_1", home / "root")
+        subprocess.run(["sh", "-c", CLOSING[way]], cwd=workspace.path, check=True)
+        await workspace.note_changes()
+        facts = await workspace.facts()
+        await workspace.remove()
+        return [change.path for change in facts.changes], facts.patch, list(facts.left_out)
+
+    as_root = asyncio.run(run(tmp_path))  # what this loads, the child may not be able to read
+    with home_of_an_ordinary_user() as home:
+        paths, patch, left_out = in_child(lambda: asyncio.run(run(home)), ORDINARY_UID)
+    assert (paths, patch, left_out) == as_root
+    made = re.search(r"> (\S+);", CLOSING[way])
+    assert paths == ([made[1]] if made else [])
+    assert ("+evil" in patch) == bool(made)
+    assert left_out == []
 
 
 def test_a_copy_can_be_stopped(source: Path, tmp_path: Path) -> None:
