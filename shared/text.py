@@ -27,6 +27,8 @@ _ESCAPE_SEQUENCES = re.compile(
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
     r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
 )
+_ERASURE = re.compile(r"\x1b\[[02]?K")
+_MOVE = re.compile(r"(\r|\x08|\x1b\[[02]?K)")
 CUT_NOTE = "… [cut: "
 """The beginning of the note where a text, a list or an object was cut."""
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -106,9 +108,34 @@ def _json_escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def without_escapes(output: str) -> str:
-    """Returns the text without terminal control sequences."""
-    return _ESCAPE_SEQUENCES.sub("", output) if "\x1b" in output else output
+def terminal_text(output: str) -> str:
+    """Returns the text without terminal control sequences, and of each line what a terminal shows in the end."""
+    if "\x1b" in output:
+        output = _ESCAPE_SEQUENCES.sub(lambda found: found[0] if _ERASURE.fullmatch(found[0]) else "", output)
+    return "\n".join(map(_last_state, output.split("\n"))) if _MOVE.search(output) else output
+
+
+def _last_state(line: str) -> str:
+    """Returns the line after what its returns, backspaces and erasures overwrite, as those of a progress bar do."""
+    if not _MOVE.search(line, 0, len(line) - line.endswith("\r")):  # the end of a line on Windows is no move
+        return line
+    cells: list[str] = []
+    at = 0
+    for part in filter(None, _MOVE.split(line)):
+        match part:
+            case "\r":
+                at = 0
+            case "\b":
+                at = max(0, at - 1)
+            case "\x1b[K" | "\x1b[0K":
+                del cells[at:]
+            case "\x1b[2K":
+                cells.clear()
+            case _:
+                cells += " " * (at - len(cells))
+                cells[at : at + len(part)] = part
+                at += len(part)
+    return "".join(cells)
 
 
 def count(number: int, thing: str) -> str:

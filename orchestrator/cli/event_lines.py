@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deputize.orchestrator.cli.formatting import SHORT_PERMISSION_ID, cut, outcome, seconds
-from deputize.shared.text import without_escapes
+from deputize.shared.text import terminal_text
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import Step
@@ -229,5 +229,4 @@ def _news(before: str, tail: str) -> str:
 
 def _plain(output: str) -> str:
     """Returns output without colours, and of each line what a terminal would show at the end."""
-    text = without_escapes(output).replace("\r\n", "\n")
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text
+    return terminal_text(output).replace("\r\n", "\n")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.log import log
-from deputize.shared.text import clip
+from deputize.shared.text import clip, terminal_text
 from deputize.shared.wire import now
 from deputize.worker.sandbox.buffers import BoundedBuffer, HiddenLines, LineFilter, OutputBuffer, incomplete_utf8_length
 from deputize.worker.sandbox.process import Process, Sink
@@ -125,10 +125,10 @@ class BackgroundShell:
             end = len(data)
             if status is ShellStatus.RUNNING:
                 end = data.rfind(b"\n") + 1 if line_filter else end - incomplete_utf8_length(data)
-            new = data[:end].decode("utf-8", "replace").removesuffix("\n").split("\n") if end else []
             earlier = self.hidden.lines if pattern is None or pattern != self.hidden.pattern else []
-            lines = [*earlier, *new]
             try:
+                text = await run_in_thread(terminal_text, data[:end].decode("utf-8", "replace"))
+                lines = [*earlier, *(text.removesuffix("\n").split("\n") if end else [])]
                 matches = await run_in_thread(line_filter.matches, lines) if line_filter else [True] * len(lines)
             except BaseException:
                 self.unread.put_back(data)

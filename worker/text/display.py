@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from deputize.shared.text import without_escapes
+from deputize.shared.text import terminal_text
 
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
@@ -36,7 +36,7 @@ class AnsiOutput:
     output: str
 
     def __str__(self) -> str:
-        return without_escapes(self.output)
+        return terminal_text(self.output)
 
 
 @dataclass(frozen=True, slots=True)

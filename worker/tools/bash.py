@@ -9,7 +9,7 @@ from pydantic import Field
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.settings import SandboxSettings, Settings
-from deputize.shared.text import clip, without_escapes
+from deputize.shared.text import clip, terminal_text
 from deputize.worker.sandbox import command_output
 from deputize.worker.sandbox.command import Command
 from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
@@ -108,7 +108,7 @@ class Bash(Recoverable[BashParams]):
         done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id), live(ctx))
         facts = command_output.metadata_of(done)
         printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
-        content = without_escapes(printed)
+        content = terminal_text(printed)
         pending = done.seconds >= WAIT_SECONDS and any(each.running for each in ctx.sandbox.shells)
         display = command_output.ansi_display(printed)
         shown: dict[str, Any] = {"title": self.title(params), "display": display, "pending": pending}

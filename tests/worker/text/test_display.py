@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.text import without_escapes
+from deputize.shared.text import terminal_text
 from deputize.worker.text.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.bounded_result import bounded
@@ -52,12 +52,25 @@ async def test_tools_that_change_files_show_the_diff(tmp_path: Path) -> None:
     [
         ("\x1b]0;a title\x07text", "text"),
         ("\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("50%\x1b[2K\r\x1b[1A100%\x1b(B", "50%\r100%"),
+        ("50%\x1b[2K\r\x1b[1A100%\x1b(B", "100%"),
+        ("10%\r20%\r100%\nnext", "100%\nnext"),
+        ("".join(f"\r{number} of 3000" for number in range(3001)) + "\n", "3000 of 3000\n"),
+        ("a long line\rshort", "shortg line"),
+        ("a long line\r\x1b[Kshort", "short"),
+        ("a long line\x1b[2K\rshort", "short"),
+        ("a long line\rshort\x1b[0K", "short"),
+        ("|\b/\b-\b\\\bdone", "done"),
+        ("\b\bx", "x"),
+        ("one\r\ntwo\r\n", "one\r\ntwo\r\n"),
+        ("50%\r100%\r\nend", "100%\nend"),
+        ("\x1b[01;31m\x1b[Kred\x1b[m\x1b[K  \n", "red  \n"),
+        ("größe 1\r\U0001f680", "\U0001f680röße 1"),
+        ("x" * 500_000 + "\rab" * 200_000, "ab" + "x" * 499_998),
         ("an end \x1b", "an end "),
         ("an end \x1b[", "an end "),
         ("no [31m escape", "no [31m escape"),
         ("\x1bP" * 2000, ""),
     ],
 )
-def test_terminal_sequences_are_taken_out_and_nothing_else(sent: str, shown: str) -> None:
-    assert without_escapes(sent) == shown
+def test_a_text_is_what_a_terminal_shows_in_the_end(sent: str, shown: str) -> None:
+    assert terminal_text(sent) == shown

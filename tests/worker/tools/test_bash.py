@@ -34,6 +34,11 @@ async def test_output_errors_and_exit_code_in_this_order(desk: Toolbench, comman
     assert (await desk.call("bash", command=command)).content == content
 
 
+async def test_of_a_progress_bar_only_the_last_state_is_shown(desk: Toolbench) -> None:
+    command = "for n in $(seq 3000); do printf '\\rstep %s of 3000' $n; done; echo; seq 3000 | tr '\\n' '\\r' >&2"
+    assert (await desk.call("bash", command=command)).content == "step 3000 of 3000\n[stderr]\n3000"
+
+
 async def test_a_command_that_is_killed_has_the_exit_code_of_its_signal(desk: Toolbench) -> None:
     assert (await desk.call("bash", command="kill -9 $$")).content.endswith("[exit code: 137]")
 

@@ -38,6 +38,18 @@ async def test_each_look_shows_only_what_is_new(desk: Toolbench) -> None:
     assert again.success
 
 
+async def test_of_a_progress_bar_each_look_shows_the_last_state(desk: Toolbench) -> None:
+    shell = await desk.start_shell("bar", "exec sleep 1000")
+    status = "\n[bash_id: bar, status: running]"
+    shell.unread.add(b"".join(b"\r\x1b[32m%d of 3000\x1b[0m" % number for number in range(1501)))
+    assert (await output(desk, "bar")).content == "1500 of 3000" + status
+    shell.unread.add(b"\r1501 of 3000\r")
+    assert (await output(desk, "bar", filter="of")).content.startswith("(no new output)")  # the line goes on
+    shell.unread.add(b"1502 of 3000\nend\n")
+    assert (await output(desk, "bar", filter="1501|end")).content.startswith("end\n")
+    assert (await output(desk, "bar")).content.startswith("1502 of 3000\n")
+
+
 @pytest.mark.requirement("S000-078")
 @pytest.mark.parametrize(
     ("command", "status"),
