@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
 from tests.attacks.stage import DOORS, Stage
 
 pytestmark = pytest.mark.system
@@ -68,7 +69,7 @@ async def test_no_environment_and_no_memory_within_sight_holds_a_secret(stage: S
         door=door,
     )
     names, size = environ.splitlines()[:2]
-    assert {*names.split()} <= {"HOME", "LANG", "PATH", "PWD", "SHLVL", "TERM", "USER", "_", "OLDPWD", "LC_CTYPE"}
+    assert {*names.split()} <= {*VARIABLES, *OFFLINE, "PATH", "PWD", "SHLVL", "_", "OLDPWD", "LC_CTYPE"}
     assert size == "0"
     assert memory.splitlines()[0] == "[]"
 

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+MAX_LINE = 120
+"""Characters of a command line."""
+
 
 def children(pid: int) -> list[int]:
     """Returns the children of all threads of a process."""
@@ -77,6 +80,7 @@ async def asked_to_end(fds: Iterable[int], seconds: float) -> bool:
 
 def command_line(pid: int) -> str:
     try:
-        return " ".join(Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")).strip()[:120]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:
         return ""
+    return " ".join(words).strip()[:MAX_LINE]

@@ -16,7 +16,16 @@ from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox import egress, environment, seccomp
 from deputize.worker.sandbox.bounds import Member, RunBounds
 from deputize.worker.sandbox.buffers import BoundedBuffer
-from deputize.worker.sandbox.bwrap_options import SCRATCH, VARIABLES, guarded, isolation_options, memfd, refuse_nul
+from deputize.worker.sandbox.bwrap_options import (
+    OFFLINE,
+    SCRATCH,
+    VARIABLES,
+    guarded,
+    isolation_options,
+    memfd,
+    refuse_nul,
+    without_script,
+)
 from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
 from deputize.worker.sandbox.egress import CommandProxy, Egress
 from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
@@ -173,6 +182,7 @@ class Bubblewrap:
             argv = [*member.prefix, *self._command_line(command, fds, proxy, interactive=interactive)]
             stdin = None if interactive else command.stdin
             process = Process(argv, fds, stdin, on_stdout, on_stderr, self._nonce, self._mount_refusal)
+            process.script = command.argv[-1]
             self._register(process, proxy)
             member.watch(process, lambda line: write(line.encode()))
             return process, member
@@ -224,7 +234,7 @@ class Bubblewrap:
         outer += [system_program("setpriv"), *_PARENT_DEATH_SIGNAL]
         outer += [system_program("timeout"), "--signal=KILL", str(seconds)]
         launcher = proxy.launcher(self._programs) if proxy else []
-        inner = [*guarded(self.bounds.limits, script), *launcher, *command.argv]
+        inner = [*guarded(self.bounds.limits, script), *launcher, *without_script(command.argv, fds)]
         return [*outer, str(program), "--args", str(options), "--", *inner]
 
     def _mount_refusal(self, init: int) -> str | None:
@@ -246,8 +256,8 @@ class Bubblewrap:
         options += self._workspace_options(fds)
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
         path = ":".join([*self._tools.path, environment.search_path(self._programs)])
-        proxied = egress.VARIABLES if self._reach else {}
-        for name, value in {"PATH": path, **VARIABLES, **proxied, **self._tools.variables, **command.env}.items():
+        network = egress.VARIABLES if self._reach else OFFLINE
+        for name, value in {"PATH": path, **VARIABLES, **network, **self._tools.variables, **command.env}.items():
             options += ["--setenv", name, value]
         if command.status_file and self._status_folder:
             # Written by bubblewrap from outside of the sandbox, which dies with the worker.

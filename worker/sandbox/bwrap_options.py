@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.process import GUARD_SHELL
+from deputize.worker.sandbox.process import GUARD_SHELL, SHELL_SCRIPTS
 
 _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", environment.HOST),
     *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
 )
 SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
@@ -20,7 +21,22 @@ _DEVICES = (
     *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
     *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
 )
-VARIABLES = {"HOME": SCRATCH, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+VARIABLES = {
+    "HOME": SCRATCH,
+    "USER": "agent",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "GIT_CONFIG_SYSTEM": "/etc/gitconfig",
+}
+OFFLINE = {
+    **dict.fromkeys(("npm_config_fetch_retries", "UV_HTTP_RETRIES", "BUNDLE_RETRY", "CARGO_NET_RETRY"), "0"),
+    **dict.fromkeys(("YARN_HTTP_RETRY", "RUSTUP_MAX_RETRIES", "CONDA_REMOTE_MAX_RETRIES"), "0"),
+    "PIP_RETRIES": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",  # pip prints its reason with a retry only
+    "npm_config_update_notifier": "false",
+    "GOPROXY": "off",
+}
+"""For commands without a network: installers try once instead of waiting for it."""
 
 
 def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
@@ -50,6 +66,16 @@ def refuse_nul(options: Iterable[str]) -> None:
         raise ValueError(
             f"a command, its variables and its paths must not contain a NUL character; there is one after {before!r}"
         )
+
+
+def without_script(argv: Sequence[str], fds: list[int]) -> Sequence[str]:
+    """Returns the arguments of a shell that reads its command line from a descriptor; others as they are.
+
+    A line that contains ``pkill -f NAME`` would find its own text among the arguments. Adds the descriptor to ``fds``.
+    """
+    if argv[0] not in SHELL_SCRIPTS or argv[-2:-1] != ["-c"]:
+        return argv
+    return [*argv[:-1], SHELL_SCRIPTS[argv[0]].format(memfd("script", os.fsencode(argv[-1]), fds))]
 
 
 def memfd(name: str, data: bytes, fds: list[int]) -> int:

@@ -18,12 +18,15 @@ SANDBOX_UID = 60900
 """The uid of commands if the worker is root, outside of the ranges that Debian and systemd assign."""
 MOUNT = "/workspace"
 """The workspace's path inside the sandbox."""
+HOST = "sandbox"
+"""The name of the machine inside the sandbox."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SHARED_ETC = ("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki")
 _ETC = {
     "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:/tmp:/bin/bash\n",
     "group": "root:x:0:\nagent:x:1000:\n",
-    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "hosts": f"127.0.0.1 localhost {HOST}\n::1 localhost {HOST}\n",
+    "gitconfig": "[core]\n\tquotePath = false\n",  # paths as every tool takes them
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.linux.program import Program, Sink, piped
 from deputize.worker.linux.tree import (
+    MAX_LINE,
     asked_to_end,
     children,
     close_all,
@@ -47,6 +48,9 @@ MAX_REAPED = 20
 GUARD_SHELL = "/.guard/sh"
 """Path of the guard's own copy of the shell in the sandbox."""
 GUARD_COMMAND_LINE = f"{GUARD_SHELL} -c echo ready"
+SHELL_SCRIPTS = {"bash": 'eval "$(</dev/fd/{0})" {0}<&-', "sh": ". /dev/fd/{0}"}
+"""How a shell executes the command line that a descriptor holds. From bash no command inherits that."""
+SHELL_COMMAND_LINES = ("bash --noprofile --norc -c eval ", "sh -c . /dev/fd/")
 NICENESS = 5
 """Niceness at the start, relative to the worker."""
 LONG_RUNNING_NICENESS = 15
@@ -88,6 +92,8 @@ class Process(Program):
         """``refusal`` returns why nothing may run in the sandbox of this process, once it is set up, or None."""
         self.failure: str | None = None
         """Why the isolation could not be set up and nothing was run; set before ``ended``."""
+        self.script = ""
+        """The command line that a shell in it executes, if there is one."""
         self._setup_stderr = b""
         self._started = False
         self._init: int | None = None
@@ -195,13 +201,17 @@ class Process(Program):
         self._loop.add_reader(self._init, self._finish)
 
     def _record_reaped(self) -> None:
-        """Records the processes in the sandbox, except the guard."""
+        """Records the processes in the sandbox, except the guard, and the command's shell unless it is alone."""
+        shell: list[str] = []
         for pid in descendants(self._init_pid):
             line = command_line(pid)
-            if line and not line.startswith(GUARD_COMMAND_LINE):
+            if line.startswith(SHELL_COMMAND_LINES):
+                shell = [self.script[:MAX_LINE]]
+            elif line and not line.startswith(GUARD_COMMAND_LINE):
                 self.reaped.append(line)
             if len(self.reaped) >= MAX_REAPED:
                 break
+        self.reaped = self.reaped or shell
 
     def _finish(self) -> None:
         if self._init is not None:

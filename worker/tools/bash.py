@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -29,6 +30,14 @@ from deputize.worker.tools.context import ToolContext, Touches
 WAIT_SECONDS = 1.0
 """A command that takes longer beside a running background command may be waiting for that one."""
 
+_REFUSED = re.compile(r"connection refused|ECONNREFUSED|couldn't connect to server|failed to connect", re.IGNORECASE)
+_CURL_REFUSED = 7
+"""The exit code of curl where nothing listens, whether or not it prints that."""
+_APART = (
+    "[Each command has a network of its own, so those in the background cannot be reached from here. Start the server "
+    "and its client in one command line: server & sleep 1; client]"
+)
+
 
 class BashParams(Params):
     command: str = Field(min_length=1, max_length=100_000, description="The command line.")
@@ -48,7 +57,8 @@ class Bash(Recoverable[BashParams]):
     ends, everything it started ends. Dangerous commands (such as rm -rf) may wait for a person's approval or be
     refused. Over-long output is cut in the middle; the whole of it is saved, and the answer names its file.
     Run what takes minutes with run_in_background and go on with other work: bash_output reads it, bash_kill ends it.
-    Commands share the workspace and nothing else: a server is reached only from the command line that started it.
+    Commands share the workspace and nothing else, no network and no processes: start a server and what connects to it
+    in one command line (server & sleep 1; client).
     For reading, writing, editing and searching files the tools made for it are better.
     """
 
@@ -109,9 +119,14 @@ class Bash(Recoverable[BashParams]):
         facts = command_output.metadata_of(done)
         printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
         content = terminal_text(printed)
-        pending = done.seconds >= WAIT_SECONDS and any(each.running for each in ctx.sandbox.shells)
-        display = command_output.ansi_display(printed)
-        shown: dict[str, Any] = {"title": self.title(params), "display": display, "pending": pending}
+        running = any(each.running for each in ctx.sandbox.shells)
+        refused = done.exit_code == _CURL_REFUSED or _REFUSED.search(printed)
+        shown: dict[str, Any] = {
+            "title": self.title(params),
+            "display": command_output.ansi_display(printed),
+            "pending": running and done.seconds >= WAIT_SECONDS,
+            "hint": _APART if running and refused else "",
+        }
         if done.exceeded:
             return ToolResult.failed(killed_error(done), content, metadata=facts, **shown)
         if done.timed_out:

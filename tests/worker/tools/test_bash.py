@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 
 from deputize.shared.errors import ErrorType
 from deputize.shared.settings import Settings
 from deputize.worker.prompt import system_prompt
+from deputize.worker.sandbox.bwrap_options import OFFLINE
+from deputize.worker.sandbox.command import Command
+from deputize.worker.sandbox.environment import HOST
 from deputize.worker.text.display import AnsiOutput
 from deputize.worker.tools.bash import Bash, BashParams
 from deputize.worker.tools.command_calls import DEFAULT_TIMEOUT, MAX_TIMEOUT, effective_timeout, shell
@@ -198,3 +202,59 @@ async def test_colours_are_for_people_and_not_for_the_model(desk: Toolbench) -> 
     assert isinstance(result.display, AnsiOutput)
     assert result.display.output == "\x1b[1;31mred\x1b[0m and plain\n[exit code: 3]"
     assert (await desk.call("bash", command="echo plain")).display == ""
+
+
+@pytest.mark.parametrize("has_bash", [True, False])
+async def test_the_text_of_a_command_is_in_no_process_of_the_run(desk: Toolbench, has_bash: bool) -> None:
+    line = "pgrep -f uncommon; pkill -f uncommon; cat /proc/[0-9]*/cmdline >/tmp/all; grep -c uncommon /tmp/all; echo after"
+    done = await desk.sandbox.run(Command(shell(line, has_bash=has_bash), 30))
+    assert (done.exit_code, done.stdout, done.stderr) == (0, b"0\nafter\n", b"")
+
+
+async def test_a_command_inherits_no_descriptor_of_its_text_and_keeps_its_name(desk: Toolbench) -> None:
+    shown = await desk.call("bash", command='ls /proc/self/fd; echo "$0 $#"; nosuchprogram')
+    assert (
+        shown.content
+        == "0\n1\n2\n3\nbash 0\n[stderr]\nbash: line 1: nosuchprogram: command not found\n[exit code: 127]"
+    )
+
+
+async def test_the_own_name_of_the_machine_is_known_and_says_nothing_of_the_host(desk: Toolbench) -> None:
+    assert (await desk.call("bash", command="hostname")).content == HOST
+    look_up = "import socket; print(socket.gethostbyname(socket.gethostname()))"
+    assert (await desk.call("bash", command=f"python3 -c '{look_up}'")).content == "127.0.0.1"
+
+
+async def test_git_shows_paths_as_every_tool_takes_them(desk: Toolbench) -> None:
+    lines = (
+        "git init -q . && mkdir größe && echo x >'größe/日本 1.txt' && git add . && git status --short && git ls-files"
+    )
+    assert (await desk.call("bash", command=lines)).content == 'A  "größe/日本 1.txt"\ngröße/日本 1.txt'
+
+
+async def test_installers_try_once_where_there_is_no_network(desk: Toolbench) -> None:
+    begun = time.monotonic()
+    failed = await desk.call("bash", command="cd /tmp; npm install nothing-of-this-name; env")
+    assert any(reason in failed.content for reason in ("ENOTFOUND", "EAI_AGAIN", "npm: command not found"))
+    assert time.monotonic() - begun < 9  # the first of its pauses before it tries again takes ten
+    assert {f"{name}={value}" for name, value in OFFLINE.items()} <= {*failed.content.splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("curl -sS http://localhost:8000", True),
+        ("curl -s http://localhost:8000", True),
+        ("(exec 3<>/dev/tcp/127.0.0.1/8000) 2>&1; true", True),
+        ("python3 -c 'import socket; socket.create_connection((\"localhost\", 8000))' 2>&1 | tail -1", True),
+        ("echo fine", False),
+    ],
+)
+async def test_a_refused_connection_beside_a_background_command_is_explained(
+    desk: Toolbench, command: str, said: bool
+) -> None:
+    alone = await desk.call("bash", command=command)
+    await desk.call("bash", command="sleep 1000", run_in_background=True)
+    beside = await desk.call("bash", command=command)
+    assert ["in one command line: server &" in each.content for each in (alone, beside)] == [False, said]
+    assert beside.content.startswith(alone.content)
