@@ -134,10 +134,10 @@ class Delegations:
             return delegations, [answer.replayed for answer in answers]
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
-        """Returns the delegation when it is finished, or after ``wait`` seconds."""
+        """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
         async with _redis_guard(self._settings):
             found = await self._found(id)
-            if found.status.finished or wait <= 0:
+            if found.status.finished or found.paused or wait <= 0:
                 return found
             try:
                 async with asyncio.timeout(wait), aclosing(bus.follow(self._bus, self.store, id)) as events:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import AcceptedDelegation, Delegations, open_service
+from deputize.orchestrator.reconnect import follow_unless_paused, refuse_paused
 from deputize.orchestrator.redis_check import check_redis
 from deputize.orchestrator.request_fields import RequestFields
 from deputize.orchestrator.stack import stack_in_use
@@ -129,9 +130,13 @@ class Orchestrator:
                 yield envelope
 
     async def result(self, id: str, on_event: OnEvent | None = None) -> ToolAgentResult:
-        """Waits for a delegation. Returns its result; an error has its id as ``delegation_id``, as the work goes on."""
+        """Waits for a delegation. Returns its result; an error has its id as ``delegation_id``, as the work goes on.
+
+        Raises Conflict where it is paused.
+        """
         try:
-            async with aclosing(self.service.follow(id)) as events:
+            following = follow_unless_paused(self.service.follow(id), self.service.get, id, refuse_paused)
+            async with aclosing(following) as events:
                 async for envelope in events:
                     if on_event and isawaitable(returned := on_event(envelope)):
                         await returned

@@ -1,12 +1,20 @@
-"""The reconnect policy of the client's event streams."""
+"""Event streams that are followed: reconnects, and delegations that are paused meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import NoReturn
 
 from deputize.shared.background import Backoff
-from deputize.shared.errors import OutOfSpace, Unavailable
+from deputize.shared.delegation import Delegation
+from deputize.shared.errors import Conflict, OutOfSpace, Unavailable
+from deputize.shared.events import Envelope
 
+FIRST_SILENCE, SILENCE = 1.0, 10.0
+"""Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
 FULL_SECONDS = 5.0
 """Seconds for which a full disk is retried: it is seldom freed during a wait."""
 
@@ -35,3 +43,40 @@ class ReconnectPolicy:
 
     async def wait(self) -> None:
         await self._backoff.wait()
+
+
+async def follow_unless_paused(
+    events: AsyncGenerator[Envelope],
+    get: Callable[[str], Awaitable[Delegation]],
+    id: str,
+    on_pause: Callable[[str], Awaitable[object]],
+) -> AsyncGenerator[Envelope]:
+    """Yields a delegation's events; where they stay away because it is paused, calls ``on_pause``, which may raise."""
+    silence = FIRST_SILENCE
+    async with aclosing(events):
+        coming = asyncio.ensure_future(anext(events, None))
+        try:
+            while True:
+                await asyncio.wait({coming}, timeout=silence)
+                if not coming.done():
+                    silence = SILENCE
+                    with suppress(Unavailable):  # the stream's own policy decides when to give up
+                        if (await get(id)).paused:
+                            await on_pause(id)
+                elif (envelope := coming.result()) is None:
+                    return
+                else:
+                    yield envelope
+                    coming = asyncio.ensure_future(anext(events, None))
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+
+async def refuse_paused(id: str) -> NoReturn:
+    """Raises Conflict: nothing works on the delegation."""
+    raise Conflict(paused_note(id))
+
+
+def paused_note(id: str) -> str:
+    return f"{id} is paused, because the stack that worked on it ended; `deputize resume {id}` goes on with it"

@@ -52,7 +52,7 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, s
         if not service.has_workers and any(not each.status.finished for each in delegations):
             raise _no_service_error([each.id for each in delegations if not each.status.finished])
         with show() as shown:
-            watcher = Watcher(service, shown, wait, may_cancel=False, prints_results=not as_json)
+            watcher = Watcher(service, shown, wait, may_act=False, prints_results=not as_json)
             watched = await watcher.all(delegations)
     if not as_json:
         for delegation in delegations:

@@ -15,10 +15,12 @@ from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
 from deputize.orchestrator.cli.event_lines import is_failure_reason
 from deputize.orchestrator.cli.live import Display
 from deputize.orchestrator.cli.questions import Questions
+from deputize.shared.errors import Conflict
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
     from deputize.shared.delegation import Delegation, ToolAgentResult
+    from deputize.shared.events import Envelope
 
 MAX_STREAMS = 100
 """Maximum concurrent streams; the ends of other delegations are found later."""
@@ -47,7 +49,8 @@ class Watcher:
     display: Display
     wait: float | None = None
     """Seconds until the watch ends; the delegations continue."""
-    may_cancel: bool = True
+    may_act: bool = True
+    """Whether it may change what it watches: cancel it, and go on with what is paused."""
     on_result: Callable[[ToolAgentResult], None] = lambda result: None
     prints_results: bool = False
     """Whether the command prints the results itself, so that failure reasons are not repeated as events."""
@@ -90,18 +93,30 @@ class Watcher:
                 task.cancel()
 
     async def _follow(self, id: str, gate: asyncio.Semaphore, questions: Questions) -> None:
+        from deputize.orchestrator.reconnect import follow_unless_paused, refuse_paused
+
         client = self.service.client
-        async with gate, aclosing(client.follow(id)) as events:
-            async for envelope in events:
-                if not (self.prints_results and is_failure_reason(envelope.event)):
-                    self.display.event(envelope)
-                questions.hear(envelope)
-                if envelope.event.type == "run_started":
-                    self._note_script(envelope.event.model)
+        # Its own stack pauses what an earlier one left, also after the command asked to go on with it.
+        on_pause = client.resume if self.may_act else refuse_paused
+        try:
+            async with gate, aclosing(follow_unless_paused(client.follow(id), client.get, id, on_pause)) as events:
+                async for envelope in events:
+                    self._hear(envelope, questions)
+        except Conflict as paused:
+            self.display.note(str(paused))
+            self.seen.cut = Exit.UNREACHABLE
+            return
         result = (await client.get(id)).result  # an event is truncated at its cap, the record is not
         assert result is not None
         self.seen.results[id] = result
         self.on_result(result)
+
+    def _hear(self, envelope: Envelope, questions: Questions) -> None:
+        if not (self.prints_results and is_failure_reason(envelope.event)):
+            self.display.event(envelope)
+        questions.hear(envelope)
+        if envelope.event.type == "run_started":
+            self._note_script(envelope.event.model)
 
     def _note_script(self, model: str) -> None:
         if model.startswith("scripted") and not self._noted_script:
@@ -120,7 +135,7 @@ class Watcher:
         following: asyncio.Task[None],
     ) -> None:
         self.seen.cut = Exit.INTERRUPTED
-        if not self.may_cancel:
+        if not self.may_act:
             return
         self.display.note(f"detached; {self._state_phrase(open)}. {self._resume_hint(open)}")
         if number == signal.SIGTERM:  # a second press is not possible

@@ -36,6 +36,7 @@ from deputize.orchestrator.mcp.permissions import (
 from deputize.orchestrator.mcp.questions import Questions
 from deputize.orchestrator.mcp.source import Operations, create, create_all, not_ready
 from deputize.orchestrator.mcp.waiting import wait_for
+from deputize.orchestrator.reconnect import paused_note
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Invalid, Unavailable
 from deputize.shared.permission import PermissionRequest
@@ -85,7 +86,7 @@ async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestio
 async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
     operations = await call.source.for_reading()
     found = await operations.get(wanted.id)
-    if wanted.wait_seconds and not found.status.finished:
+    if wanted.wait_seconds and not (found.status.finished or found.paused):
         with call.waiting():
             # It can wait for this very client: then there is something to do before its end.
             questions = Questions(operations, [found.id], call, returns=True)
@@ -163,7 +164,7 @@ async def _wait_or_cancel(call: Call, operations: Operations, ids: Sequence[str]
 async def _notes(call: Call, operations: Operations, delegation: Delegation) -> list[str]:
     if delegation.status.finished:
         return []
-    notes: list[str] = []
+    notes: list[str] = [paused_note(delegation.id)] if delegation.paused else []
     if not call.source.stays:
         notes.append(ENDS_WITH_CLIENT)
     if delegation.attempt == 0 and (why := await not_ready(operations)) is not None:

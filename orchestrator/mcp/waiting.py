@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from deputize.orchestrator.mcp.source import Operations
+from deputize.orchestrator.reconnect import follow_unless_paused, refuse_paused
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import (
     AnyEvent,
@@ -117,7 +118,9 @@ class _Watch:
         self._finished = 0
 
     async def follow(self, id: str) -> None:
-        async with aclosing(self._operations.follow(id)) as events:
+        operations = self._operations
+        following = follow_unless_paused(operations.follow(id), operations.get, id, refuse_paused)
+        async with aclosing(following) as events:
             async for envelope in events:
                 if self._beside and isinstance(envelope.event, NEWS):
                     self._beside.news.set()

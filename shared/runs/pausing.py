@@ -29,7 +29,7 @@ async def pause_unfinished(redis: Any, before: str, *, temporary: bool) -> int:
 
 
 async def resume(redis: Any, id: str) -> None:
-    """Goes on with a paused delegation and its children; without effect on one that is not paused.
+    """Goes on with a paused delegation and its children, or keeps this stack from pausing them.
 
     Raises ``NotFound``, and ``Conflict`` for a finished one.
     """

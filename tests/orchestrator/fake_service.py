@@ -120,7 +120,7 @@ class FakeService(FakePermissions):
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         run = self._known(id)
-        if wait and not run.status.finished:
+        if wait and not (run.status.finished or run.paused):
             self.waiting += 1
             try:
                 async with asyncio.timeout(wait):

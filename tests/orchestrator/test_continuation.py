@@ -12,6 +12,7 @@ import pytest
 from deputize.shared.errors import Conflict, Invalid, KeyReused, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.pausing import pause_unfinished
 from deputize.worker.task import carry_out
 from tests.fake_model import Turn, call, refuse, stall, text, thinking
 from tests.orchestrator.whole import Whole, writes
@@ -160,3 +161,11 @@ async def test_a_retry_does_the_same_again_from_the_start(whole: Whole, tmp_path
     result = await whole.finished(again)
     assert (result.summary, result.files_modified) == ("one", ["a.txt"])
     assert len(whole.sent()) == 3
+
+
+async def test_a_wait_for_what_is_paused_ends_at_once(whole: Whole) -> None:
+    id = (await whole.service.accept(DelegationRequest(task="left"))).delegation.id
+    await pause_unfinished(whole.bench.store.redis, new_id(), temporary=True)
+    async with asyncio.timeout(30):
+        found = await whole.service.get(id, wait=600)
+    assert (found.status, found.paused) == ("queued", True)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from deputize import Orchestrator
-from deputize.shared.errors import Invalid, Misconfigured, NotFound
+from deputize.shared.errors import Conflict, Invalid, Misconfigured, NotFound
 from deputize.shared.events import Envelope
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
@@ -60,6 +60,16 @@ async def test_an_error_while_waiting_names_the_delegation(url: str) -> None:
         with pytest.raises(NotFound) as unknown:
             await orchestrator.result("dlg_00000000000000000000000000")
         assert unknown.value.delegation_id == "dlg_00000000000000000000000000"
+
+
+async def test_the_result_of_what_is_paused_is_not_waited_for(url: str, service: FakeService) -> None:
+    async with Orchestrator(url=url) as orchestrator:
+        id = (await orchestrator.start("x")).id
+        service.runs[id] = service.runs[id].model_copy(update={"paused": True})
+        with pytest.raises(Conflict, match=f"`deputize resume {id}` goes on") as paused:
+            await asyncio.wait_for(orchestrator.result(id), 60)
+        assert paused.value.delegation_id == id
+    await until(lambda: service.following == 0)
 
 
 async def test_when_one_of_several_waits_fails_the_others_end_too(url: str, service: FakeService) -> None:

@@ -1,4 +1,5 @@
--- Goes on with a paused delegation: it is due at once, so that a janitor sends a ticket.
+-- Goes on with a paused delegation: it is due at once, so that a janitor sends a ticket. One that is not paused yet,
+-- because the workers of this stack are still starting, is not paused by them.
 -- KEYS: record, leases · Arguments: id, mark (an id of this moment, for later stacks)
 -- Returns 'gone', 'finished', or 'resumed', also for one that is not paused.
 local arguments = cjson.decode(ARGV[1])
@@ -6,9 +7,9 @@ local record, leases = KEYS[1], KEYS[2]
 local status, paused = unpack(redis.call('HMGET', record, 'status', 'paused'))
 if not status then return 'gone' end
 if status ~= 'queued' and status ~= 'running' and status ~= 'waiting' then return 'finished' end
+redis.call('HSET', record, 'resumed', arguments.mark)
 if paused then
   redis.call('HDEL', record, 'paused')
-  redis.call('HSET', record, 'resumed', arguments.mark)
   redis.call('ZADD', leases, 0, arguments.id)
 end
 return 'resumed'

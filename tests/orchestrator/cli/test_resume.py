@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 from deputize.orchestrator.cli import cli
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import started
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.waiting import until
 
 
@@ -49,3 +50,42 @@ async def test_what_is_finished_cannot_be_resumed(url: str, service: FakeService
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"{id} is finished, so it cannot be resumed" in done.stderr
     assert (await deputize(url, "resume")).exit_code == 2
+
+
+async def test_what_its_own_stack_pauses_while_it_starts_goes_on(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    async with started("resume", id, DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following)
+        service.runs[id] = service.runs[id].model_copy(update={"paused": True})
+        await until(lambda: not service.runs[id].paused, 30)
+        service.finish(id, summary="Seven.")
+        done = await command.done()
+    assert (done.code, done.out) == (0, "Seven.\n")
+
+
+async def test_a_batch_that_is_resumed_goes_on_with_what_is_paused(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    service.fleet = [worker_card()]
+    (tmp_path / "tasks.txt").write_text("one\n")
+    given = ("batch", "tasks.txt", "--out", "out.jsonl")
+    async with started(*given, "--wait", "0.5", DEPUTIZE_URL=url, cwd=tmp_path) as command:
+        await command.done()
+    (id,) = service.runs
+    service.runs[id] = service.runs[id].model_copy(update={"paused": True})
+    async with started(*given, "--resume", DEPUTIZE_URL=url, cwd=tmp_path) as command:
+        await until(lambda: not service.runs[id].paused, 30)
+        service.finish(id)
+        assert (await command.done()).code == 0
+
+
+async def test_watch_ends_where_what_it_watches_is_paused_and_follows_the_others(
+    url: str, service: FakeService
+) -> None:
+    paused, other = await accepted(service, paused=True), await accepted(service)
+    async with started("watch", paused, other, DEPUTIZE_URL=url) as command:
+        await until(lambda: b"is paused" in command.err, 30)
+        service.finish(other, summary="Done.")
+        done = await command.done()
+    assert (done.code, done.out) == (3, "Done.\n")
+    assert f"`deputize resume {paused}` goes on with it" in done.err

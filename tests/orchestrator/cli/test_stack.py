@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 from asyncio.subprocess import PIPE
 from functools import partial
 from pathlib import Path
@@ -181,6 +183,26 @@ async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(t
     again = await deputize("resume", id, **here)
     assert again.code == 2
     assert f"{id} is finished, so it cannot be resumed" in again.err
+
+
+async def test_what_a_killed_stack_left_goes_on_when_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "slow.json"
+    turns = [{"delay": 3, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
+    script.write_text(json.dumps({"rules": [{"turns": turns}]}))
+    here: dict[str, Any] = {
+        "DEPUTIZE_HOME": str(tmp_path / "home"),
+        "DEPUTIZE_MODEL": f"scripted:{script}",
+        "DEPUTIZE_LEASE_SECONDS": "2",
+    }
+    async with started("up", "--port", "0", **here) as stack:
+        await until(lambda: b"Stop" in stack.out, 60)
+        id = (await deputize("run", "Take your time", "--detach", **here)).out.strip()
+        async with started("watch", id, **here) as watched:
+            await until(lambda: b"running on" in watched.err, 60)
+        os.kill(json.loads((tmp_path / "home/stack.json").read_text())["pid"], signal.SIGKILL)
+        await stack.done()
+    resumed = await deputize("resume", id, **here)
+    assert (resumed.code, resumed.out.split("\n")[0]) == (0, "All done."), resumed.err
 
 
 async def test_an_interrupt_while_the_stack_starts_ends_with_130(tmp_path: Path) -> None:

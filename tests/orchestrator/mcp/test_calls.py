@@ -69,6 +69,21 @@ async def test_a_wait_that_runs_out_says_how_far_it_is(url: str, service: FakeSe
     assert (said["status"], said["success"]) == ("running", None)
 
 
+async def test_a_wait_for_what_is_paused_says_so_at_once_also_where_it_is_paused_meanwhile(
+    url: str, service: FakeService
+) -> None:
+    service.fleet = [worker_card()]
+    async with connected("http", url) as client:
+        id = content(await client.call_tool("delegate_start", {"task": "x"}))["id"]
+        waiting = asyncio.create_task(client.call_tool("delegate_result", {"id": id, "waitSeconds": 600}))
+        await until(lambda: service.following)
+        service.runs[id] = service.runs[id].model_copy(update={"paused": True})
+        ended = await asyncio.wait_for(waiting, 60)
+        assert (ended.is_error, f"`deputize resume {id}` goes on" in texts(ended)[0]) == (True, True)
+        said = content(await client.call_tool("delegate_result", {"id": id, "waitSeconds": 600}))
+    assert f"`deputize resume {id}` goes on" in said["notes"][0]
+
+
 async def test_why_it_is_queued_and_which_limits_were_lowered_is_said(url: str, service: FakeService) -> None:
     async with connected("http", url) as client:
         said = content(await client.call_tool("delegate_start", {"task": "x", "limits": {"maxTurns": 5000}}))

@@ -12,6 +12,7 @@ from deputize.shared.delegation import Status
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import children_key
 from deputize.shared.runs.pausing import pause_unfinished, resume
 from deputize.shared.runs.store import RunStore
 from deputize.shared.wire import now
@@ -58,6 +59,20 @@ async def test_what_is_resumed_is_due_at_once_with_its_children_and_is_not_pause
     assert (await store.get(child)).paused is False
     await resume(store.redis, parent)  # without effect on one that runs
     assert (await store.get(parent)).status == "running"
+
+
+async def test_what_is_resumed_before_the_workers_of_its_stack_have_started_is_not_paused_by_them(
+    store: RunStore,
+) -> None:
+    parent = await accepted(store, temporary=False)
+    child = await accepted(store, parent_id=parent)
+    await store.redis.sadd(children_key(parent), child)
+    assert await claimed(store, parent)
+    stack = first_id(now())
+    await resume(store.redis, parent)
+    assert await pause_unfinished(store.redis, stack, temporary=True) == 0
+    assert ((await store.get(parent)).paused, (await store.get(child)).paused) == (False, False)
+    assert await pause_unfinished(store.redis, LATER, temporary=True) == 2  # by a later stack
 
 
 async def test_what_is_younger_than_the_stack_is_left_alone(store: RunStore) -> None:
