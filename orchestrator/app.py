@@ -29,6 +29,7 @@ from deputize.orchestrator.sse import StreamSlots
 from deputize.orchestrator.token_file import Tokens
 from deputize.shared.errors import Refused
 from deputize.shared.events import AnyEvent
+from deputize.shared.fleet import VERSION_HEADER, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.log import log
 from deputize.shared.settings import Settings
@@ -103,6 +104,7 @@ class RequestMiddleware:
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
+                headers[VERSION_HEADER] = own_version()
                 if note.caller is not None:
                     headers["X-Token-Scopes"] = " ".join(sorted(note.caller.scopes))
                 headers.setdefault("Cache-Control", "no-cache")

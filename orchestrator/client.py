@@ -48,8 +48,16 @@ class DelegationPage:
 class Client:
     """A client of one service. Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect."""
 
-    def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._http = HttpConnection(url, token)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        on_version: Callable[[str], None] | None = None,
+    ) -> None:
+        """``on_version`` is called with the version of the service, as soon as it is known."""
+        self._http = HttpConnection(url, token, on_version)
         self._patience = patience
 
     async def __aenter__(self) -> Self:
@@ -61,6 +69,11 @@ class Client:
     @property
     def url(self) -> str:
         return self._http.url
+
+    @property
+    def version(self) -> str:
+        """The version of the service; empty before its first response."""
+        return self._http.version
 
     async def create(self, request: DelegationRequest) -> Delegation:
         return self._delegation(await self._http.send("POST", "/v1/delegations", content=request.given_json()))

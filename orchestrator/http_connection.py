@@ -26,6 +26,7 @@ from deputize.shared.errors import (
     Unavailable,
 )
 from deputize.shared.events import Envelope
+from deputize.shared.fleet import VERSION_HEADER
 
 T = TypeVar("T")
 
@@ -53,7 +54,11 @@ class HttpConnection:
     Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    version = ""
+    """That of the service, as its last response said."""
+
+    def __init__(self, url: str, token: str | None = None, on_version: Callable[[str], None] | None = None) -> None:
+        self._on_version = on_version
         scheme, host = _address(url)
         self.url = url.rstrip("/")
         try:
@@ -62,6 +67,7 @@ class HttpConnection:
                 headers={b"Authorization": b"Bearer " + _header(token)} if token else None,
                 timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
                 limits=httpx2.Limits(max_connections=None),
+                event_hooks={"response": [self._note_version]},
                 verify=tls_context(scheme),
                 # A proxy of the environment cannot reach this machine's loopback.
                 trust_env=host not in ("127.0.0.1", "localhost", "::1"),
@@ -115,6 +121,12 @@ class HttpConnection:
             raise Unavailable(
                 f"{self.url} answered {answer.request.url.path} with something else than this service does; {REMEDY}"
             ) from None
+
+    async def _note_version(self, answer: httpx2.Response) -> None:
+        version = answer.headers.get(VERSION_HEADER, self.version)
+        if version != self.version and self._on_version:
+            self._on_version(version)
+        self.version = version
 
     async def _check(self, answer: httpx2.Response) -> None:
         if answer.is_success:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -18,6 +20,8 @@ ANNOUNCE_SECONDS = 3
 """Seconds between two announcements of a worker; after three missed ones it counts as gone."""
 MCP = "mcp__"
 """Prefix of the names of all tools of MCP servers. Servers come and go, so only a worker knows their tools."""
+VERSION_HEADER = "X-Deputize-Version"
+"""Of every response of the service."""
 TOOLS_SECONDS = 7 * 24 * 3600
 """Seconds for which the fleet's tools are kept after the last announcement."""
 
@@ -62,6 +66,17 @@ class WorkerCard(Wire):
     sandbox: str | None
     tools: list[str]
     usage: Usage = Usage()
+    version: str = ""
+    """That of deputize; empty from a worker that announces none."""
+
+
+@cache
+def own_version() -> str:
+    """Returns the version of deputize that is installed here; empty if it is not installed."""
+    try:
+        return metadata.version("deputize")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 class Fleet:

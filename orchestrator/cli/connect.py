@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
     from deputize.orchestrator.home import StackInfo
     from deputize.shared.delegation import Delegation
+    from deputize.shared.fleet import WorkerCard
     from deputize.shared.request import DelegationRequest
     from deputize.shared.settings import Settings
 
@@ -99,17 +100,13 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
             note(f"note: the stack on this machine was started with other settings ({', '.join(names)}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        from deputize.orchestrator.client import Client
-
-        async with Client(stack.url, stack.token) as client:
+        async with _client(stack.url, stack.token) as client:
             yield Service(client, own=own, stays=stack.stays, has_workers=has_workers)
 
 
 @asynccontextmanager
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
-    from deputize.orchestrator.client import Client
-
     if settings.url:
         async with _connect_url(settings) as service:
             yield service
@@ -118,16 +115,28 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
         raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
-    async with Client(there.url, there.token) as client:
+    async with _client(there.url, there.token) as client:
         yield Service(client)
 
 
 @asynccontextmanager
 async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
+    async with _client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
+        yield Service(client)
+
+
+def _client(url: str, token: str | None) -> Client:
     from deputize.orchestrator.client import Client
 
-    async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
-        yield Service(client)
+    return Client(url, token, on_version=lambda version: _note_version("the service", version))
+
+
+def _note_version(whose: str, version: str) -> None:
+    from deputize.shared.fleet import own_version
+
+    if version and version != (own := own_version()):
+        line = f"note: this command is deputize {own}, {whose} is {version}; they may not understand each other"
+        output.line(line, err=True)
 
 
 async def full_id(client: Client, given: str) -> str:
@@ -195,8 +204,11 @@ async def note_before_work(
     with suppress(DeputizeError):  # submitting the work reports the error
         if service.own:
             await _offer_paused(service, note)
+        workers = await service.client.workers()
+        if other := next((worker for worker in workers if worker.version != service.client.version), None):
+            _note_version(f"worker {other.name}", other.version)
         if any(request.tools is None for request in requests):
-            await _note_missing_tools(service, note)
+            _note_missing_tools(workers, note)
 
 
 async def _offer_paused(service: Service, note: Callable[[str], None]) -> None:
@@ -212,8 +224,8 @@ async def _offer_paused(service: Service, note: Callable[[str], None]) -> None:
     note(f"`deputize resume {paused[0] if len(paused) == 1 else '--all'}` goes on with it, `deputize cancel` ends it")
 
 
-async def _note_missing_tools(service: Service, note: Callable[[str], None]) -> None:
-    problems = [worker.sandbox for worker in await service.client.workers()]
+def _note_missing_tools(workers: Sequence[WorkerCard], note: Callable[[str], None]) -> None:
+    problems = [worker.sandbox for worker in workers]
     if problems and problems[0] is not None and None not in problems:
         note(
             f"warning: commands and changes of files will be refused, because the sandbox does not work: "

@@ -7,7 +7,7 @@ import importlib.util
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,17 +128,29 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
         url, token = stack.url, stack.token
     try:
         async with Client(url or "", token) as client:
-            workers = await client.workers()
+            workers, version = await client.workers(), client.version
     except DeputizeError as error:
         yield Finding("✗", "service", str(error), "look at its log, or correct DEPUTIZE_URL and DEPUTIZE_TOKEN")
         return
     yield Finding("✓", "service", f"answers at {url}")
+    yield _versions(version, workers)
     if not workers and settings.url is None and stack is not None and not stack.workers and not settings.redis_url:
         yield Finding("✓", "workers", "none, and none is needed to look at delegations; `run` and `batch` start one")
     elif not workers:
         yield Finding("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
     for worker in workers:
         yield _worker(worker)
+
+
+def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
+    from deputize.shared.fleet import own_version
+
+    found = {"the service": service} | {worker.name: worker.version for worker in workers}
+    others = [f"{whose} {version or 'announces none'}" for whose, version in found.items() if version != own_version()]
+    if not others:
+        return Finding("✓", "version", f"deputize {own_version()}, also the service and its workers")
+    detail = f"deputize {own_version()} here, but {', '.join(others)}; they may not understand each other"
+    return Finding("!", "version", detail, "install the same version everywhere, and start them anew")
 
 
 def _worker(worker: WorkerCard) -> Finding:

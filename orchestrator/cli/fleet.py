@@ -49,7 +49,7 @@ def workers(ctx: click.Context, as_json: bool) -> Exit:
     for worker in found:
         sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
         load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {formatting.tokens(worker.usage)}"
-        line = f"{worker.name:{width}}  {load}  {sandbox}"
+        line = f"{worker.name:{width}}  {load}  {sandbox}  {worker.version}".rstrip()
         if as_json:
             output.json_line(worker.to_json())
         else:

@@ -10,6 +10,7 @@ from deputize.orchestrator.dependencies import Service
 from deputize.orchestrator.problems import problem_response
 from deputize.orchestrator.readiness import NO_WORKER
 from deputize.shared.errors import Unavailable
+from deputize.shared.fleet import own_version
 from deputize.shared.wire import Wire
 
 router = APIRouter(tags=["health"])
@@ -22,6 +23,8 @@ class Alive(Wire):
 class Ready(Wire):
     status: Literal["ready"] = "ready"
     workers: int
+    version: str
+    """That of deputize."""
 
 
 @router.get("/livez")
@@ -38,4 +41,4 @@ async def check_readiness(service: Service) -> Ready:
         raise Unavailable(ready.redis)
     if not ready.workers:
         raise Unavailable(f"{NO_WORKER}; start one with `deputize worker` or `deputize up`")
-    return Ready(workers=ready.workers)
+    return Ready(workers=ready.workers, version=own_version())

@@ -27,7 +27,7 @@ from deputize.shared.delegation import (
 )
 from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
-from deputize.shared.fleet import ToolCard, WorkerCard
+from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.cost import Bill, CostReport, CostTable
@@ -290,6 +290,7 @@ def worker_card(**fields: Any) -> WorkerCard:
             "model": "scripted",
             "sandbox": None,
             "tools": ["read_file"],
+            "version": own_version(),
         }
         | fields
     )

@@ -14,7 +14,7 @@ from typing import Protocol
 from deputize.shared.connection import REDIS_ERRORS, shielded
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import DeputizeError
-from deputize.shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard
+from deputize.shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
 from deputize.shared.log import log
 from deputize.shared.masking import SecretMask
 from deputize.shared.settings import Settings
@@ -69,6 +69,7 @@ class WorkerStatus:
             sandbox=worker.sandbox_problem,
             tools=[*(tool.name for tool in worker.tools), *(card.name for card in self._source_tools)],
             usage=worker.usage,
+            version=own_version(),
         )
 
     async def announce_forever(self) -> None:

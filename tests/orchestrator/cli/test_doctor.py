@@ -127,7 +127,19 @@ async def test_a_whole_service_is_well_and_one_without_workers_or_a_sandbox_is_n
             await Fleet(client).announce(worker_card(), [READ_FILE])
         whole = await by_name(service_rows(here, None))
     assert (worker.state, "no user namespaces" in worker.detail) == ("!", True)
-    assert {name: row.state for name, row in whole.items()} == {"service": "✓", "worker": "✓"}
+    assert {name: row.state for name, row in whole.items()} == {"service": "✓", "version": "✓", "worker": "✓"}
+
+
+async def test_another_version_of_a_worker_is_found(redis_process: RedisProcess) -> None:
+    using = settings(redis_url=redis_process.url)
+    async with served(lambda: open_service(using, redis_process.url), using) as url:
+        async with connect(redis_process.url) as client:
+            await Fleet(client).announce(worker_card(name="new", version="99.0"), [])
+            await Fleet(client).announce(worker_card(name="old", version=""), [])
+        row = (await by_name(service_rows(settings(url=url), None)))["version"]
+    assert row.state == "!"
+    assert "here, but new 99.0, old announces none; " in row.detail
+    assert "the same version" in row.remedy
 
 
 async def test_a_stack_that_is_only_read_needs_no_worker(redis_process: RedisProcess, tmp_path: Path) -> None:

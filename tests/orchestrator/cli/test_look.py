@@ -215,11 +215,12 @@ async def test_prune_removes_what_is_finished(url: str, service: FakeService) ->
 async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> None:
     assert "deputize up" in (await deputize(url, "workers")).stderr
     assert "deputize up" in (await deputize(url, "tools")).stderr
-    service.fleet = [worker_card(), worker_card(name="worker@two", sandbox="no user namespaces", running=3)]
+    older = worker_card(name="worker@two", sandbox="no user namespaces", running=3, version="")
+    service.fleet = [worker_card(version="0.2.0"), older]
     assert (await deputize(url, "tools")).stdout == "read_file  read      Reads a file.\n"
     assert (await deputize(url, "tools", "--json")).stdout == READ_FILE.to_json() + "\n"
     assert (await deputize(url, "workers")).stdout.splitlines() == [
-        "worker@one  0/200 running  scripted  0 tokens, $0.0000  sandbox works",
+        "worker@one  0/200 running  scripted  0 tokens, $0.0000  sandbox works  0.2.0",
         "worker@two  3/200 running  scripted  0 tokens, $0.0000  no sandbox: no user namespaces",
     ]
     assert len((await deputize(url, "workers", "--json")).stdout.splitlines()) == 2

@@ -205,6 +205,13 @@ async def test_it_says_at_once_when_nobody_works(url: str, service: FakeService)
     assert "no worker" not in (await deputize("run", "x", "--detach", DEPUTIZE_URL=url)).err
 
 
+async def test_a_worker_of_another_version_is_named(url: str, service: FakeService) -> None:
+    service.fleet = [worker_card(), worker_card(name="worker@two", version="99.1")]
+    assert "worker worker@two is 99.1" in (await run(url, service, "x", "--tools", "read_file")).err
+    service.fleet = [worker_card(), worker_card(name="worker@two")]
+    assert "99.1" not in (await run(url, service, "x")).err
+
+
 async def test_a_limit_above_the_cap_is_told(url: str, service: FakeService) -> None:
     done = await run(url, service, "x", "--max-turns", "5000", "--timeout", "1000000")
     assert "maxTurns 5000 is above the server's cap; 200 holds" in done.err

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from deputize.orchestrator.cli import cli
 from deputize.orchestrator.cli.errors import run_command
+from deputize.shared.fleet import own_version
 from tests.orchestrator.command_line import PROGRAM, Done, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
@@ -56,6 +57,16 @@ async def test_an_answer_of_another_service_is_one_line(body: bytes, tmp_path: P
             done = await asyncio.to_thread(invoked, url, *command)
             assert_one_line(done, 3)
             assert "DEPUTIZE_URL" in done.err
+
+
+async def test_a_service_of_another_version_is_one_line() -> None:
+    for version, said in (("99.1", 1), (own_version(), 0)):
+        head = f"200 OK\r\nContent-Type: application/json\r\nX-Deputize-Version: {version}".encode()
+        async with answering(b"[]", head) as url:
+            done = await asyncio.to_thread(invoked, url, "tools")
+        assert done.code == 0
+        assert done.err.count(f"note: this command is deputize {own_version()}, the service is 99.1; ") == said
+        assert done.err.count("note: ") == said
 
 
 def invoked(url: str, *arguments: str) -> Done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
+from deputize.shared.fleet import own_version
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 
 
@@ -18,7 +19,9 @@ async def test_it_is_ready_when_redis_answers_and_somebody_works(
 ) -> None:
     service.fleet = [worker_card()]
     answer = await http.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "workers": 1})
+    ready = {"status": "ready", "workers": 1, "version": own_version()}
+    assert (answer.status_code, answer.json()) == (200, ready)
+    assert answer.headers["x-deputize-version"] == own_version()
 
 
 async def test_without_workers_it_is_alive_but_not_ready(http: httpx2.AsyncClient) -> None:
