@@ -52,6 +52,7 @@ class MountNamespace:
         opened: dict[str, int] = {}
         try:
             _check(LIBC.unshare(_NEW_MOUNTS))
+            os.umask(0o022)  # this thread's alone from here on; the sandbox's user goes through what is made
             _mount(None, "/", None, _RECURSIVE | _SLAVE)
             for name, source in self._sources.items():
                 opened[name] = os.open(source, os.O_PATH | os.O_CLOEXEC)
