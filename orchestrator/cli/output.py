@@ -12,6 +12,9 @@ import click
 from deputize.shared.errors import Misconfigured
 from deputize.shared.text import visible, visible_block, visible_json
 
+READER_GONE = 141
+"""The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""
+
 
 def line(text: str, *, err: bool = False) -> None:
     """Writes one line; line ends inside it are escaped."""
@@ -72,6 +75,8 @@ def _write(text: str | bytes, err: bool) -> None:
     except OSError as error:
         # A failed write of progress must not lose the result; a failed write of the result is an error.
         _discard_rest(stream)
+        if not err and isinstance(error, BrokenPipeError):
+            raise click.exceptions.Exit(READER_GONE) from None
         if not err:
             raise Misconfigured(f"the output cannot be written: {error.strerror}") from None
 
