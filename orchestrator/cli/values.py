@@ -43,6 +43,18 @@ OPTIONS = {
     "fromTurn": "--from-turn",
 }
 """Pointers into a request, and their options on the command line."""
+_SECTIONS = {
+    "Task": ("request", "format", "task", "context", "expect"),
+    "Files": ("workspace", "with_ignored", "exclude", "apply"),
+    "Agent": ("agent", "model", "system_prompt", "tools", "approval"),
+    "Limits": ("max_turns", "max_tool_calls", "timeout", "max_tokens", "max_cost", "retry"),
+    "Options": (),
+    "Rarely needed": (
+        *("labels", "priority", "session", "message_id", "parent", "idempotency_key", "continues", "retry_of"),
+        *("from_turn", "shared_context_length", "tool_call_style"),
+    ),
+}
+"""Sections of a command's help, and their options; all others are in ``Options``."""
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", re.ASCII)
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
@@ -160,7 +172,18 @@ class Retry(click.ParamType[dict[str, Any]]):
 
 
 class StrictCommand(click.Command):
-    """A command that reports every wrong value at once, by the names of its options."""
+    """A command that reports every wrong value at once, by the names of its options, whose help has sections."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found: dict[str, list[tuple[str, str]]] = {section: [] for section in _SECTIONS}
+        section_of = {name: section for section, names in _SECTIONS.items() for name in names}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                found[section_of.get(param.name or "", "Options")].append(record)
+        for section, records in found.items():
+            if records:
+                with formatter.section(section):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args]
