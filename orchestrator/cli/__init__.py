@@ -50,6 +50,21 @@ COMMANDS = {
 """Command name: its module and function, and its line in the help. A new command is one line here."""
 
 
+_STOP = "Ctrl-C ends `deputize up`; `deputize cancel` ends delegations"
+_STATUS = "`deputize list` shows delegations, `deputize workers` the workers, `deputize doctor` what is wrong"
+_USUAL = {
+    "version": "`deputize --version` prints it",
+    **dict.fromkeys(("stop", "down", "kill"), _STOP),
+    **dict.fromkeys(("status", "ps", "ls", "info"), _STATUS),
+    "logs": "`deputize show ID --events` shows what a delegation did; programs log into `logs` below DEPUTIZE_HOME",
+    **dict.fromkeys(("start", "init"), "`deputize up` starts a service; `deputize run` needs none"),
+    "config": "`deputize settings` lists what can be set and what holds",
+    **dict.fromkeys(("rm", "delete", "clean"), "`deputize prune` removes finished delegations and their files"),
+    **dict.fromkeys(("login", "auth"), "`deputize token` prints the token, or makes further ones"),
+}
+"""What the usual words of other tools are called here."""
+
+
 class Commands(click.Group):
     """Loads a command's module only when the command is used."""
 
@@ -70,7 +85,11 @@ class Commands(click.Group):
             named = [each for each in args[1:] if not each.startswith("-")]
             return self.resolve_command(ctx, [named[0], "--help"]) if named else (name, _HELP, [])
         if name not in COMMANDS and not name.startswith("-"):
-            hint = did_you_mean(name[:100], COMMANDS, 1, cutoff=0.6) or f"there are {', '.join(COMMANDS)}"
+            hint = (
+                _USUAL.get(name)
+                or did_you_mean(name[:100], COMMANDS, 1, cutoff=0.6)
+                or f"there are {', '.join(COMMANDS)}"
+            )
             raise click.UsageError(f"No such command {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -14,6 +14,9 @@ from deputize.shared.errors import Invalid
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
+USUAL = {"version": "--version`", "status": "list`", "ps": "list`", "logs": "show ID", "config": "settings`"}
+"""Words of other tools, and where they lead to."""
+
 
 @pytest.mark.parametrize(
     ("arguments", "stdin"),
@@ -60,6 +63,8 @@ async def test_a_text_may_begin_with_the_sign_of_a_file(url: str, service: FakeS
         (["show", "dlg_0", "--patch", "--artifact", "a"], "--patch and --artifact"),
         (["show", "dlg_0", "--patch", "--json"], "--json"),
         (["lst"], "did you mean list?"),
+        *(([word], f"No such command '{word}'; `deputize {ours}") for word, ours in USUAL.items()),
+        (["stop"], "Ctrl-C ends `deputize up`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
