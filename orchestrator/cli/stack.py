@@ -9,7 +9,7 @@ import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -52,7 +52,7 @@ def up(
 
     def print_addresses(info: StackInfo) -> None:
         output.line(f"API      {info.url}")
-        output.line(f"Page     {info.url}/{' (asks for the token)' if info.token else ''}")
+        output.line(f"Page     {_page(info)}")
         output.line(f"Redis    {without_password(info.redis_url)}")
         output.line(
             f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"
@@ -67,10 +67,16 @@ def up(
     return Exit.SUCCEEDED
 
 
+def _page(info: StackInfo) -> str:
+    if not info.token:
+        return f"{info.url}/"
+    # A terminal is private to its user; a file or a pipe may have other readers.
+    return f"{info.url}/#token={quote(info.token)}" if sys.stdout.isatty() else f"{info.url}/ (asks for the token)"
+
+
 def _flower(info: StackInfo, settings: Settings) -> str:
     if info.flower_url is None:
         return "off; --flower runs it"
-    # A terminal is private to its user; a file or a pipe may have other readers.
     if sys.stdout.isatty():
         return info.flower_url
     return f"{without_password(info.flower_url)} (name and password: flower_url in {settings.home / 'stack.json'})"

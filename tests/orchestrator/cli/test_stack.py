@@ -19,6 +19,7 @@ import redis
 from deputize.orchestrator.cli.demo import parts
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from tests.orchestrator.command_line import deputize, started
+from tests.orchestrator.terminal import on_terminal
 from tests.plain_http import PLAIN_HTTP
 from tests.redis_server import RedisProcess
 from tests.waiting import until
@@ -58,6 +59,16 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     assert "@" not in done.out  # what is printed here is read by others, too
     assert f"flower_url in {tmp_path}/stack.json" in said["Flower"]
     assert "Ctrl-C" in said["Stop"]
+
+
+async def test_on_a_terminal_up_prints_the_link_that_opens_the_page(tmp_path: Path) -> None:
+    here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
+    async with on_terminal("up", "--port", "0", columns=200, **here) as stack:
+        await until(lambda: "Stop" in stack.drawn, 60)
+        info = json.loads((tmp_path / "stack.json").read_text())
+        assert f"Page     {info['url']}/#token={info['token']}" in stack.drawn
+        stack.send(signal.SIGINT)
+        assert await stack.ended() == 0
 
 
 async def _have_announced(workers: int, here: dict[str, Any]) -> bool:
