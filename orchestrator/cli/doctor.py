@@ -172,6 +172,8 @@ def _model(settings: Settings) -> Finding:
         return Finding(
             "!", "model", f"{settings.model}: a script, not a language model", "set DEPUTIZE_MODEL to a model"
         )
+    if settings.url and not settings.has_model_endpoint:
+        return Finding("✓", "model", f"the matter of the workers of {settings.url}")
     if not settings.has_model_endpoint:
         return Finding("!", "model", "no key here, so `run` and `batch` start nothing here", "set ANTHROPIC_API_KEY")
     return Finding("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")

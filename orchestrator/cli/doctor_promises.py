@@ -113,11 +113,15 @@ def promise_rows(settings: Settings, found: Mapping[str, Any], here: Mapping[str
 
     Where the workers are elsewhere, what is broken on this machine is only a warning.
     """
-    if settings.url:
-        detail = f"the rows that follow are about this machine; {settings.url} has workers of its own"
-        yield Finding("!", "elsewhere", detail, "run this on the workers' machines, too")
+    if settings.url is None:
+        yield from _rows(settings, found, here)
+        return
+    detail = f"the rows that follow are about this machine; {settings.url} has workers of its own: run this there, too"
+    yield Finding("✓", "elsewhere", detail)
+    unneeded = {"sandbox", *(each.name for each in PROMISES if each.by_command)} if found["more"].get("sandbox") else {}
     for row in _rows(settings, found, here):
-        yield replace(row, state="!") if settings.url and row.state == "✗" else row
+        if row.name not in unneeded:
+            yield replace(row, state="!") if row.state == "✗" else row
 
 
 def _rows(settings: Settings, found: Mapping[str, Any], here: Mapping[str, Finding]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from deputize.shared.settings import Settings
 
 _OF_OTHERS = "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr"
+
+_MOUNTED = Path("/run/secrets")
+"""Where containers find their secrets: their user has to be able to read what is another's."""
 
 
 class Mask(Protocol):
@@ -43,19 +47,26 @@ def masking_row(settings: Settings, mask: Mask | None = None) -> Finding:
     return Finding("✓", "masking", detail)
 
 
-def key_rows() -> Iterator[Finding]:
-    """Yields where keys are kept, if there are any."""
+def key_rows(mounted: Path = _MOUNTED) -> Iterator[Finding]:
+    """Yields where keys are kept, if there are any. Files in ``mounted`` that are not ours are as they have to be."""
     from deputize.shared.settings.loading import secret_variables
     from deputize.shared.settings.variables import environment
 
     environ = environment()
     exposed = [name for name in secret_variables() if environ.get(name, "").strip()]
     files = {name: path for name in secret_variables() if (path := environ.get(f"{name}_FILE", "").strip())}
-    if opened := [name for name, path in files.items() if Path(path).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]:
+    if opened := [name for name, path in files.items() if _is_open(Path(path), mounted)]:
         paths = " ".join(files[name] for name in opened)
         yield Finding("!", "keys", f"other users may read the file of {', '.join(opened)}", f"chmod 600 {paths}")
     if exposed:
         detail = f"{', '.join(exposed)} in the environment, which every program started from here inherits"
-        yield Finding("!", "keys", detail, f"put it into a file, and its path into {exposed[0]}_FILE")
+        yield Finding("✓", "keys", f"{detail}; a file named by {exposed[0]}_FILE is more private")
     elif files and not opened:
         yield Finding("✓", "keys", f"from files: {', '.join(files)}")
+
+
+def _is_open(path: Path, mounted: Path) -> bool:
+    """Whether other users may read a file whose mode is ours to change."""
+    found = path.stat()
+    is_ours = found.st_uid == os.geteuid() or not path.is_relative_to(mounted)
+    return is_ours and bool(found.st_mode & (stat.S_IRWXG | stat.S_IRWXO))

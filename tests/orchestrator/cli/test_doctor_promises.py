@@ -49,9 +49,17 @@ def test_a_promise_that_is_broken_is_named_with_all_that_was_found_and_what_to_d
 
 def test_where_workers_are_elsewhere_what_is_broken_here_is_a_warning() -> None:
     found = rows({}, {"url": "https://agents.example.org"}, kernel=["ptrace"])
-    assert states(found, "kernel", "elsewhere") == {"✓"}
-    assert (found["kernel"].state, found["elsewhere"].state) == ("!", "!")
+    assert states(found, "kernel") == {"✓"}
+    assert found["kernel"].state == "!"
     assert "https://agents.example.org" in found["elsewhere"].detail
+
+
+@pytest.mark.parametrize("using", [{}, {"sandbox": {"enabled": "required"}}], ids=["default", "required"])
+def test_where_workers_are_elsewhere_no_sandbox_is_needed_here(using: dict[str, Any]) -> None:
+    """As in the API's container: its service's workers announce theirs."""
+    found = rows({"sandbox": "no bwrap"}, using | {"url": "http://127.0.0.1:8642"})
+    assert states(found) == {"✓"}
+    assert found.keys() & {"sandbox", "kernel", "masking", "links"} == {"masking", "links"}
 
 
 def test_memory_that_others_can_read_is_a_warning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from deputize.orchestrator.scopes import ROUTES, Scope
 from deputize.orchestrator.token_file import TokenEntry, Tokens, append_entry, digest_of, written_entry
 from deputize.shared.errors import ScopeMissing
 from deputize.shared.settings import Settings
+from tests.worker.forked import need_root
 
 KEY = "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cD"
 
@@ -42,7 +44,8 @@ def test_a_key_in_the_environment_is_named_and_one_in_a_private_file_is_well(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = rows(monkeypatch, ANTHROPIC_API_KEY=KEY)
-    assert (found["keys"].state, "ANTHROPIC_API_KEY_FILE" in found["keys"].remedy) == ("!", True)
+    assert (found["keys"].state, found["keys"].remedy) == ("✓", "")  # the front page has it set
+    assert "every program started from here inherits; a file named by ANTHROPIC_API_KEY_FILE" in found["keys"].detail
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     (tmp_path / "key").write_text(KEY)
     (tmp_path / "key").chmod(0o600)
@@ -50,6 +53,20 @@ def test_a_key_in_the_environment_is_named_and_one_in_a_private_file_is_well(
     (tmp_path / "key").chmod(0o644)
     found = rows(monkeypatch)
     assert (found["keys"].state, found["keys"].remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
+
+
+def test_nothing_is_to_be_changed_of_a_containers_secret_that_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    need_root()
+    file = tmp_path / "anthropic_api_key"
+    file.write_text(KEY)
+    file.chmod(0o644)
+    monkeypatch.setenv("ANTHROPIC_API_KEY_FILE", str(file))
+    assert [row.remedy for row in key_rows(tmp_path)] == [f"chmod 600 {file}"]
+    os.chown(file, 1000, 1000)
+    assert [(row.state, row.remedy) for row in key_rows(tmp_path)] == [("✓", "")]
+    assert [row.remedy for row in key_rows()] == [f"chmod 600 {file}"]
 
 
 class Unmasked:
