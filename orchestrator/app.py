@@ -103,8 +103,7 @@ class RequestMiddleware:
                 await scope["app"].state.audit.response(scope, message["status"])
                 started = True
                 headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                headers[VERSION_HEADER] = own_version()
+                headers["X-Request-ID"], headers[VERSION_HEADER] = request_id, own_version()
                 if note.caller is not None:
                     headers["X-Token-Scopes"] = " ".join(sorted(note.caller.scopes))
                 headers.setdefault("Cache-Control", "no-cache")

@@ -55,7 +55,7 @@ class HttpConnection:
     """
 
     version = ""
-    """That of the service, as its last response said."""
+    """That of the service, as its last response has it."""
 
     def __init__(self, url: str, token: str | None = None, on_version: Callable[[str], None] | None = None) -> None:
         self._on_version = on_version

@@ -59,6 +59,7 @@ async def test_tls_is_between_the_program_and_the_host(place: Path, tmp_path: Pa
     own.load_cert_chain(pem)
     async with reaching(place, tls=own) as (sandbox, name, _):
         (place / "good.pem").write_bytes(pem.read_bytes())
+        (place / "good.pem").chmod(0o644)  # under any umask
         assert await said(sandbox, f"curl -sS --cacert good.pem https://{name}/") == "hello"
         assert "certificate" in await said(sandbox, f"curl -sS https://{name}/")
 
