@@ -48,16 +48,8 @@ class DelegationPage:
 class Client:
     """A client of one service. Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        patience: float = PATIENCE_SECONDS,
-        on_version: Callable[[str], None] | None = None,
-    ) -> None:
-        """``on_version`` is called with the version of the service, as soon as it is known."""
-        self._http = HttpConnection(url, token, on_version)
+    def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._http = HttpConnection(url, token)
         self._patience = patience
 
     async def __aenter__(self) -> Self:

@@ -26,7 +26,10 @@ from deputize.shared.errors import (
     Unavailable,
 )
 from deputize.shared.events import Envelope
-from deputize.shared.fleet import VERSION_HEADER
+from deputize.shared.fleet import VERSION_HEADER, own_version
+from deputize.shared.log import log
+from deputize.shared.text import visible
+from deputize.shared.wire import LONGEST_SHOWN
 
 T = TypeVar("T")
 
@@ -57,8 +60,7 @@ class HttpConnection:
     version = ""
     """That of the service, as its last response has it."""
 
-    def __init__(self, url: str, token: str | None = None, on_version: Callable[[str], None] | None = None) -> None:
-        self._on_version = on_version
+    def __init__(self, url: str, token: str | None = None) -> None:
         scheme, host = _address(url)
         self.url = url.rstrip("/")
         try:
@@ -124,8 +126,9 @@ class HttpConnection:
 
     async def _note_version(self, answer: httpx2.Response) -> None:
         version = answer.headers.get(VERSION_HEADER, self.version)
-        if version != self.version and self._on_version:
-            self._on_version(version)
+        if version not in (self.version, own := own_version()):
+            message = "this is deputize %s, the service %s; they may misunderstand each other"
+            log.warning(message, own, visible(version[:LONGEST_SHOWN]))
         self.version = version
 
     async def _check(self, answer: httpx2.Response) -> None:

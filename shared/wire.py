@@ -91,22 +91,14 @@ def _forms(model: type[BaseModel]) -> tuple[set[str], set[str]]:
     without_null: set[str] = set()
     structured: set[str] = set()
     for name, field in model.model_fields.items():
-        kinds = [get_origin(kind) or kind for kind in _alternatives(field.annotation)]
+        kinds = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else [field.annotation]
+        kinds = [get_origin(kind) or kind for kind in kinds]
         names = {name, field.alias or name}
         if not field.is_required() and NoneType not in kinds:
             without_null |= names
         if all(isinstance(kind, type) and issubclass(kind, BaseModel | dict | list | NoneType) for kind in kinds):
             structured |= names
     return without_null, structured
-
-
-def _alternatives(annotation: Any) -> Iterator[Any]:
-    """Yields the members of a union, also of unions within it."""
-    inner = get_args(annotation) if get_origin(annotation) in (Annotated, Union, UnionType) else ()
-    if not inner:
-        yield annotation
-    for part in inner[:1] if get_origin(annotation) is Annotated else inner:
-        yield from _alternatives(part)
 
 
 def _structure(value: Any) -> Any:

@@ -100,13 +100,17 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
             note(f"note: the stack on this machine was started with other settings ({', '.join(names)}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        async with _client(stack.url, stack.token) as client:
+        from deputize.orchestrator.client import Client
+
+        async with Client(stack.url, stack.token) as client:
             yield Service(client, own=own, stays=stack.stays, has_workers=has_workers)
 
 
 @asynccontextmanager
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
+    from deputize.orchestrator.client import Client
+
     if settings.url:
         async with _connect_url(settings) as service:
             yield service
@@ -115,28 +119,16 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
         raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
-    async with _client(there.url, there.token) as client:
+    async with Client(there.url, there.token) as client:
         yield Service(client)
 
 
 @asynccontextmanager
 async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
-    async with _client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
-        yield Service(client)
-
-
-def _client(url: str, token: str | None) -> Client:
     from deputize.orchestrator.client import Client
 
-    return Client(url, token, on_version=lambda version: _note_version("the service", version))
-
-
-def _note_version(whose: str, version: str) -> None:
-    from deputize.shared.fleet import own_version
-
-    if version and version != (own := own_version()):
-        line = f"note: this command is deputize {own}, {whose} is {version}; they may not understand each other"
-        output.line(line, err=True)
+    async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
+        yield Service(client)
 
 
 async def full_id(client: Client, given: str) -> str:
@@ -205,8 +197,9 @@ async def note_before_work(
         if service.own:
             await _offer_paused(service, note)
         workers = await service.client.workers()
-        if other := next((worker for worker in workers if worker.version != service.client.version), None):
-            _note_version(f"worker {other.name}", other.version)
+        known = service.client.version
+        if other := next((worker for worker in workers if worker.version != known), None):
+            note(f"note: the service is deputize {known}, worker {other.name} {other.version or 'an older one'}")
         if any(request.tools is None for request in requests):
             _note_missing_tools(workers, note)
 

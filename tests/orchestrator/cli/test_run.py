@@ -207,7 +207,7 @@ async def test_it_says_at_once_when_nobody_works(url: str, service: FakeService)
 
 async def test_a_worker_of_another_version_is_named(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(), worker_card(name="worker@two", version="99.1")]
-    assert "worker worker@two is 99.1" in (await run(url, service, "x", "--tools", "read_file")).err
+    assert "worker worker@two 99.1" in (await run(url, service, "x", "--tools", "read_file")).err
     service.fleet = [worker_card(), worker_card(name="worker@two")]
     assert "99.1" not in (await run(url, service, "x")).err
 
