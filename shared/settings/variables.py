@@ -20,6 +20,10 @@ PREFIX = "DEPUTIZE_"
 _READ_BY_LIBRARIES = re.compile(r"(ANTHROPIC|DEPUTIZE|SSL_CERT|FLOWER)_.*|.*_PROXY", re.IGNORECASE)
 
 
+OF_COMPOSE = ("DEPUTIZE_PROJECTS", "DEPUTIZE_PYTHON_IMAGE", "DEPUTIZE_REDIS_IMAGE", "DEPUTIZE_FLOWER_PORT")
+"""Variables that only docker-compose.yml reads; they may be set where a command runs, too."""
+
+
 def environment() -> Mapping[str, str]:
     """Returns the process's variables, for an operator's file that refers to some of them (``${VAR}`` in mcp.json).
 
@@ -55,7 +59,7 @@ def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
     known = [f"{PREFIX}CONFIG", *names]
     known += [f"{name}_FILE" for name in (*known, *MODEL_VARIABLES)]
     for name, value in environ.items():
-        if value and name.upper().startswith(PREFIX) and name not in known:
+        if value and name.upper().startswith(PREFIX) and name not in (*known, *OF_COMPOSE):
             hint = did_you_mean(name.upper()[:100], known, 1)
             suffix = f"; {hint}" if hint else ""
             log.warning("the variable %s is not a setting and has no effect%s", visible(name[:100]), suffix)

@@ -15,11 +15,11 @@ BIN = Path(sys.executable).parent
 
 
 @cache
-def service(name: str, **variables: str) -> dict[str, Any]:
-    """A service as the real Compose reads it where the caller has set nothing but ``variables``."""
+def service(name: str, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
+    """A service as the real Compose reads it in ``folder`` where the caller has set nothing but ``variables``."""
     done = subprocess.run(
         [BIN / "docker-compose", "--profile", "*", "config", "--format", "json"],
-        cwd=ROOT,
+        cwd=folder,
         env={"PATH": os.environ["PATH"]} | variables,
         capture_output=True,
         text=True,

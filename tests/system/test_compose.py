@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import pytest
 import redis
 
 from deputize.shared.settings import Settings
+from deputize.shared.settings.loading import VARIABLES
+from deputize.shared.settings.variables import warn_of_unknown
 from tests.fake_model import FakeModel, Turn, text
 from tests.fleet import open_fleet
 from tests.redis_server import RedisProcess
@@ -227,6 +230,43 @@ def test_files_of_the_host_can_be_handed_over() -> None:
     volumes = service("worker", DEPUTIZE_PROJECTS="/my/projects")["volumes"]
     (projects,) = [volume for volume in volumes if volume["target"] == "/srv/projects"]
     assert (projects["source"], projects["read_only"]) == ("/my/projects", True)
+    for given, source in (({"DEPUTIZE_PROJECTS": "app"}, "app"), ({}, "projects")):
+        (projects,) = [each for each in service("worker", **given)["volumes"] if each["target"] == "/srv/projects"]
+        assert (projects["type"], projects["source"]) == ("bind", str(ROOT / source))
+
+
+def test_settings_have_one_place_for_the_api_and_the_workers(tmp_path: Path) -> None:
+    """Compose's own folder is the checkout, so that the files are looked for in a copy of it."""
+    for file in ("docker-compose.yml", "worker/sandbox/seccomp-worker.json"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    (tmp_path / "deputize.env").write_text("DEPUTIZE_POLICY=/etc/deputize/rules.toml\n")
+    for name in ("orchestrator", "worker"):
+        assert "DEPUTIZE_POLICY" not in service(name)["environment"]
+        found = service(name, tmp_path)
+        assert found["environment"]["DEPUTIZE_POLICY"] == "/etc/deputize/rules.toml"
+        (mounted,) = [each for each in found["volumes"] if each["target"] == "/etc/deputize"]
+        assert (mounted["source"], mounted["read_only"]) == (str(tmp_path / "settings"), True)
+        (tmp_path / "settings/deputize").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "settings/deputize/deputize.toml").write_text('model = "of-the-file"')
+        own = found["environment"] | {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
+        assert found["environment"]["XDG_CONFIG_HOME"] + "/deputize" == mounted["target"]
+        places = {key: value for key, value in own.items() if value and not key.endswith("_FILE")}
+        assert Settings.load(environ=places).model == "of-the-file"
+
+
+def test_images_can_be_built_with_secrets_and_no_file_of_them_is_needed_otherwise() -> None:
+    header = (ROOT / "docker-compose.yml").read_text("utf-8").partition("\nname:")[0]
+    for name in ("orchestrator", "worker"):
+        build, image = service(name)["build"], service(name)["image"]
+        assert f"docker build --secret id=ca,src=ca.pem --file {build['dockerfile']} --tag {image} .\n" in header
+        assert build.get("secrets", []) == []
+
+
+def test_no_variable_of_compose_is_taken_for_a_misspelt_setting(caplog: pytest.LogCaptureFixture) -> None:
+    named = set(re.findall(r"\$\{(DEPUTIZE_\w+)", (ROOT / "docker-compose.yml").read_text("utf-8")))
+    warn_of_unknown(dict.fromkeys(named, "1"), VARIABLES)
+    assert (caplog.messages, named >= {"DEPUTIZE_PROJECTS", "DEPUTIZE_FLOWER_PORT"}) == ([], True)
 
 
 def test_a_second_stack_can_stand_beside_the_first() -> None:
