@@ -54,7 +54,7 @@ def _path(text: str) -> str:
 
 
 class Limits(Request):
-    """Exact bounds of one delegation. Null means: no such bound."""
+    """Exact bounds of one delegation. Null means: no such bound. A number may be written as text ("5")."""
 
     max_turns: int = Field(default=30, ge=1)
     """Replies of the model."""
@@ -116,12 +116,16 @@ class DirectoryWorkspace(Request):
 
 
 class GitWorkspace(Request):
+    """This version refuses it."""
+
     kind: Literal["git"]
     url: str = Field(min_length=1)
     ref: str | None = None
 
 
 class ArchiveWorkspace(Request):
+    """This version refuses it."""
+
     kind: Literal["archive"]
     blob: str = Field(min_length=1)
 
@@ -166,11 +170,11 @@ class DelegationRequest(Request):
     workspace: WorkspaceSpec = EmptyWorkspace()
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
     output_schema: dict[str, Any] | None = None
-    """The JSON Schema of `output` in the result."""
+    """The JSON Schema of `output` in the result. This version refuses it."""
     verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
-    """Checks of the result that the service makes itself."""
+    """Checks of the result that the service makes itself. This version refuses them."""
     max_verify_rounds: int = Field(default=VERIFY_ROUNDS, ge=0, le=10)
-    """How often a result that fails its checks goes back to the model."""
+    """How often a result that fails its checks goes back to the model. This version refuses all but the default."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """The caller's own names and values; lists can be filtered by them."""
     priority: int = Field(default=5, ge=0, le=9)

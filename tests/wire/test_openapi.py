@@ -14,10 +14,12 @@ from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator
 
 from deputize.orchestrator.app import create_app
+from deputize.orchestrator.mcp.arguments import UNSUPPORTED, UNSUPPORTED_WORKSPACES
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.routes import ROUTERS
 from deputize.orchestrator.scopes import OPEN_PATHS
 from deputize.orchestrator.scopes import ROUTES as SCOPES
+from deputize.shared.request import Limits
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings
 from tests.wire.conftest import Golden
@@ -106,6 +108,21 @@ def _properties(document: dict[str, Any], name: str, value: dict[str, Any]) -> s
     if mapping := schema.get("discriminator", {}).get("mapping"):
         return _properties(document, mapping[value["type"]].rsplit("/", 1)[-1], value)
     return set(schema["properties"])
+
+
+def test_what_is_refused_is_described_so(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    described = [schemas["DelegationRequest"]["properties"][name] for name in UNSUPPORTED]
+    described += [schemas[f"{kind.capitalize()}Workspace"] for kind in UNSUPPORTED_WORKSPACES]
+    assert [each["description"] for each in described if "This version refuses" not in each["description"]] == []
+    whole = [*schemas["DelegationRequest"]["properties"].items(), *((name, schemas[name]) for name in schemas)]
+    refused = {name for name, each in whole if "This version refuses" in each.get("description", "")}
+    assert refused == {*UNSUPPORTED, *(f"{kind.capitalize()}Workspace" for kind in UNSUPPORTED_WORKSPACES)}
+
+
+def test_numbers_as_text_are_taken_as_the_document_says(document: dict[str, Any]) -> None:
+    assert "may be written as text" in document["components"]["schemas"]["Limits"]["description"]
+    assert Limits.model_validate({"maxTurns": "5", "timeoutSeconds": "1.5"}) == Limits(max_turns=5, timeout_seconds=1.5)
 
 
 def test_no_default_is_an_object(document: dict[str, Any]) -> None:
