@@ -212,10 +212,8 @@ def calls_in(message: bytes) -> list[dict[str, Any]]:
 
 def joined(beginning: str, rest: str) -> str:
     """Returns two pieces of one answer as one text; models leave out the blank between two words where they go on."""
-    seam = beginning[-1:] + rest[:1]
-    if len(seam) < 2 or seam[0].isspace() or seam[1].isspace():
-        return beginning + rest
-    return beginning + ("\n" if seam[1] in "#-*|`>" else "" if seam[1] in ",.;:!?)]}" else " ") + rest
+    is_whole = not beginning or not rest or beginning[-1].isspace() or rest[0].isspace() or rest[0] in ",.;:!?)]}"
+    return beginning + ("" if is_whole else "\n" if rest[0] in "#-*|`>" else " ") + rest
 
 
 def _beginning(messages: Sequence[bytes]) -> str:

@@ -77,7 +77,7 @@ def encode_prefix(model: str, fields: dict[str, Any], prompt: Prompt) -> bytes:
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in prompt.tools
     ]
     fields = fields | {"cache_control": control, "system": system, "tools": tools}
-    if _tokens(len(system.encode()) + len(_encoded(tools))) >= _minimum(model):
+    if _tokens(len(_encoded(system)) + len(_encoded(tools))) >= _minimum(model):
         if system:
             fields["system"] = [{"type": "text", "text": system, "cache_control": control}]
         else:
@@ -127,4 +127,4 @@ def _tokens(size: int) -> int:
 
 
 def _encoded(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -37,10 +37,10 @@ _NS = r"<(?:[\w-]+:)?"
 _MARKUP = (
     rf"{_NS}invoke\b[^<>]{{0,300}}\bname\s*=[^<>]{{0,300}}(?:\Z|>\s*(?:\Z|\{{|</?(?:[\w-]+:)?(?:parameter|invoke)"
     r"|[^<]{0,20000}</(?:[\w-]+:)?invoke))"
-    rf"|{_NS}(?:function_calls?|tool_calls?|tool_use|tool_code|use_tool|function)\b[^<>]{{0,300}}>"
-    r"\s*(?:\Z|[{\[<]|[\w.]+\(|[\w.-]+\s*<arg_key>)"
+    rf"|{_NS}(?:function_calls?|tool_calls?|tool_use|tool_code|use_(?:mcp_)?tool|function)\b[^<>]{{0,300}}>"
+    r"\s*(?:\Z|[{\[<]|[\w.]+\(|[\w.-]+ *(?:<arg_key>|\n *[<{]))"
     "|<function=[\\w.-]+>|<[|\uff5c]tool[_\u2581][a-z_\u2581]+[|\uff5c]>|<\\|python_tag\\|>"
-    r"|\[TOOL_CALLS\]|\bto=functions\.\w"
+    r"|\[TOOL_CALLS\]|^\[(?:tool[ _]|function )(?:call|use)|\bto=functions\.\w"
     r"|^(?:<({tools})>\s*<\w+>|Act\w+:[ ]*({tools})[ ]*\n+Act\w+ Input:|\[?({tools})\(\s*\w+\s*=.*\)\]?\s*\Z)"
     r"|^[ \t]*[\[{](?=[^\0]{0,500}\"(name|tool|tool_name|recipient_name|act\w+)\"\s*:\s*\"(functions\.)?({tools})\")"
     r"(?=[^\0]{0,1000}\"(arguments|parameters|input|args|params|\w+_input)\"\s*:)"
@@ -68,7 +68,7 @@ def is_cut(stop_reason: str) -> bool:
 def ending_of(reply: Reply, tools: Collection[str]) -> Ending:
     """Returns what follows a reply of a run with these tools."""
     calls, text, imitation, nothing = _row(reply.stop_reason)
-    if reply.calls or reply.is_empty:
+    if reply.calls or not reply.text.strip():
         return calls if reply.calls else nothing
     return imitation if imitates_call(reply.text, tools) else text
 

@@ -313,7 +313,7 @@ class ReplyAssembler:
         by_lifetime = usage.get("cache_creation")
         for key, value in (usage | (by_lifetime if isinstance(by_lifetime, dict) else {})).items():
             if isinstance(value, int) and (value or key not in self._counts):
-                self._counts[key] = value
+                self._counts[key] = max(value, 0)
         self._counted_output = self._counted_output or bool(usage.get("output_tokens"))
 
 

@@ -54,6 +54,11 @@ def test_the_reasons_that_leave_open_whether_a_reply_is_complete() -> None:
     assert [stop for stop in ROWS if not is_known(stop)] == ["a_reason_of_the_future", ""]
 
 
+def test_a_reply_of_other_blocks_without_a_word_is_no_answer() -> None:
+    other = Reply([{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}], "end_turn", Usage())
+    assert ending_of(other, TOOLS) is EMPTY
+
+
 def test_no_reason_is_in_two_rows() -> None:
     reasons = [reason for words in ENDINGS for reason in words.split()]
     assert len(reasons) == len(set(reasons))
@@ -74,6 +79,9 @@ MADE = {
     "tool_call without its end": f"Now:\n<tool_call>{JSON_CALL}",
     "tool_call in XML": "<tool_call>\n<name>bash</name>\n<params><command>ls</command></params>\n</tool_call>",
     "tool_call with keys": "<tool_call>bash\n<arg_key>command</arg_key><arg_value>ls</arg_value></tool_call>",
+    "tool_call with a name": "<tool_call>bash\n<command>ls</command>\n</tool_call>",
+    "a mark in brackets": '[Tool call: bash]\n{"command": "ls"}',
+    "another client's tool": "<use_mcp_tool>\n<server_name>a</server_name>\n</use_mcp_tool>",
     "tool_use": f"<tool_use>{JSON_CALL}</tool_use>",
     "function": "<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>",
     "an element named like a tool": "<bash>\n<command>ls</command>\n</bash>",

@@ -66,6 +66,12 @@ async def test_thinking_is_asked_for_only_where_it_is_known(fake: FakeModel) -> 
     assert "thinking" not in fake.journal[0].body
 
 
+async def test_half_a_character_in_a_description_is_replaced(fake: FakeModel) -> None:
+    tool = ToolSpec("read_file", "Reads half a character: \ud83d", {"type": "object", "description": "\udcff"})
+    await reply_of(model_of(fake), prompt_of("hello", tools=(tool,), system="\ud83d"))
+    assert fake.journal[0].body["tools"][0]["description"] == "Reads half a character: ?"
+
+
 async def test_a_run_never_gets_the_prefix_of_another(fake: FakeModel) -> None:
     """Prefixes are found by the identity of their objects, and identities are given again after their death."""
     model = model_of(fake)
