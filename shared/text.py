@@ -13,11 +13,14 @@ HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _HIDDEN = (
     r"\x7f-\x9f"  # DEL and C1: on many terminals one of these characters begins an escape sequence
     r"\xad\u061c\u180e\u200b\u200e\u200f"  # soft hyphen, zero-width space, direction marks
-    r"\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # line separators, embeddings and isolates, invisible operators
-    r"\ud800-\udfff\U000e0000-\U000e007f"  # lone surrogates cannot be encoded; tag characters are invisible text
+    r"\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # line separators, embeddings and isolates, invisible operators
+    r"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # fillers and a blank, which are letters, marks and symbols
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # controls of shorthand and of musical notation
+    r"\ud800-\udfff\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"  # lone surrogates; tags are invisible text
 )
-# Between letters of other scripts and emoji a joiner is part of the spelling; after ASCII it is only invisible.
-_JOINER = r"(?<![\u0300-\U0010ffff])[\u200c\u200d]"
+# Between letters of other scripts and emoji a joiner or a variation selector is part of the spelling, as it is before
+# the frame of a keycap; after ASCII it is only invisible.
+_JOINER = r"(?<![\u0300-\U0010ffff])[\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef](?!\u20e3)"
 # Compiled when they are first used: each takes milliseconds, which every start would wait for.
 _LINE = rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}"
 _BLOCK = rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}"

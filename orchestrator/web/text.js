@@ -2,8 +2,10 @@
 
 // As in shared/text.py: what a terminal or a page would hide, or show in another order than it is executed.
 const HIDDEN = "\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
-  "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\u{e0000}-\\u{e007f}";
-const JOINER = "(?<![\\u0300-\\u{10ffff}])[\\u200c\\u200d]";
+  "\\ufeff\\ufff0-\\ufffb\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u2800\\u3164\\uffa0" +
+  "\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}\\ud800-\\udfff\\u{e0000}-\\u{e00ff}\\u{e01f0}-\\u{e0fff}";
+const JOINER = "(?<![\\u0300-\\u{10ffff}])" +
+  "[\\u180b-\\u180d\\u180f\\u200c\\u200d\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}](?!\\u20e3)";
 const LINE = new RegExp(`[\\x00-\\x1f${HIDDEN}]|${JOINER}`, "gu");
 const BLOCK = new RegExp(`[\\x00-\\x08\\x0b-\\x1f${HIDDEN}]|${JOINER}`, "gu");
 const JSON_TEXT = new RegExp(`[${HIDDEN}]|${JOINER}`, "gu");

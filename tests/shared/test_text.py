@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deputize.shared import text as texts
 from deputize.shared.text import clip, safe_cut, visible, visible_block, visible_json
+from tests.architecture.sources import ROOT
 from tests.hostile import ACTING, HOSTILE, assert_harmless
 
 ANY = st.text(st.characters(codec=None, categories=None))
@@ -48,6 +51,7 @@ def test_json_means_the_same_and_holds_nothing_that_acts(value: object) -> None:
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
         "שלום",
         "e\u0301",
+        "1\ufe0f\u20e3 葛\U000e0100 \u182d\u180b 한글 ⠓",
     ],
 )
 def test_what_people_write_stays_as_it_is(text: str) -> None:
@@ -62,10 +66,25 @@ def test_what_people_write_stays_as_it_is(text: str) -> None:
         ("\x9b\u202e\u2066", r"\x9b\u202e\u2066"),
         ("a\u200db", r"a\u200db"),
         ("\U000e0041\udcff", r"\U000e0041\udcff"),
+        ("a\u3164b\u2800c\u115f\u1160\uffa0", r"a\u3164b\u2800c\u115f\u1160\uffa0"),
+        ("r\u034fm\ufe0f 1\ufe0f2", r"r\u034fm\ufe0f 1\ufe0f2"),
+        ("é\u034f\u17b4\U0001d173\U000e0fff\ufff0", r"é\u034f\u17b4\U0001d173\U000e0fff\ufff0"),
     ],
 )
 def test_an_escape_names_the_character(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+def test_the_page_escapes_the_same_characters() -> None:
+    script = (ROOT / "orchestrator/web/text.js").read_text("utf-8")
+    for name, ours in (("HIDDEN", texts._HIDDEN), ("JOINER", texts._JOINER)):
+        value = re.search(rf"const {name} = (.*?);\n", script, re.DOTALL)
+        assert value
+        theirs = "".join(json.loads(part) for part in re.findall(r'"[^"]*"', value[1]))
+        as_python = re.sub(r"\\u\{(\w+)\}", lambda found: rf"\U{int(found[1], 16):08x}", theirs)
+        mine, its = (re.compile(f"[{each}]" if name == "HIDDEN" else each) for each in (ours, as_python))
+        every = [chr(code) for code in range(0x110000)]
+        assert [char for char in every if bool(mine.search(char)) != bool(its.search(char))] == []
 
 
 def test_the_hostile_texts_of_the_tests_are_hostile() -> None:
