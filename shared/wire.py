@@ -180,7 +180,8 @@ def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
 
 
 def _unknown_key(key: str, at: Any) -> str:
-    known = [field.alias or name for name, field in at.model_fields.items()] if _is_model(at) else []
+    fields = at.model_fields.items() if _is_model(at) else ()
+    known = [name if "_" in key else field.alias or name for name, field in fields]  # as the caller writes names
     # Comparing is quadratic in the length, and a text of that length is not a misspelt key.
     near = did_you_mean(key, known, 1, show=repr) if len(key) <= LONGEST_COMPARED else ""
     hint = near or f"known keys: {', '.join(known)}"

@@ -65,4 +65,4 @@ if not TYPE_CHECKING:  # with it, a checker would take every name for one of our
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*(name for name in globals() if name.startswith("__")), *_HOME_OF})

@@ -31,6 +31,7 @@ def test_a_blank_task_is_refused(task: str) -> None:
 @pytest.mark.requirement("P-02")
 def test_an_unknown_key_is_refused_by_name_with_the_closest_known_one() -> None:
     assert mistakes(limits={"maxTurn": 3}) == {"/limits/maxTurn": "unknown key 'maxTurn'; did you mean 'maxTurns'?"}
+    assert mistakes(limits={"max_turn": 3})["/limits/max_turn"] == "unknown key 'max_turn'; did you mean 'max_turns'?"
     assert mistakes(wrkspace={})["/wrkspace"] == "unknown key 'wrkspace'; did you mean 'workspace'?"
 
 
