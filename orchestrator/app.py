@@ -106,7 +106,7 @@ class RequestMiddleware:
                 headers["X-Request-ID"], headers[VERSION_HEADER] = request_id, own_version()
                 if note.caller is not None:
                     headers["X-Token-Scopes"] = " ".join(sorted(note.caller.scopes))
-                headers.setdefault("Cache-Control", "no-cache")
+                headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
                 for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)

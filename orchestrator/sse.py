@@ -70,7 +70,7 @@ class EventStream(Response):
         keepalive: float = KEEPALIVE_SECONDS,
     ) -> None:
         # X-Accel-Buffering: a proxy must not buffer events.
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._follower = follower
         self._slots = slots

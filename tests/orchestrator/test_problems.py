@@ -287,8 +287,9 @@ async def test_every_answer_echoes_its_request_id(http: httpx2.AsyncClient) -> N
     assert bad.headers["x-request-id"].startswith("req_")
 
 
-async def test_nothing_is_cached(http: httpx2.AsyncClient) -> None:
-    assert (await http.get("/livez")).headers["cache-control"] == "no-cache"
+@pytest.mark.parametrize("path", ["/livez", "/v1/delegations", "/nowhere"])
+async def test_no_answer_is_kept_by_a_cache(http: httpx2.AsyncClient, path: str) -> None:
+    assert (await http.get(path)).headers["cache-control"] == "no-store"
 
 
 def test_a_problem_survives_json() -> None:

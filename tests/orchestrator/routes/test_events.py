@@ -32,7 +32,7 @@ async def following(http: httpx2.AsyncClient, id: str, **request: Any) -> AsyncI
     """The lines of a stream that is open."""
     async with http.stream("GET", f"/v1/delegations/{id}/events", **request) as answer:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        assert answer.headers["cache-control"] == "no-cache"
+        assert answer.headers["cache-control"] == "no-store"
         yield answer.aiter_lines()
 
 
