@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -37,6 +39,13 @@ def token(ctx: click.Context) -> Exit | None:
     return Exit.SUCCEEDED
 
 
+class _Scopes(click.Choice[str]):
+    """Names of scopes, separated by commas."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return [super(_Scopes, self).convert(each.strip(), param, ctx) for each in value.split(",")]
+
+
 @token.command()
 @click.argument("name")
 @click.option(
@@ -44,8 +53,8 @@ def token(ctx: click.Context) -> Exit | None:
     "scopes",
     multiple=True,
     required=True,
-    type=click.Choice([scope.value for scope in Scope]),
-    help="What it is for; may be given more than once. None includes another one.",
+    type=_Scopes([scope.value for scope in Scope]),
+    help="What it is for: several after commas, or given more than once. None includes another one.",
 )
 @click.option("--expires", type=Duration(min=1, max=1e9), metavar="TIME", help="How long it is valid: 12h, 90d.")
 @click.option(
@@ -55,7 +64,7 @@ def token(ctx: click.Context) -> Exit | None:
     metavar="FILE",
     help="Append its entry to this tokens file instead of printing it.",
 )
-def new(name: str, scopes: tuple[str, ...], expires: float | None, path: Path | None) -> Exit:
+def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: Path | None) -> Exit:
     """Make a token called NAME and print it, once, with the entry for the file of DEPUTIZE_TOKENS_FILE.
 
     The entry has the token's digest only. A service that uses the file accepts the token at once.
@@ -66,7 +75,7 @@ def new(name: str, scopes: tuple[str, ...], expires: float | None, path: Path | 
 
     made = secrets.token_urlsafe(32)
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
-    entry = token_file.written_entry(name, token_file.digest_of(made.encode()), scopes, until)
+    entry = token_file.written_entry(name, token_file.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until)
     if path is not None:
         token_file.append_entry(path, entry)
     output.line(made)

@@ -16,8 +16,10 @@ from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
 
 
-async def test_a_new_token_is_printed_once_with_its_entry(tmp_path: Path) -> None:
-    done = await deputize("token", "new", "ci", "--scope", "submit", "--scope", "read", cwd=tmp_path)
+@pytest.mark.parametrize("given", [["submit", "read"], ["submit,read"], ["submit, read", "submit"]], ids=" & ".join)
+async def test_a_new_token_is_printed_once_with_its_entry(tmp_path: Path, given: list[str]) -> None:
+    scopes = [each for scope in given for each in ("--scope", scope)]
+    done = await deputize("token", "new", "ci", *scopes, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     token, entry = done.out.split("\n", 1)
     assert len(token) > 40
