@@ -76,6 +76,7 @@ def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> 
         return Exit.SUCCEEDED
     for row in _table(report):
         output.line(row)
+    output.line("what subagents spent counts as theirs here; the result of their parent has it, too", err=True)
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.line(f"the cost of {many} is not known: the price of the model is not", err=True)
