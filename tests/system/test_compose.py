@@ -246,7 +246,7 @@ def test_settings_have_one_place_for_the_api_and_the_workers(tmp_path: Path) -> 
         found = service(name, tmp_path)
         assert found["environment"]["DEPUTIZE_POLICY"] == "/etc/deputize/rules.toml"
         (mounted,) = [each for each in found["volumes"] if each["target"] == "/etc/deputize"]
-        assert (mounted["source"], mounted["read_only"]) == (str(tmp_path / "settings"), True)
+        assert (mounted["source"], mounted["read_only"]) == (str(tmp_path / "config"), True)
         (tmp_path / "settings/deputize").mkdir(parents=True, exist_ok=True)
         (tmp_path / "settings/deputize/deputize.toml").write_text('model = "of-the-file"')
         own = found["environment"] | {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
