@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings
+from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.values import Directory
 from deputize.shared.errors import Conflict, Invalid, NotFound, Refused
@@ -23,15 +23,22 @@ if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
     from deputize.orchestrator.patches.format import PatchPart
     from deputize.orchestrator.patches.merge import MergePlan
-    from deputize.shared.delegation import Delegation
+    from deputize.shared.delegation import Delegation, ToolAgentResult
     from deputize.shared.settings import Settings
 
+LIMIT_OPTIONS = {
+    "max_turns": "--max-turns",
+    "max_tool_calls": "--max-tool-calls",
+    "timeout": "--timeout",
+    "budget": "--max-cost",
+}
+"""The options of `continue` that raise the limit at which a run ended."""
 MAX_MERGED_BYTES = 16 * 1024 * 1024
 """Bytes of one file that is fetched for a merge; a patch holds none that is larger."""
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", default=NEWEST)
 @click.option(
     "--into",
     type=Directory(),
@@ -47,7 +54,8 @@ def apply(ctx: click.Context, id: str, into: Path | None, as_json: bool, **how: 
     """Take over what a run changed: into the directory that it worked on a copy of.
 
     Files that were changed here since are merged. Where that would lose other work, nothing at all is changed, and the
-    files are named. ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    files are named. ID may be shortened to its beginning or its end; without one it is @last, the newest without a
+    parent.
     """
     settings = load_settings(ctx)
     return asyncio.run(_apply(settings, id, into, How(**how), as_json))
@@ -214,9 +222,41 @@ def ignored_note(settings: Settings, delegation: Delegation, how: How = How(), t
 
 
 def not_in_patch(delegation: Delegation) -> list[str]:
-    """Returns the paths of changed files that are not in the patch."""
+    """Returns the paths of changed files that are not in the patch, without the state of repositories."""
     changes = delegation.result.file_changes if delegation.result else []
-    return [change.path for change in changes if not change.in_patch]
+    return [each.path for each in changes if not each.in_patch and each.path.rpartition("/")[2] != ".git"]
+
+
+async def take_over_or_hint(
+    settings: Settings, client: Client, result: ToolAgentResult, *, apply: bool = False
+) -> bool:
+    """Applies the changes to the directory that was copied, or prints how to. Returns whether that was refused."""
+    delegation, note = await client.get(result.delegation_id), partial(output.line, err=True)
+    if apply and result.success and result.file_changes:
+        folder = target_directory(delegation, None)
+        plan = await take_over(client, delegation, folder)
+        print_plan(settings, plan, delegation, folder, note)
+        return bool(plan.refused)
+    for line in _hints(settings, delegation, result, ", because the run did not succeed" if apply else ""):
+        note(line)
+    return False
+
+
+def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, why: str) -> Generator[str]:
+    """Yields what can be done with a run that has ended."""
+    from deputize.shared.request import DirectoryWorkspace
+
+    workspace, command = delegation.request.workspace, partial(formatting.command, settings)
+    if option := LIMIT_OPTIONS.get(result.termination_reason):
+        yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
+    if not isinstance(workspace, DirectoryWorkspace):
+        if result.file_changes:
+            yield f"  to fetch its files: {command('pull', delegation.id)}"
+        return
+    if any(change.in_patch for change in result.file_changes):
+        take = command("apply", delegation.id, *(() if Path(workspace.path).is_dir() else ("--into", "DIR")))
+        yield f"  {workspace.path} itself is unchanged{why}; to take this over: {take}"
+    yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
 
 
 def _as_json(plan: MergePlan, delegation: Delegation, folder: Path) -> str:

@@ -19,7 +19,7 @@ from deputize.orchestrator.cli.batch_input import FORMATS, BatchInput, RequestLi
 from deputize.orchestrator.cli.connect import connect, load_settings, needs_model_endpoint, note_before_work
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
 from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.request_options import given_options, request_options
+from deputize.orchestrator.cli.request_options import given_options, note_if_empty, request_options, workspace_here
 from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_once, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
 from deputize.shared.errors import Refused
@@ -76,11 +76,13 @@ def batch(
     if file is sys.stdin.buffer:
         stdin_once(ctx)
     settings = load_settings(ctx)
+    given["workspace"] = workspace_here(settings, given)
     name = click.format_filename(file.name)
     source = BatchInput.of(name, format, given_options(given, task="--task"))
     lines = source.read(file)
     if not lines:
         raise click.UsageError(f"{name} holds no request")
+    note_if_empty([line.request for line in lines], given)
     options = _OutputOptions(source, wait, stream, as_json)
     if out is None:
         code, results = asyncio.run(_run(settings, lines, options, None))

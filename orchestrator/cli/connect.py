@@ -190,12 +190,12 @@ def needs_model_endpoint(requests: Sequence[DelegationRequest], settings: Settin
 
 
 async def note_before_work(
-    service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None]
+    service: Service, requests: Sequence[DelegationRequest], note: Callable[[str], None], *, asks: bool = False
 ) -> None:
-    """Offers to go on with paused delegations, and notes default tools that are unavailable."""
+    """Notes paused delegations, or ``asks`` whether to go on with them, and default tools that are unavailable."""
     with suppress(DeputizeError):  # submitting the work reports the error
         if service.own:
-            await _offer_paused(service, note)
+            await _note_paused(service, note, asks)
         workers = await service.client.workers()
         known = service.client.version
         if other := next((worker for worker in workers if worker.version != known), None):
@@ -204,13 +204,13 @@ async def note_before_work(
             _note_missing_tools(workers, note)
 
 
-async def _offer_paused(service: Service, note: Callable[[str], None]) -> None:
+async def _note_paused(service: Service, note: Callable[[str], None], asks: bool) -> None:
     paused = [delegation.id async for delegation in unfinished(service.client) if delegation.paused]
     if not paused:
         return
     names = ", ".join(paused[:SHOWN]) + (", …" if len(paused) > SHOWN else "")
     note(f"{count(len(paused), 'delegation')} from before is paused: {names}")
-    if sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
+    if asks and sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
         for id in paused:
             await service.client.resume(id)
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from deputize.orchestrator.cli.apply import take_over_or_hint
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import display
@@ -102,6 +103,7 @@ async def _follow_up(settings: Settings, given: str, submit: FollowUp, wait: flo
             if not service.own:
                 await note_if_queued(service.client, shown.note)
             watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
-    for result in watched.results.values():
-        print_result(result, json=as_json)
+        for result in watched.results.values():
+            print_result(result, json=as_json)
+            await take_over_or_hint(settings, service.client, result)
     return watched.code

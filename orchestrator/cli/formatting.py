@@ -132,6 +132,8 @@ def left_out(result: ToolAgentResult) -> list[str]:
 def change(changed: FileChange) -> str:
     """`modified pricing.py (+1 -1)`; `created data.bin (60 MB, not in the patch)` where there are no lines to count."""
     where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path
+    if changed.path.rpartition("/")[2] == ".git":
+        return f"{changed.change} {where} (its commits stay in its copy)"
     has_lines = changed.added_lines or changed.removed_lines or changed.size is None or changed.change == "renamed"
     amount = f"+{changed.added_lines} -{changed.removed_lines}" if has_lines else size(changed.size or 0)
     return f"{changed.change} {where} ({amount}{'' if changed.in_patch else ', not in the patch'})"

@@ -43,8 +43,8 @@ def pull(
     """Fetch files from the workspace of a run, while it goes on, too.
 
     PATH is a file, a directory or a pattern. Without one: the changed files that are not in the patch, or all changed
-    files of a run that began in an empty directory. They go to the directory that was copied, else to this one; files
-    that were changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest
+    files of a run that began in an empty directory. They go to the current directory, or to DIR; files that were
+    changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest
     one without a parent.
     """
     return asyncio.run(_pull(load_settings(ctx), id, paths, into, overwrite, as_json))
@@ -70,7 +70,7 @@ async def _pull(
         wanted = await _wanted(client, delegation, paths)
         for each in wanted:
             check_path(each.file.name)
-        folder = _folder(delegation, into)
+        folder = _made(into or Path())
         with Target(folder) as target:
             refused = {} if overwrite else _refused(target, folder, wanted)
             for each in () if refused else wanted:
@@ -116,14 +116,9 @@ def _fits(wanted: str, *names: str) -> bool:
     return any(wanted in (name, ".") or name.startswith(f"{wanted}/") or fnmatchcase(name, wanted) for name in names)
 
 
-def _folder(delegation: Delegation, into: Path | None) -> Path:
-    from deputize.orchestrator.cli.apply import target_directory
-
-    if into is None and delegation.request.workspace.kind != "directory":
-        into = Path()
-    elif into is not None:
-        into.mkdir(parents=True, exist_ok=True)
-    return target_directory(delegation, into)
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
 
 
 def _refused(target: Target, folder: Path, wanted: Sequence[_Fetch]) -> dict[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from deputize.orchestrator.cli import output
 from deputize.orchestrator.cli.errors import message, refusal
 from deputize.orchestrator.cli.values import (
     OPTIONS,
@@ -26,6 +27,7 @@ from deputize.orchestrator.cli.values import (
 if TYPE_CHECKING:
     from deputize.shared.errors import Refused
     from deputize.shared.request import DelegationRequest
+    from deputize.shared.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
@@ -45,8 +47,9 @@ _OPTIONS = (
         "--workspace",
         type=Directory(),
         metavar="DIR",
-        help="Work on a copy of this directory; without it in an empty one.",
+        help="Work on a copy of this directory; inside a git repository of the current one, if unsaid.",
     ),
+    click.option("--no-workspace", is_flag=True, help="Work in an empty directory."),
     click.option("--with-ignored", is_flag=True, help="Copy what .gitignore names, too."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not copy this, as in .gitignore; repeatable."),
     click.option("--agent", metavar="NAME", help="An agent of the settings; other options take precedence over it."),
@@ -152,8 +155,32 @@ def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOpt
     return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
 
 
+def workspace_here(settings: Settings, given: Mapping[str, Any]) -> Path | None:
+    """Returns the directory to copy: the one that was named, else this one where it is in a git repository.
+
+    A service elsewhere cannot see it, and a repository that begins at the home directory has more than a project.
+    """
+    named: Path | None = given["workspace"]
+    if named or given["no_workspace"] or given["continues"] or given["from_turn"] or settings.url:
+        return named
+    from deputize.shared.git import repository_of
+
+    return Path() if repository_of(Path.cwd()) not in (None, Path.home()) else None
+
+
+def note_if_empty(requests: Iterable[DelegationRequest], given: Mapping[str, Any]) -> None:
+    """Notes that work begins without files, unless that was asked for."""
+    empty = any(request.workspace.kind == "empty" and not request.builds_on for request in requests)
+    if empty and not given["no_workspace"]:
+        output.line("note: in an empty directory; -w . is for a copy of this one, --no-workspace for none", err=True)
+
+
 def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
     workspace: Path | None = given["workspace"]
+    if given["no_workspace"]:
+        if workspace or given["with_ignored"] or given["exclude"]:
+            raise click.UsageError("--no-workspace excludes --workspace, --with-ignored and --exclude")
+        return {"kind": "empty"}
     rules = {"ignored": given["with_ignored"], "exclude": [*given["exclude"]]}
     if workspace is None:
         if any(rules.values()):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.apply import take_over_or_hint
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import display
@@ -48,7 +49,8 @@ async def _resume(settings: Settings, given: tuple[str, ...], wait: float | None
         delegations = [await client.resume(id) for id in ids]
         with display() as shown:
             watched = await Watcher(service, shown, wait, prints_results=not as_json).all(delegations)
-    for delegation in delegations:
-        if (result := watched.results.get(delegation.id)) is not None:
-            print_result(result, json=as_json)
+        for delegation in delegations:
+            if (result := watched.results.get(delegation.id)) is not None:
+                print_result(result, json=as_json)
+                await take_over_or_hint(settings, client, result)
     return watched.code

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
+from deputize.orchestrator.cli import output
+from deputize.orchestrator.cli.apply import take_over_or_hint
 from deputize.orchestrator.cli.connect import (
     connect,
     connect_permanent,
@@ -25,15 +28,17 @@ from deputize.orchestrator.cli.request_options import (
     given_options,
     in_options,
     merged,
+    note_if_empty,
     read_request,
     request_options,
+    workspace_here,
 )
 from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_text, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation, ToolAgentResult
+    from deputize.shared.delegation import Delegation
     from deputize.shared.request import DelegationRequest
     from deputize.shared.settings import Settings
 
@@ -76,13 +81,30 @@ def run(
         given["task"] = stdin_text(ctx) or None
     if given["task"] is None and "task" not in fields:
         raise click.MissingParameter(ctx=ctx, param=next(each for each in ctx.command.params if each.name == "task"))
+    if "workspace" not in fields:
+        given["workspace"] = workspace_here(settings, given)
     given_request = _GivenRequest.of(given_options(given), file, fields)
-    if apply and (detach or given_request.request.workspace.kind != "directory"):
-        raise click.UsageError("--apply needs --workspace DIR, whose copy is changed, and no --detach")
+    if apply:
+        _check_apply(given_request.request, detach=detach)
+    note_if_empty([given_request.request], given)
     if detach:
         return asyncio.run(_run_detached(settings, given_request, as_json))
     how = _Following(wait, stream, as_json, apply)
     return asyncio.run(_run_and_watch(settings, given_request, how))
+
+
+def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
+    """Raises UsageError for changes that could not be applied once they are paid for."""
+    from deputize.shared.request import DirectoryWorkspace
+
+    workspace = request.workspace
+    if detach or not isinstance(workspace, DirectoryWorkspace):
+        raise click.UsageError("--apply needs --workspace DIR, whose copy is changed, and no --detach")
+    if not os.access(workspace.path, os.W_OK | os.X_OK) or not Path(workspace.path).is_dir():
+        raise click.UsageError(
+            f"--apply changes {workspace.path}, which is not a directory here that can be written; without --apply, "
+            "`deputize apply ID --into DIR` takes the changes over"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +161,7 @@ class _Following:
 async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Following) -> Exit:
     request = given.request
     async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
-        await note_before_work(service, [request], _note)
+        await note_before_work(service, [request], _note, asks=True)
         delegation = await given.submit(service.client)
         with display(stream=how.stream) as shown:
             shown.note(delegation.id)
@@ -149,37 +171,9 @@ async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Followi
             watched = await Watcher(service, shown, how.wait, prints_results=not how.as_json).all([delegation])
         for result in watched.results.values():
             print_result(result, json=how.as_json)
-            if await _take_over(settings, service.client, result, how.apply):
+            if await take_over_or_hint(settings, service.client, result, apply=how.apply):
                 return Exit.FAILED
     return watched.code
-
-
-async def _take_over(settings: Settings, client: Client, result: ToolAgentResult, apply: bool) -> bool:
-    """Applies the changes to the directory that was copied, or prints how to. Returns whether that was refused."""
-    from deputize.orchestrator.cli.apply import ignored_note, missing_note, print_plan, take_over, target_directory
-    from deputize.shared.request import DirectoryWorkspace
-
-    delegation = await client.get(result.delegation_id)
-    workspace = delegation.request.workspace
-    if not result.file_changes:
-        if stays := ignored_note(settings, delegation):
-            _note(stays)
-        return False
-    if not isinstance(workspace, DirectoryWorkspace):
-        _note(f"  to fetch its files: {formatting.command(settings, 'pull', delegation.id)}")
-        return False
-    if apply and result.success:
-        folder = target_directory(delegation, None)
-        plan = await take_over(client, delegation, folder)
-        print_plan(settings, plan, delegation, folder, _note)
-        return bool(plan.refused)
-    why = ", because the run did not succeed" if apply else ""
-    command = formatting.command(settings, "apply", delegation.id)
-    _note(f"  {workspace.path} itself is unchanged{why}; to take this over: {command}")
-    for note in (missing_note(settings, delegation), ignored_note(settings, delegation)):
-        if note:
-            _note(note)
-    return False
 
 
 def _note(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings
+from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.event_lines import event_line, reply_line
 from deputize.orchestrator.cli.transcript import transcript
@@ -27,7 +27,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", default=NEWEST)
 @click.option("--transcript", is_flag=True, help="The whole conversation: replies, calls and their results.")
 @click.option("--events", is_flag=True, help="Every event that was kept.")
 @click.option("--steps", is_flag=True, help="The tool calls and what came of them.")
@@ -39,7 +39,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **parts: bool) -> Exit:
     """Show one delegation: by default where it stands and its result.
 
-    ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    ID may be shortened to its beginning or its end; without one it is @last, the newest without a parent.
     """
     asked = [name for name, wanted in (parts | {"artifact": artifact is not None}).items() if wanted]
     if len(asked) > 1:

@@ -165,7 +165,7 @@ class Watcher:
     def _state_phrase(self, open: Sequence[str]) -> str:
         names = ", ".join(open[:3]) + (", …" if len(open) > 3 else "")
         if not self.service.stays:
-            return f"{names} {'is' if len(open) == 1 else 'are'} paused"
+            return f"{names} {'is' if len(open) == 1 else 'are'} paused in some seconds, unless another command comes"
         return f"{names} {'goes' if len(open) == 1 else 'go'} on"
 
 

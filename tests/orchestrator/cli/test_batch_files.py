@@ -43,7 +43,7 @@ async def test_what_only_the_service_knows_is_told_by_line_too(redis_url: str, t
     using = settings(redis_url=redis_url)
     async with served(lambda: open_service(using, redis_url), using) as url, connect(redis_url) as redis:
         await Fleet(redis).announce(worker_card(), [READ_FILE])
-        done = await deputize("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url)
+        done = await deputize("batch", str(tasks), "--no-workspace", "--out", str(out), DEPUTIZE_URL=url)
         assert done.code == 2
         lines = done.err.splitlines()
         assert lines[0] == "deputize: 2 mistakes, so nothing was handed over"

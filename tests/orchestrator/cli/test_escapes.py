@@ -64,7 +64,7 @@ async def asked(url: str, hostile: HostileService, folder: Path, name: str, *arg
     hostile.name = name
     change = {"path": name, "change": "created", "inPatch": False}
     hostile.finish(id, ignored_files=[name], ignored_count=1, file_changes=[change])
-    return await deputize(arguments[0], id, *arguments[1:], DEPUTIZE_URL=url)
+    return await deputize(arguments[0], id, *arguments[1:], DEPUTIZE_URL=url, cwd=folder)
 
 
 WAYS = [

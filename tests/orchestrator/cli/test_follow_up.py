@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 from deputize.shared.delegation import Delegation
 from deputize.shared.request import DelegationRequest, Limits
@@ -13,14 +14,14 @@ from tests.orchestrator.serving import served
 from tests.waiting import until
 
 
-async def followed_up(service: FakeService, *arguments: str) -> tuple[Done, Delegation]:
+async def followed_up(service: FakeService, *arguments: str, **fields: Any) -> tuple[Done, Delegation]:
     """Runs the command, and ends the delegation that it submits."""
     known = {*service.runs}
     async with served(service) as url:
         running = asyncio.create_task(deputize(*arguments, DEPUTIZE_URL=url, DEPUTIZE_TOKEN="t"))
         new = await until(lambda: {*service.runs} - known or running.done())
         if isinstance(new, set):
-            service.finish(*new, summary="Done again.")
+            service.finish(*new, summary="Done again.", **fields)
         return await running, service.runs[next(iter({*service.runs} - known))]
 
 

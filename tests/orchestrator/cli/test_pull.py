@@ -55,7 +55,7 @@ async def test_what_the_patch_lacks_is_fetched(url: str, service: FakeService, f
     id = await finished(service, folder)
     applied = await deputize("apply", id, DEPUTIZE_URL=url)
     assert "  not in the patch: data/new.bin, data/old.bin; to fetch: " in applied.err
-    done = await pull(url, id)
+    done = await pull(url, id, cwd=folder)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
         f"2 files fetched into {folder}",
@@ -76,13 +76,26 @@ async def test_files_that_were_changed_here_are_kept(
     service.workspaces = tmp_path / "workspaces"
     id = await finished(service, folder)
     (folder / "data/old.bin").write_bytes(b"mine")
-    done = await pull(url, id)
+    done = await pull(url, id, cwd=folder)
     assert (done.code, done.out) == (1, "")
     assert "  data/old.bin: it has another content here; --overwrite replaces it" in done.err.splitlines()
     assert not (folder / "data/new.bin").exists()
-    report = json.loads((await pull(url, id, "--overwrite", "--json")).out)
+    report = json.loads((await pull(url, id, "--overwrite", "--json", cwd=folder)).out)
     assert report["fetched"] == ["data/new.bin", "data/old.bin"]
     assert (folder / "data/old.bin").read_bytes() == LARGE
+
+
+async def test_files_go_to_the_current_directory_and_not_to_the_one_that_was_copied(
+    url: str, service: FakeService, folder: Path, tmp_path: Path
+) -> None:
+    service.workspaces = tmp_path / "workspaces"
+    id = await finished(service, folder)
+    here = tmp_path / "here"
+    here.mkdir()
+    done = await pull(url, id, cwd=here)
+    assert (done.code, done.out.splitlines()[0]) == (0, f"2 files fetched into {here}")
+    assert (here / "data/new.bin").read_bytes() == LARGE
+    assert not (folder / "data/new.bin").exists()
 
 
 async def test_of_an_empty_workspace_everything_comes_here_and_paths_choose(

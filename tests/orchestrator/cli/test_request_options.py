@@ -161,7 +161,7 @@ async def test_mistakes_are_named_by_the_option_or_the_file_that_made_them(
     url: str, service: FakeService, tmp_path: Path
 ) -> None:
     tmp_path.joinpath("r.json").write_text('{"lables": {}, "limits": {"maxTurns": 0}, "priority": 10}')
-    given = ["--session", "x" * 2000, "--priority", "3"]
+    given = ["--session", "x" * 2000, "--priority", "3", "--no-workspace"]
     done = await deputize("run", " ", "--request", "r.json", *given, cwd=tmp_path, DEPUTIZE_URL=url)
     assert done.code == 2
     said = {line.split(": ")[0].strip(): line for line in done.err.splitlines()[1:]}
@@ -171,5 +171,7 @@ async def test_mistakes_are_named_by_the_option_or_the_file_that_made_them(
     assert "priority" not in done.err
     service.away = Invalid("no", [{"pointer": "/tools/1", "detail": "no"}, {"pointer": "/model", "detail": "never"}])
     tmp_path.joinpath("r.json").write_text('{"model": "m"}')
-    done = await deputize("run", "x", "--request", "r.json", "--tools", "a,b", cwd=tmp_path, DEPUTIZE_URL=url)
+    done = await deputize(
+        "run", "x", "--request", "r.json", "--tools", "a,b", "--no-workspace", cwd=tmp_path, DEPUTIZE_URL=url
+    )
     assert done.err.splitlines()[1:] == ["  --tools, item 2: no", "  r.json: /model: never"]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from deputize.orchestrator.cli import cli
+from deputize.orchestrator.cli.connect import Service, note_before_work
+from deputize.orchestrator.client import Client
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import started
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -89,3 +95,23 @@ async def test_watch_ends_where_what_it_watches_is_paused_and_follows_the_others
         done = await command.done()
     assert (done.code, done.out) == (3, "Done.\n")
     assert f"`deputize resume {paused}` goes on with it" in done.err
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_only_run_asks_on_a_terminal_whether_to_go_on_with_what_is_paused(
+    asks: bool, url: str, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await accepted(service, paused=True)
+    noted: list[str] = []
+    keys, terminal = os.openpty()
+    os.write(keys, b"y\n")
+    with os.fdopen(terminal, "r+b", buffering=0) as raw, io.TextIOWrapper(raw, write_through=True) as both:
+        for name in ("stdin", "stderr"):
+            monkeypatch.setattr(sys, name, both)
+        async with Client(url) as client:
+            await note_before_work(Service(client, own=True), [], noted.append, asks=asks)
+        monkeypatch.undo()
+    os.close(keys)
+    assert service.runs[id].paused is not asks
+    assert noted[0] == f"1 delegation from before is paused: {id}"
+    assert [line for line in noted if "deputize resume" in line] == noted[1 : 1 if asks else 2]

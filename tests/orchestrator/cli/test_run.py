@@ -38,7 +38,7 @@ async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, s
         service.happen(id, StepCompleted(step=step()))
         service.finish(id, summary="Forty-two.", file_changes=[{"path": "a.py", "change": "modified"}])
 
-    done = await run(url, service, "Count it", then=work)
+    done = await run(url, service, "Count it", "--no-workspace", then=work)
     assert (done.code, done.out) == (0, "Forty-two.\n")
     (id,) = service.runs
     *said, fetch = re.sub(r"\d\.\d s", "0.0 s", done.err).splitlines()
@@ -276,7 +276,7 @@ async def test_without_a_terminal_nothing_is_coloured_or_redrawn(url: str, servi
 
 async def test_tools_that_would_be_refused_are_told_before_the_work(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(sandbox="no user namespaces")]
-    done = await run(url, service, "x")
+    done = await run(url, service, "x", "--no-workspace")
     warning, id, *_ = done.err.splitlines()
     assert warning.startswith("warning: commands and changes of files will be refused")
     assert "no user namespaces" in warning

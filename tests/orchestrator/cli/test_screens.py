@@ -36,6 +36,7 @@ RUNNING = {
 }
 STEP = "…iiiiii  turn 1  ✗ $ pytest  0.0 s: the command ended with exit code 1"
 END = "✓ succeeded (completed): 2 turns, 2 tool calls, 0.0 s, 15 tokens, $0.0100"
+RUN = ("run", "--no-workspace")
 
 
 def step(n: int, status: StepStatus, **fields: Any) -> Step:
@@ -80,7 +81,7 @@ async def comes(terminal: Terminal, id: str, wanted: list[str]) -> None:
 @pytest.mark.parametrize("no_color", ["", "1"], ids=["colours", "plain"])
 async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: int, no_color: str) -> None:
     service.fleet = [worker_card()]
-    async with on_terminal("run", "Repair it", columns=columns, DEPUTIZE_URL=url, NO_COLOR=no_color) as terminal:
+    async with on_terminal(*RUN, "Repair it", columns=columns, DEPUTIZE_URL=url, NO_COLOR=no_color) as terminal:
         await until(lambda: service.following, 60)
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
@@ -97,7 +98,7 @@ async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: 
 
 async def test_a_terminal_that_cannot_move_its_cursor_gets_lines(url: str, service: FakeService) -> None:
     service.fleet = [worker_card()]
-    async with on_terminal("run", "Repair it", columns=80, DEPUTIZE_URL=url, TERM="dumb") as terminal:
+    async with on_terminal(*RUN, "Repair it", columns=80, DEPUTIZE_URL=url, TERM="dumb") as terminal:
         await until(lambda: service.following, 60)
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
@@ -114,7 +115,7 @@ async def test_an_interrupt_leaves_the_steps_and_how_to_come_back(
     url: str, service: FakeService, number: signal.Signals
 ) -> None:
     service.fleet = [worker_card()]
-    async with on_terminal("run", "Repair it", "--wait", "600", columns=200, DEPUTIZE_URL=url) as terminal:
+    async with on_terminal(*RUN, "Repair it", "--wait", "600", columns=200, DEPUTIZE_URL=url) as terminal:
         await until(lambda: service.following, 60)
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
@@ -132,7 +133,7 @@ async def test_an_interrupt_leaves_the_steps_and_how_to_come_back(
 @pytest.mark.parametrize("columns", [60, 200])
 async def test_words_and_output_come_as_they_are_made(url: str, service: FakeService, columns: int) -> None:
     service.fleet = [worker_card()]
-    async with on_terminal("run", "x", "--stream", columns=columns, DEPUTIZE_URL=url) as terminal:
+    async with on_terminal(*RUN, "x", "--stream", columns=columns, DEPUTIZE_URL=url) as terminal:
         await until(lambda: service.following, 60)
         (id,) = service.runs
         begin(service, id)

@@ -83,7 +83,7 @@ def test_no_module_of_the_command_line_loads_the_worker_or_the_models_sdk() -> N
         ["run", "x", "--context", "@not-there"],
         ["run", "x", "--no-such-option"],
         ["no-such-command"],
-        ["show"],
+        ["pull"],
         ["list", "--limit", "0"],
         ["list", "--status", "happy"],
         ["cancel"],
