@@ -13,6 +13,7 @@ from deputize.orchestrator.patches.format import PatchPart, blob_id
 from deputize.shared.git import git, repository_of
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
+OUT_OF_REACH = "it was changed here since, and its content before the run, which a merge needs, cannot be fetched"
 FindContent = Callable[[str, str], bytes | None]
 """Returns the content with git's id, from the path and the id; None where it is not known."""
 
@@ -49,10 +50,9 @@ class MergePlan:
         ``earlier`` are the parts of patches before it from the same start, the last one first: what is here of these is
         taken back first, so that they may have been applied or not.
         """
-        for part in earlier:
+        for part in sorted(earlier, key=lambda part: not self._is_here(part)):
             if not {part.old_path, part.new_path} & self._states.keys():
-                with suppress(CannotApply, OSError):
-                    self._plan(part.reversed())
+                self._take_back(part)
         self.applied.clear()
         self.already.clear()
         for part in parts:
@@ -65,6 +65,21 @@ class MergePlan:
 
         if earlier and not self.refused:
             self._compare({part.old_path for part in parts})
+
+    def _is_here(self, part: PatchPart) -> bool:
+        """Whether the path is exactly as the part left it."""
+        with suppress(OSError):
+            there = self.directory.read(part.path)
+            return there is None if part.new_path is None else there is not None and there.id == part.new_id
+        return False
+
+    def _take_back(self, part: PatchPart) -> None:
+        """Plans the state before a part, where what it made is here."""
+        with suppress(CannotApply, OSError):
+            self._plan(part.reversed())
+            for path in {part.old_path, part.new_path} & self._states.keys():
+                if path and self.directory.read(path) == self._states[path]:
+                    del self._states[path]
 
     def _compare(self, sources: Set[str | None]) -> None:
         """Leaves out what is here already, and names what only an earlier patch changed; ``sources`` are renamed."""
@@ -174,8 +189,8 @@ class MergePlan:
         if data is None and part.new_id:
             data = self.find(part.path, part.new_id)
         if data is None:
-            why = "its earlier content is not in the patch, because it is binary" if part.binary else MASKED
-            raise CannotApply(why)
+            why = "its earlier content is not in the patch, because it is binary, and cannot be fetched"
+            raise CannotApply(why if part.binary else MASKED)
         if part.new_id and blob_id(data) != part.new_id:
             raise CannotApply(MASKED)
         return data
@@ -191,7 +206,7 @@ class MergePlan:
         elif part.hunks:
             data = part.merged_by_context(current)
         if data is None:
-            raise CannotApply("the same lines were changed here since")
+            raise CannotApply("the same lines were changed here since" if base is not None else OUT_OF_REACH)
         return data
 
     def _check_folders(self, path: str) -> None:

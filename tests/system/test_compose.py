@@ -269,6 +269,27 @@ def test_no_variable_of_compose_is_taken_for_a_misspelt_setting(caplog: pytest.L
     assert (caplog.messages, named >= {"DEPUTIZE_PROJECTS", "DEPUTIZE_FLOWER_PORT"}) == ([], True)
 
 
+def test_the_service_reads_the_files_of_runs_where_the_workers_write_them() -> None:
+    root = service("worker")["environment"]["DEPUTIZE_WORKSPACE_ROOT"]
+    assert service("orchestrator")["environment"]["DEPUTIZE_WORKSPACE_ROOT"] == root
+    mounted = {
+        name: next(volume for volume in service(name)["volumes"] if volume["target"] == root)
+        for name in ("orchestrator", "worker")
+    }
+    assert mounted["orchestrator"]["source"] == mounted["worker"]["source"] == "workspaces"
+    assert (mounted["orchestrator"].get("read_only"), mounted["worker"].get("read_only")) == (True, None)
+    # An empty volume gets the owner and mode of the folder in the image that mounts it first, whichever that is.
+    lines = [
+        [
+            line.strip(" \\&")
+            for line in (ROOT / name / "Dockerfile").read_text().splitlines()
+            if root in line and "install" in line
+        ]
+        for name in ("orchestrator", "worker")
+    ]
+    assert lines[0] == lines[1] == [f"install --directory --owner=10001 --group=0 --mode=2770 {root}"]
+
+
 def test_a_second_stack_can_stand_beside_the_first() -> None:
     for name, variable in (("orchestrator", "DEPUTIZE_PORT"), ("flower", "DEPUTIZE_FLOWER_PORT")):
         (port,) = service(name, **{variable: "12345"})["ports"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deputize.orchestrator.patches.merge import OUT_OF_REACH
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
@@ -139,7 +140,7 @@ async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_nam
             "  logo.png: this binary file was changed here since, too, by something else than this run",
             "  new/deep/empty: its folder new is a file here",
             "  new/no-end: its folder new is a file here",
-            "  src/main.py: the same lines were changed here since",
+            f"  src/main.py: {OUT_OF_REACH}",
         ]
     assert tree(folder) == before
     report = json.loads((await apply(url, id, "--json")).out)
