@@ -32,6 +32,7 @@ _ESCAPE_SEQUENCES = re.compile(
 )
 _ERASURE = re.compile(r"\x1b\[[02]?K")
 _MOVE = re.compile(r"(\r|\x08|\x1b\[[02]?K)")
+_JSON_ESCAPES = r"(?i:\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(?P<half>\\ud[89a-f][0-9a-f]{2}))|(?s:\\.)"
 CUT_NOTE = "… [cut: "
 """The beginning of the note where a text, a list or an object was cut."""
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -96,6 +97,14 @@ def visible_block(text: str) -> str:
 def visible_json(text: str) -> str:
     r"""Returns JSON with every such character escaped as ``\uXXXX``; its value is unchanged."""
     return re.sub(_JSON, _json_escape, text)
+
+
+def valid_json_unicode(text: bytes) -> bytes:
+    """Returns JSON with the replacement character for invalid UTF-8 and for each escape of half a surrogate pair."""
+    decoded = text.decode("utf-8", "replace")
+    if not re.search(r"\\u[dD][89a-fA-F]", decoded):
+        return decoded.encode()
+    return re.sub(_JSON_ESCAPES, lambda found: r"\ufffd" if found["half"] else found[0], decoded).encode()
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 from mcp import Client, MCPError
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.log import log
+from deputize.worker.mcp.answers import Usable
 from deputize.worker.mcp.entry import Server
 from deputize.worker.mcp.remote import BROKEN, NOT_SENT
 from deputize.worker.mcp.transport import RunScope, StderrTail, Transport, opened
@@ -59,6 +60,9 @@ class Connection:
         self._holding: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._line: Transport | None = None
+        self._words = StderrTail()
+        self.left_out: list[str] = []
+        """Why some of what the server offers cannot be used."""
         self._ended = False
 
     @property
@@ -69,7 +73,7 @@ class Connection:
         """Connects. Raises ``ServerUnavailable``, after everything that was started has been closed."""
         if self._ended:
             raise ServerUnavailable("the run that used it is over")
-        words = StderrTail()
+        words = self._words = StderrTail()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._holding = holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
@@ -133,6 +137,7 @@ class Connection:
         latest = asyncio.get_running_loop().time() + (self.server.call_seconds or math.inf)
         for last in (False, True):
             client = await self._connected()
+            line, words = self._line, self._words
             try:
                 return await self._ask(client, tool, arguments, on_progress, latest)
             except MCPError as error:
@@ -142,7 +147,9 @@ class Connection:
                 if unseen:
                     self._client = None
                 if last or not (unseen or repeatable):
-                    raise self._doubt(error.message, seen=not unseen) from None
+                    ended = line.why() if line and error.code == types.CONNECTION_CLOSED else ""
+                    why = f"{error.message}: {ended}{_quoted(words)}" if ended else error.message
+                    raise self._doubt(why, seen=not unseen) from None
             except (ValidationError, RuntimeError) as error:
                 raise self._doubt(_explained(error)) from None
         raise AssertionError("the second try returns or raises")
@@ -154,13 +161,19 @@ class Connection:
             async with AsyncExitStack() as stack:
                 self._line = line = await stack.enter_async_context(opened(self.server, self._caller, words))
                 over = line.over
-                client = Client(nullcontext(line.streams), client_info=_US, cache=None)
+                reading, writing = line.streams
+                streams = Usable(reading, self._leave_out), writing
+                client = Client(nullcontext(cast(Any, streams)), client_info=_US, cache=None)
                 self._client = await stack.enter_async_context(client)
                 ready.set_result(None)
                 await _first(self._closing, line.over)
         finally:
             if over is not None:
                 over.set()
+
+    def _leave_out(self, problem: str) -> None:
+        if len(self.left_out) < MAX_TOOLS:
+            self.left_out.append(problem)
 
     def _log_failure(self, holding: asyncio.Task[None]) -> None:
         if failure := _failure(holding):
@@ -252,8 +265,12 @@ def _explained(error: BaseException | None) -> str:
     return str(error)[:500] or type(error).__name__
 
 
+def _quoted(words: StderrTail) -> str:
+    return f"; its stderr: {words}" if str(words) else ""
+
+
 def _advice(server: Server, words: StderrTail) -> str:
-    quoted = f"; its stderr: {words}" if str(words) else ""
+    quoted = _quoted(words)
     if server.type != "stdio" or not server.sandbox:
         return quoted
     return (

@@ -11,20 +11,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
+from mcp_types import JSONRPCMessage, JSONRPCNotification
+
+from deputize.worker.mcp.answers import MAX_MESSAGE, TOO_LONG, Messages, Stream, is_excessive, read, unreadable
 
 BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
 BURST_LINES, LINES_A_SECOND = 500, 50
 LONGEST_PAUSE = 1.0
 MAX_PAUSED = 30.0
 """Seconds of consecutive pauses after which the server is disconnected."""
-MAX_MESSAGE = 8 * 1024 * 1024
-"""Bytes of one message, such as an image in base64; parsing a longer one would block the event loop."""
 MAX_WAITING = 500
 """Unread messages; with more, reading from the server is paused."""
 MAX_NONSENSE = 100
@@ -83,20 +82,7 @@ class Program(Protocol):
     async def end(self) -> None: ...
 
 
-class _Stream:
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        pass
-
-
-class Incoming(_Stream):
+class Incoming(Messages):
     """The server's messages. ``noise`` receives lines that are not messages: many servers print a banner on stdout."""
 
     def __init__(self, noise: Callable[[bytes], None]) -> None:
@@ -112,6 +98,8 @@ class Incoming(_Stream):
         self._ended = False
         self._line: list[bytes] = []
         self._size = 0
+        self._skips = False
+        """Whether the rest of a line that was too long comes."""
         self._nonsense = 0
         self._pace = Pace()
 
@@ -124,11 +112,12 @@ class Incoming(_Stream):
         self._size += len(first)
         if others:
             *whole, rest = others
-            self._sort([b"".join(self._line), *whole])
-            self._line, self._size = [rest], len(rest)
+            self._sort([*([] if self._skips else [b"".join(self._line)]), *whole])
+            self._line, self._size, self._skips = [rest], len(rest), False
             self._parse(_AT_ONCE)
         if self._size > MAX_MESSAGE:
-            self._fail(f"it sent more than {MAX_MESSAGE} bytes in one message")
+            self._skips = self._skips or self._is_too_long(b"".join(self._line))
+            self._line, self._size = [], 0
         pause = self._pace.pause(len(data), len(others))
         if self._pace.exhausted:
             self._fail("it sends messages faster than they can be read")
@@ -158,20 +147,17 @@ class Incoming(_Stream):
     async def aclose(self) -> None:
         self.end()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
+    def _is_too_long(self, line: bytes) -> bool:
+        """Ends the call that a line answers if the line is too long, or all calls where it is not known which."""
+        if len(line) > MAX_MESSAGE and not self._take(unreadable(line[:1000], TOO_LONG, line[-1000:])):
+            self._fail(TOO_LONG)
+        return len(line) > MAX_MESSAGE
 
     def _sort(self, lines: Sequence[bytes]) -> None:
         """Keeps the lines that may be messages and passes the others to ``noise``."""
-        found = [line for line in lines if line[:1] == b"{" and len(line) <= MAX_MESSAGE]
+        found = [line for line in lines if line[:1] == b"{" and not self._is_too_long(line)]
         if len(found) < len(lines):
-            noise = (line[:1000] for line in lines if line[:1] != b"{" or len(line) > MAX_MESSAGE)
+            noise = (line[:1000] for line in lines if line[:1] != b"{")
             self._noise(b"\n".join([*islice(noise, _MAX_NOISE), b""]))
         self._unparsed.extend(found)
         self._news.set()
@@ -189,17 +175,18 @@ class Incoming(_Stream):
             self._noise(b"\n".join([*noise[:_MAX_NOISE], b""]))
 
     def _understood(self, line: bytes) -> bool:
-        try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            self._nonsense += 1
-            if self._nonsense > MAX_NONSENSE:
-                self._fail("its messages are not valid JSON-RPC")
-            return False
-        if not isinstance(message, JSONRPCNotification) or message.method in _HEARD:
+        if is_excessive(line) or self._take(read(line)):
+            return True
+        self._nonsense += 1
+        if self._nonsense > MAX_NONSENSE:
+            self._fail("its messages are not valid JSON-RPC")
+        return False
+
+    def _take(self, message: JSONRPCMessage | None) -> bool:
+        if message is not None and not (isinstance(message, JSONRPCNotification) and message.method not in _HEARD):
             self._messages.append(SessionMessage(message))
             self._news.set()
-        return True
+        return message is not None
 
     def _fail(self, why: str) -> None:
         if self.broken is None:
@@ -209,7 +196,7 @@ class Incoming(_Stream):
         self.end()
 
 
-class Outgoing(_Stream):
+class Outgoing(Stream):
     """The messages to the server."""
 
     def __init__(self, program: Program, incoming: Incoming) -> None:

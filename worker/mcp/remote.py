@@ -17,14 +17,17 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INVALID_REQUEST
 
+from deputize.worker.mcp.answers import MAX_MESSAGE, EventLines, readable
 from deputize.worker.mcp.entry import Server
-from deputize.worker.mcp.pipes import MAX_MESSAGE, Pace
+from deputize.worker.mcp.pipes import Pace
 from deputize.worker.web.dial import GuardedTransport, Network
 from deputize.worker.web.targets import target
 
 NOT_SENT, BROKEN = -32010, -32011
 """Our own JSON-RPC error codes: the server cannot have received the request, or it may have."""
 _CONNECT_SECONDS = 15.0
+_LONGEST_SSE = 1024 * 1024 - 1024
+"""Bytes of one message over SSE: the SDK ends the connection at an event of 1 MiB."""
 _LOOPBACK = re.compile(r"(.+\.)?localhost", re.IGNORECASE)
 _QUIET_SECONDS = 24 * 3600.0
 """An SSE connection is idle between two calls; a call has its own time limit."""
@@ -69,6 +72,7 @@ class _Steady(httpx2.AsyncBaseTransport):
         self._pace = Pace()
         self._on_error = on_error
         self._broken = broken
+        self._longest = _LONGEST_SSE if server.type == "sse" else MAX_MESSAGE
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -93,7 +97,7 @@ class _Steady(httpx2.AsyncBaseTransport):
                 return _refusal(answer.status_code, BROKEN if answer.is_server_error else INVALID_REQUEST, status)
         streams = kind.startswith("text/event-stream")
         body = cast(httpx2.AsyncByteStream, answer.stream)
-        answer.stream = _Paced(body, self._pace) if streams else _Bounded(body)
+        answer.stream = _Paced(body, self._pace, self._longest) if streams else _Bounded(body)
         return answer
 
     async def aclose(self) -> None:
@@ -101,15 +105,16 @@ class _Steady(httpx2.AsyncBaseTransport):
 
 
 class _Paced(httpx2.AsyncByteStream):
-    """An event stream with a rate limit."""
+    """An event stream with a rate limit, whose messages can be read."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, pace: Pace) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, pace: Pace, longest: int) -> None:
         self._body = body
         self._pace = pace
+        self._lines = EventLines(longest)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for part in self._body:
-            yield part
+            yield self._lines.feed(part)
             if pause := self._pace.pause(len(part), part.count(b"\n")):
                 await asyncio.sleep(pause)
             if self._pace.exhausted:
@@ -120,21 +125,21 @@ class _Paced(httpx2.AsyncByteStream):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body of bounded size, whose failures are exceptions that the SDK handles."""
+    """A body of bounded size that can be read, whose failures are exceptions that the SDK handles."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        whole = bytearray()
         try:
             async for part in self._body:
-                size += len(part)
-                if size > MAX_MESSAGE:
+                whole += part
+                if len(whole) > MAX_MESSAGE:
                     raise httpx2.StreamError(f"the response is longer than {MAX_MESSAGE} bytes")
-                yield part
         except httpx2.TransportError as error:
             raise httpx2.StreamError(f"the answer broke off: {error}") from None
+        yield readable(bytes(whole)) or b""
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -46,7 +46,7 @@ async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -
                 continue
             tools, problems = await tools_of(link, listed, taken, caller.validators)
             served.tools += tools
-            served.problems += problems
+            served.problems += [f"the MCP server {link.server.name!r}: {each}" for each in link.left_out] + problems
         yield served
     finally:
         await asyncio.gather(*(link.end() for link in links))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,11 +116,12 @@ class RunScope:
 
 
 class Transport:
-    """The ``streams`` for the SDK's client; ``over`` is set when the connection has ended."""
+    """The ``streams`` for the SDK's client; ``over`` is set when the connection has ended, and ``why`` says why."""
 
-    def __init__(self, streams: Any, over: asyncio.Event | None = None) -> None:
+    def __init__(self, streams: Any, over: asyncio.Event, why: Callable[[], str] = lambda: "") -> None:
         self.streams = streams
-        self.over = over or asyncio.Event()
+        self.over = over
+        self.why = why
 
 
 @dataclass(slots=True)
@@ -197,8 +198,13 @@ def _free(server: Server, caller: RunScope, incoming: Incoming, words: StderrTai
 async def _talking(program: Program, incoming: Incoming, caller: RunScope) -> AsyncGenerator[Transport]:
     incoming.pause = program.pause
     program.ended.add_done_callback(lambda _: incoming.end())
+
+    def why() -> str:
+        ended = f"its process ended with exit code {program.ended.result()}" if program.ended.done() else ""
+        return incoming.broken or ended
+
     try:
-        yield Transport((incoming, Outgoing(program, incoming)), incoming.over)
+        yield Transport((incoming, Outgoing(program, incoming)), incoming.over, why)
     finally:
         program.close_stdin()
         try:

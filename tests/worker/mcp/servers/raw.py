@@ -1,7 +1,7 @@
 """An MCP server in nothing but Python's standard library: quick to start, and able to behave in ways no SDK allows.
 
 Its arguments say how it begins: ``greet``, ``deaf``, ``die``, ``nonsense``, ``mute``, and what it has: ``unusable``,
-``many``.
+``many``, ``blunt``.
 It writes what it did into the directory where it runs, the workspace.
 """
 
@@ -41,6 +41,15 @@ TOOLS = [
 ]
 if "unusable" in QUIRKS:
     TOOLS += [tool("unusable", schema={"type": "object", "properties": {"a": {"type": "no such type"}}})]
+if "blunt" in QUIRKS:
+    TOOLS += [
+        tool("say"),
+        {"name": "no schema"},
+        {"inputSchema": ANY},
+        "no tool at all",
+        tool("odd output", outputSchema={"type": "array"}),
+        {"name": "empty schema", "inputSchema": {}},
+    ]
 if "many" in QUIRKS:
     TOOLS = [tool(f"tool {number}") for number in range(200)] + [tool("tool.7"), tool("x" * 80)]
 
@@ -119,6 +128,11 @@ def serve():
             send(id=id, result={"tools": TOOLS[start : start + 50], **more})
         elif method == "tools/call" and params["name"] == "refuse":
             send(id=id, error={"code": -32000, "message": "the moon is in the wrong phase"})
+        elif method == "tools/call" and params["name"] == "say":
+            before, repeated, times, after = params["arguments"]["parts"]
+            said = (before + repeated * times + after).replace("$ID", str(id)) + "\n"
+            sys.stdout.buffer.write(said.encode("latin-1"))
+            sys.stdout.flush()
         elif method == "tools/call" and params["name"] == "wait":
             waiting = id
             token = params.get("_meta", {}).get("progressToken")
