@@ -20,6 +20,8 @@ from deputize.worker.steps import in_doubt
 from deputize.worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
 from deputize.worker.tools.context import ToolContext
 
+AHEAD = "this call had begun before Redis lost what it had recorded"
+
 
 class Ledger:
     """One run's ledger. ``kept``: entries of the turn that earlier attempts left open; ``interruption``: the reason.
@@ -119,10 +121,13 @@ class Ledger:
     async def resolve(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> ToolResult | None:
         """Returns the result of a call that was running when the last attempt ended; None where it is to be executed.
 
-        An unknown outcome is reported to the model as such, and the call is never silently repeated.
+        An unknown outcome is reported to the model as such, and the call is never silently repeated. So it is where the
+        disk knows of a beginning that the record has lost, as after a restart of Redis with an older state.
         """
-        if self._kept.get(call, {}).get("state") != "started" or tool.effect is Effect.PURE:
+        if tool.effect is Effect.PURE:
             return None
+        if self._kept.get(call, {}).get("state") != "started":
+            return in_doubt(AHEAD) if context.sandbox.has_begun(call) else None
         found = None if tool.effect is Effect.EFFECTFUL else False
         if isinstance(tool, Recoverable):
             found = await tool.probe(context, params, self._kept[call]["facts"])

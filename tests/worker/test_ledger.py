@@ -84,6 +84,21 @@ async def test_a_call_that_was_only_asked_is_executed(desk: Desk) -> None:
     assert await desk.settled(tool, tool.parse({"command": "true"})) is None
 
 
+@pytest.mark.parametrize("arguments", [{}, {"run_in_background": True}])
+@pytest.mark.parametrize("kept", [{}, {"c1": '{"state": "asked"}'}, {"c1": '{"state": "waits"}'}])
+async def test_a_mark_that_is_ahead_of_the_record_is_in_doubt(
+    desk: Desk, kept: dict[str, str], arguments: dict[str, bool]
+) -> None:
+    """As after a restart of Redis with an older state: the worker, or the next one, comes to the same call again."""
+    tool, params = await desk.begin("bash", command="echo once >> log.txt", **arguments)
+    await tool.run(desk.context, params)
+    settled = await Ledger(desk.emitter, kept).resolve("c1", tool, params, desk.context)
+    assert settled is not None
+    assert "outcome unknown: this call had begun before Redis lost" in (settled.error or "")
+    assert await Ledger(desk.emitter, kept).resolve("c2", tool, params, desk.context) is None
+    await desk.context.sandbox.shells.end()
+
+
 async def test_a_command_that_ran_to_its_end_is_not_run_again(desk: Desk) -> None:
     tool, params = await desk.begin("bash", command="echo once >> log.txt")
     await tool.run(desk.context, params)

@@ -38,6 +38,10 @@ class Sandbox(Protocol):
         it started and its outcome is unknown."""
         ...
 
+    def has_begun(self, status_file: str) -> bool:
+        """Returns whether the disk has a trace of such a command."""
+        ...
+
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs until the end, the timeout or cancellation; none of its processes is alive afterwards.
 
@@ -67,6 +71,9 @@ class NoSandbox:
 
     def outcome(self, status_file: str) -> int | Literal[False] | None:
         return None
+
+    def has_begun(self, status_file: str) -> bool:
+        return False
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         return await self._refuse()

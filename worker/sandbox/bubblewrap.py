@@ -127,6 +127,9 @@ class Bubblewrap:
         it started and its outcome is unknown."""
         return read_status_file(self._status_folder, status_file) if self._status_folder else None
 
+    def has_begun(self, status_file: str) -> bool:
+        return self._status_folder is not None and self.outcome(status_file) is not False
+
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
         """Runs until the end, the timeout or cancellation; none of its processes is alive afterwards.
 
