@@ -8,13 +8,14 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import regex
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from deputize.worker.policy.base import PolicyCall, PolicyContext
 from deputize.worker.policy.commands import all_begin, any_begins, prefix_words
@@ -28,6 +29,8 @@ Quantifier = Callable[[Any], bool]
 
 PATTERN_SECONDS = 0.25
 """Computing time for all patterns of one key; more and the call is denied, because it could be made to take long."""
+MOST_ORDERED = 6
+"""Keys of objects that one pattern may name: it is compared with each order of them."""
 _COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)?\s*(\d{1,9})")
 _COMPARED: Mapping[str | None, Callable[[int, int], bool]] = {
     None: operator.eq,
@@ -76,9 +79,11 @@ def of_argument(wanted: Mapping[str, str], allows: bool) -> Matches:
 
     def matches(call: PolicyCall, _: PolicyContext) -> bool:
         limit = ComputeLimit(PATTERN_SECONDS)
-        texts = {name: argument_text(call.arguments.get(name)) for name in patterns}
         return all(
-            (text := texts[name]) is not None and matches_whole(pattern, text, limit)
+            any(
+                matches_whole(pattern, text, limit)
+                for text in _argument_texts(call.arguments.get(name), pattern.pattern)
+            )
             for name, pattern in patterns.items()
         )
 
@@ -90,6 +95,43 @@ def argument_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return to_json(value, fallback=str).decode()
+
+
+def _argument_texts(value: Any, pattern: str) -> Iterator[str]:
+    """Yields the texts that stand for one value; none for null.
+
+    The order of an object's keys has no meaning, so there is a text for each order of those that the pattern names.
+    Raises TimeoutError where these are too many.
+    """
+    text = argument_text(value)
+    if text is None:
+        return
+    yield text
+    if isinstance(value, str | int | float):
+        return
+    plain = from_json(text)
+    named = sorted({key for key in _keys(plain) if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", pattern)})
+    if len(named) > MOST_ORDERED:
+        raise TimeoutError
+    for order in permutations(named):
+        ranks = {key: rank for rank, key in enumerate(order)}
+        yield to_json(_ordered(plain, ranks)).decode()
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys(inner)
+
+
+def _ordered(value: Any, ranks: Mapping[str, int]) -> Any:
+    if isinstance(value, list):
+        return [_ordered(each, ranks) for each in value]
+    if not isinstance(value, dict):
+        return value
+    keys = sorted(value, key=lambda key: (ranks.get(key, len(ranks)), key))
+    return {key: _ordered(value[key], ranks) for key in keys}
 
 
 def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:

@@ -13,7 +13,7 @@ from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.matchers import MATCHERS, argument_text, real_path
 from deputize.worker.policy.rule_fields import RuleFields
 from deputize.worker.tools.context import Touches
-from tests.worker.policy.rule_files import TOOLS, call_of, matches
+from tests.worker.policy.rule_files import TOOLS, call_of, matches, verdict_of
 
 TAINTED = Trust(sources=["parent", "mcp:git", "web"], tainted_by=["web"])
 CALLS = {
@@ -183,6 +183,42 @@ def test_an_argument_is_compared_under_its_documented_name_and_with_its_default(
 def test_a_line_end_does_not_bring_more_into_what_is_allowed(tmp_path: Path, decision: str, expected: bool) -> None:
     call = call_of("bash", command="ls a\nrm b")
     assert matches(tmp_path, "argument = { command = 'ls .*' }", call, decision) is expected
+
+
+FORCED = 'argument = { how = \'.*"force":true.*"branch":"main".*\' }'
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({"force": True, "branch": "main"}, True),
+        ({"branch": "main", "force": True}, True),
+        ({"a": 1, "branch": "main", "z": [2], "force": True, "y": None}, True),
+        ({"outer": [{"branch": "main", "force": True}]}, True),
+        ({"branch": "main", "force": False}, False),
+        ({"branch": "other", "force": True}, False),
+        ({"branch": "main"}, False),
+        ([], False),
+        ({f"key{number}": number for number in range(2000)} | {"branch": "main", "force": True}, True),
+    ],
+)
+@pytest.mark.parametrize("decision", ["deny", "allow"])
+def test_the_order_of_the_keys_of_an_object_means_nothing(
+    tmp_path: Path, how: Any, expected: bool, decision: str
+) -> None:
+    call = call_of("mcp__git__push", how=how)
+    assert matches(tmp_path, FORCED, call, decision) is expected
+
+
+def test_an_object_with_more_keys_of_the_pattern_than_can_be_ordered_is_denied(tmp_path: Path) -> None:
+    names = [f"k{number}" for number in range(8)]
+    rule = f"argument = {{ how = '.*({'|'.join(names)}).*true' }}"
+    verdict = verdict_of(
+        tmp_path,
+        f'[[rule]]\nname = "tried"\ndecision = "deny"\nreason = "r"\n{rule}\n',
+        call_of("mcp__git__push", how=dict.fromkeys(names, 1)),
+    )
+    assert "take too long to compare" in verdict.reason
 
 
 def test_texts_of_arguments() -> None:
