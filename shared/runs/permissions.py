@@ -27,8 +27,11 @@ ID = re.compile(r"prm_([0-9a-z]{26})_[0-9a-f]{8}")
 
 
 def permission_id(delegation: str, retries: int, turn: int, call: str) -> str:
-    """Returns the id of the request for a call: the same one in every attempt."""
-    digest = sha256(f"{retries}:{turn}:{call}".encode()).hexdigest()
+    """Returns the id of the request for a call: the same one in every attempt.
+
+    Its end depends on the delegation, too, because people see and type only that.
+    """
+    digest = sha256(f"{delegation}:{retries}:{turn}:{call}".encode()).hexdigest()
     return f"prm_{delegation.removeprefix('dlg_')}_{digest[:8]}"
 
 

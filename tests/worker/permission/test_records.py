@@ -35,6 +35,12 @@ class Repeating:
         return await self._redis.eval(*command)
 
 
+def test_the_ends_of_ids_differ_between_delegations_and_are_the_same_in_every_attempt() -> None:
+    first = [permission_id(f"dlg_{number:026}", 0, 1, "1") for number in range(1000)]
+    assert len({id[-8:] for id in first}) == 1000
+    assert first == [permission_id(f"dlg_{number:026}", 0, 1, "1") for number in range(1000)]
+
+
 async def test_a_request_whose_run_is_gone_leaves_the_list(redis_url: str, tmp_path: Path) -> None:
     async with asking_bench(redis_url, tmp_path / "home") as bench:
         id = permission_id("dlg_" + "0" * 26, 0, 1, "1")
