@@ -10,7 +10,11 @@ from pydantic import Field, computed_field, model_validator
 from deputize.shared.errors import DeputizeError
 from deputize.shared.facts import FileChange, Trust, Verification
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.text import count
 from deputize.shared.wire import Timestamp, Wire
+
+MAX_CALL_ERRORS = 50
+"""Maximum errors of calls in a result; one more line has the number of the others."""
 
 
 class Status(StrEnum):
@@ -118,6 +122,10 @@ class ToolAgentResult(Wire):
     """How many there are."""
     errors: list[str] = Field(default_factory=list)
     tool_call_count: int = 0
+    failed_call_count: int = 0
+    """How many of its calls failed, the denied ones included; their errors are the last ones of ``errors``."""
+    denied_call_count: int = 0
+    """How many calls the policy or a person denied, those of child delegations included."""
     turn_count: int = 0
     execution_time_ms: int = 0
     attempts: int = 1
@@ -132,6 +140,19 @@ class ToolAgentResult(Wire):
     @property
     def success(self) -> bool:
         return self.termination_reason is TerminationReason.COMPLETED and self.verification.verdict != "refuted"
+
+    @property
+    def trouble(self) -> list[str]:
+        """Returns the errors that still matter: where it succeeded, it went on without the calls that failed."""
+        calls = min(self.failed_call_count, MAX_CALL_ERRORS + 1) if self.success else 0
+        return self.errors[: len(self.errors) - calls]
+
+    @property
+    def notes(self) -> list[str]:
+        """Returns `3 calls denied` and `1 step failed, then recovered`, where that is so."""
+        denied, failed = self.denied_call_count, self.failed_call_count - self.denied_call_count
+        notes = [f"{count(denied, 'call')} denied"] if denied else []
+        return [*notes, f"{count(failed, 'step')} failed, then recovered"] if self.success and failed > 0 else notes
 
     @model_validator(mode="after")
     def _status_agrees(self) -> ToolAgentResult:
@@ -186,6 +207,8 @@ class Step(Wire):
     result: str | None = None
     summary: str | None = None
     error: str | None = None
+    denied: bool = Field(default=False, exclude_if=lambda denied: not denied)
+    """Whether it was not executed because the policy or a person denied it; left out where it was not."""
     tool_agent_result: dict[str, Any] | None = None
 
 

@@ -37,6 +37,8 @@ REMEMBERED = (
     PermissionOutcome.PROCEED_ALWAYS_TOOL,
     PermissionOutcome.PROCEED_ALWAYS_SERVER,
 )
+NOT_ANSWERED = "no one "
+"""The beginning of the reason of a denial that is no person's decision."""
 ALIASES: Mapping[str, PermissionOutcome] = {
     **dict.fromkeys(("approve", "allow", "y"), PermissionOutcome.PROCEED_ONCE),
     **dict.fromkeys(("deny", "reject", "n"), PermissionOutcome.CANCEL),
@@ -51,6 +53,14 @@ def parse_outcome(text: str) -> PermissionOutcome:
         near = did_you_mean(text[:64], list(known), 1, show=repr)
         raise ValueError(f"{text[:64]!r} is not an outcome; {near or 'there are ' + ', '.join(known)}")
     return known[text]
+
+
+def answer_words(outcome: str, by: str | None, reason: str | None) -> str:
+    """Returns `denied by token "ci": do not push`; ``by`` is the name of a token."""
+    words = "denied" if outcome == "cancel" else "approved"
+    words += " always" if "always" in outcome else " with other arguments" if outcome == "modify" else ""
+    words += f' by token "{by}"' if by else ""
+    return f"{words}: {reason}" if reason else words
 
 
 class EditDetails(Wire):

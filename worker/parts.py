@@ -96,6 +96,7 @@ class RunState:
         return {
             "details": clip(self.emit.masked(self.steps.details()), MAX_DETAILS_CHARS),
             "errors": [*self.errors, *self.steps.errors()],
+            **self.steps.counts,
             "turn_count": self.meter.turns,
             "execution_time_ms": round(self.meter.elapsed * 1000),
             "usage": self.meter.usage,

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deputize.shared.delegation import Step, StepStatus, ToolAgentResult
+from deputize.shared.delegation import MAX_CALL_ERRORS, Step, StepStatus, ToolAgentResult
 from deputize.shared.errors import ErrorType
 from deputize.shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
 from deputize.shared.wire import now
 from deputize.worker.emit import Emitter
 from deputize.worker.models.base import Call, Reply
 from deputize.worker.tools.base import AnyTool, ToolResult
+
+DENIED = "deniedCallCount"
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class StepLog:
 
         return update
 
-    def end(self, step: Step, result: ToolResult) -> None:
+    def end(self, step: Step, result: ToolResult, *, executed: bool = True) -> None:
         """Ends the step with its result or error."""
         done = step.model_copy(
             update={
@@ -68,6 +70,7 @@ class StepLog:
                 "title": result.title or step.title,
                 "result": str(result.display) or result.content or None,
                 "error": result.error,
+                "denied": not executed and result.error_type is ErrorType.PERMISSION_DENIED,
                 "tool_agent_result": in_short(result.data) if isinstance(result.data, ToolAgentResult) else None,
             }
         )
@@ -77,7 +80,7 @@ class StepLog:
     def refuse(self, call: Call, result: ToolResult) -> None:
         """Records a step for a call that was not executed: started and ended at once, in one attempt only."""
         if not any(step.id == call.key for step in self.ended):
-            self.end(self.start(call, None, call.name), result)
+            self.end(self.start(call, None, call.name), result, executed=False)
 
     @property
     def last_tool(self) -> str | None:
@@ -88,10 +91,19 @@ class StepLog:
         """Returns the execution log: one line per step."""
         return "\n".join(_line(number, step) for number, step in enumerate(self.ended, 1))
 
-    def errors(self, at_most: int = 50) -> list[str]:
+    def errors(self, at_most: int = MAX_CALL_ERRORS) -> list[str]:
         """Returns the failed steps' errors, first lines only."""
         failed = [f"{step.title}: {step.error.splitlines()[0]}" for step in self.ended if step.error]
         return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Returns the result's fields about failed and denied calls."""
+        below = sum((step.tool_agent_result or {}).get(DENIED, 0) for step in self.ended)
+        return {
+            "failed_call_count": sum(bool(step.error) for step in self.ended),
+            "denied_call_count": sum(step.denied for step in self.ended) + below,
+        }
 
 
 def in_short(result: ToolAgentResult) -> dict[str, Any]:
@@ -101,7 +113,7 @@ def in_short(result: ToolAgentResult) -> dict[str, Any]:
         "summary": result.summary,
         "toolCallCount": result.tool_call_count,
     }
-    more = {"filesModified": result.files_modified, "errors": result.errors}
+    more = {"filesModified": result.files_modified, "errors": result.errors, DENIED: result.denied_call_count}
     return short | {key: value for key, value in more.items() if value}
 
 

@@ -109,7 +109,7 @@ class ToolCalls:
             self.results[call.key] = result
             if prepared:
                 self.reading.note(prepared.tool, prepared.params, result)
-            self.steps.end(step, result)
+            self.steps.end(step, result, executed=prepared is not None)
             self.ledger.finish(call.key, result)
 
     async def _settled(self, verdict: Prepared | Asked, context: ToolContext) -> Prepared | ToolResult:

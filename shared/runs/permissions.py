@@ -18,7 +18,7 @@ from deputize.shared.delegation import Delegation, Status
 from deputize.shared.errors import Conflict, Invalid, NotFound
 from deputize.shared.grants import PermissionSubject, covered_by, grants_of
 from deputize.shared.ids import new_id
-from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
+from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest, answer_words
 from deputize.shared.runs.keys import PENDING, grants_key, permission_channel, permissions_key, record_key
 from deputize.shared.wire import now
 
@@ -171,8 +171,8 @@ def _check(kept: KeptRequest, given: PermissionAnswer) -> None:
 
 
 def _answered(id: str, before: PermissionAnswer) -> str:
-    by = f" by {before.by}" if before.by else ""
-    return f"{id} was answered before: {before.outcome}{by} at {before.at:%H:%M:%S} UTC"
+    how = answer_words(before.outcome, before.by, None)
+    return f"{id} was answered before: {how} at {before.at:%H:%M:%S} UTC"
 
 
 async def with_pending(redis: Any, delegations: Sequence[Delegation]) -> list[Delegation]:

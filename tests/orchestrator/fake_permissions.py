@@ -8,7 +8,13 @@ from typing import Any
 from deputize.shared.delegation import Delegation, Step, StepStatus
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.events import PermissionRequested
-from deputize.shared.permission import ExecuteDetails, PermissionAnswer, PermissionOutcome, PermissionRequest
+from deputize.shared.permission import (
+    ExecuteDetails,
+    PermissionAnswer,
+    PermissionOutcome,
+    PermissionRequest,
+    answer_words,
+)
 from deputize.shared.wire import now
 from tests.orchestrator.fake_audit_log import FakeAuditLog
 
@@ -45,7 +51,7 @@ class FakePermissions(FakeAuditLog):
         if id not in self.requests:
             raise NotFound(f"there is no permission request {id}")
         if before := self.given_answers.get(id):
-            raise Conflict(f"{id} was answered before: {before.outcome} by {before.by}")
+            raise Conflict(f"{id} was answered before: {answer_words(before.outcome, before.by, None)}")
         self.given_answers[id] = PermissionAnswer(outcome=outcome, by=by, at=now(), **fields)
         return self.requests[id]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from deputize.shared.delegation import Step, StepStatus
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.permission import PermissionAnswer, PermissionOutcome
+from deputize.shared.permission import NOT_ANSWERED, PermissionAnswer, PermissionOutcome
 from deputize.shared.runs.permissions import KeptRequest
 from deputize.shared.text import clip
 from deputize.worker.models.base import Call
@@ -130,7 +130,7 @@ class Approval:
 
 
 def _refusal(answer: PermissionAnswer) -> ToolError:
-    if answer.by is None and answer.reason and answer.reason.startswith("no one answered"):
+    if answer.reason and answer.reason.startswith(NOT_ANSWERED):
         text = f"denied: {answer.reason}. Nothing was executed. Go on without it, and mention it in your answer."
     else:
         why = f": {answer.reason}" if answer.reason else ""

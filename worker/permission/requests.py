@@ -21,6 +21,7 @@ from deputize.shared.delegation import Step
 from deputize.shared.events import PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
 from deputize.shared.grants import PermissionSubject, covered_by, remembered
 from deputize.shared.permission import (
+    NOT_ANSWERED,
     PermissionAnswer,
     PermissionDetails,
     PermissionOutcome,
@@ -156,7 +157,9 @@ class PermissionRequests:
         if now < kept.request.expires_at:
             return None
         seconds = plain_number((kept.request.expires_at - kept.request.created_at).total_seconds())
-        return PermissionAnswer(outcome=PermissionOutcome.CANCEL, reason=f"no one answered within {seconds} s", at=now)
+        return PermissionAnswer(
+            outcome=PermissionOutcome.CANCEL, reason=f"{NOT_ANSWERED}answered within {seconds} s", at=now
+        )
 
     def _report(self, kept: KeptRequest, given: PermissionAnswer) -> None:
         self.emit.emit_marked(report_of(kept.request, given), reported_mark(kept.id))

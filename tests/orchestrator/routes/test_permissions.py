@@ -14,6 +14,7 @@ import pytest
 
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.events import PermissionAnswered
+from deputize.shared.permission import answer_words
 from tests.asking import WRITE, asking_bench, begun, questions
 from tests.orchestrator.tokens import bearer, entry, serving, write
 from tests.running import Bench, say, script
@@ -74,7 +75,7 @@ async def test_a_request_is_listed_answered_once_and_recorded(front: Front, tmp_
         await front.answer(request.permission_id, "n", "bob"),
     )
     assert (first.status_code, first.content, second.status_code) == (204, b"", 409)
-    assert "was answered before: proceed_once by ada at " in second.json()["detail"]
+    assert 'was answered before: approved by token "ada" at ' in second.json()["detail"]
     await run
     assert (await front.bench.result(id)).files_modified == ["a.txt"]
     assert (await front.http.get(f"/v1/delegations/{id}", headers=bearer("ada"))).json()["pendingPermissions"] == []
@@ -93,7 +94,7 @@ async def test_of_many_answers_at_once_one_counts(front: Front, tmp_path: Path) 
     assert sorted(each.status_code for each in found) == [204, *[409] * 19]
     await run
     (report,) = [each.event for each in await front.bench.events(id) if isinstance(each.event, PermissionAnswered)]
-    first = f"was answered before: {report.outcome} by {report.by} at "
+    first = f"was answered before: {answer_words(report.outcome, report.by, None)} at "
     assert [each for each in found if each.status_code == 409 and first not in each.json()["detail"]] == []
 
 

@@ -13,6 +13,7 @@ from deputize.shared.delegation import Status
 from deputize.shared.errors import Conflict, Invalid
 from deputize.shared.events import PermissionAnswered, StepCompleted
 from deputize.shared.permission import ALIASES, PermissionOutcome, parse_outcome
+from deputize.shared.request import ApprovalMode
 from deputize.shared.runs.keys import history_key
 from tests.asking import WRITE, answered, asking_bench, begun, questions, until_status
 from tests.running import Bench, call, say, script
@@ -45,7 +46,9 @@ async def test_a_refused_command_does_not_run_and_the_model_reads_why(asking: Be
     await run
     result, (step,) = await asking.result(id), await steps(asking, id)
     assert (result.success, result.files_modified) == (True, [])
+    assert (result.denied_call_count, result.failed_call_count, len(result.errors)) == (1, 1, 1)
     assert (step.type, step.status, step.title) == ("bash-confirm", "failed", "$ touch made")
+    assert step.denied
     assert step.error.startswith("rejected by a person: use make. Nothing was executed.")
     assert step.error in await read_by_model(asking, id)
 
@@ -130,7 +133,7 @@ async def test_without_an_answer_the_call_is_denied_when_its_time_is_over(redis_
         (report,) = [each.event for each in await bench.events(id) if isinstance(each.event, PermissionAnswered)]
         assert (report.outcome, report.by) == ("cancel", None)
         assert report.reason == "no one answered within 0.3 s"
-        with pytest.raises(Conflict, match="was answered before: cancel"):
+        with pytest.raises(Conflict, match="was answered before: denied"):
             await answered(bench, request, "proceed_once")
         assert await bench.store.redis.exists("deputize:permissions") == 0
 
@@ -185,3 +188,24 @@ def test_every_outcome_has_its_names() -> None:
     }
     with pytest.raises(ValueError, match="did you mean 'proceed_once'"):
         parse_outcome("proced_once")
+
+
+async def test_the_model_reads_a_denial_by_no_person_as_one(asking: Bench, tmp_path: Path) -> None:
+    id, run = await begun(asking, script(tmp_path, [COMMAND], [say("done")]))
+    (request,) = await questions(asking)
+    await answered(asking, request, "cancel", reason="no one can answer without a terminal")
+    await run
+    read = await read_by_model(asking, id)
+    assert "denied: no one can answer without a terminal. Nothing was executed. Go on without it" in read
+    assert "by a person" not in read
+
+
+async def test_only_what_the_policy_or_a_person_denies_counts_as_denied(asking: Bench, tmp_path: Path) -> None:
+    tried = [call("write_file", path="a.txt", content="x"), call("bash", command="false"), call("read_file", path="no")]
+    id, run = await begun(asking, script(tmp_path, tried, [say("done")]), approval_mode=ApprovalMode.READ_ONLY)
+    await run
+    result = await asking.result(id)
+    assert [step.denied for step in await steps(asking, id)] == [
+        step.tool_name == "write_file" for step in await steps(asking, id)
+    ]
+    assert (result.denied_call_count, result.failed_call_count) == (1, len(result.errors))
