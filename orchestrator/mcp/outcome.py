@@ -135,11 +135,11 @@ def outcome(
         fields |= {name: getattr(result, name) for name in SAME}
         fields |= {
             "summary": clip(result.summary, max_text),
-            "errors": [clip(error, max_text) for error in result.errors[:MAX_ERRORS]],
+            "errors": [clip(error, max_text) for error in result.trouble[:MAX_ERRORS]],
             "files_modified": result.files_modified[:MAX_PATHS],
             "files_modified_count": len(result.files_modified),
             "verdict": result.verification.verdict,
-            "notes": [*fields["notes"], *_ignored(result)],
+            "notes": [*fields["notes"], *result.notes, *_ignored(result)],
         }
     return _harmless(Outcome(**fields))
 

@@ -24,6 +24,7 @@ from deputize.shared.events import (
     StepStarted,
     Waiting,
 )
+from deputize.shared.permission import answer_words
 from deputize.shared.text import clip, visible
 
 PROGRESS_SECONDS = 8.0
@@ -155,6 +156,8 @@ class _Watch:
         if isinstance(event, Heartbeat):
             facts = f"turn {event.turn}, {event.tool_calls} tool calls, {event.elapsed_ms / 1000:.0f} s"
             self._doing[id] = f"running: {facts}"
+        if isinstance(event, PermissionAnswered):
+            return f"permission {event.permission_id}: {answer_words(event.outcome, event.by, event.reason)}"
         if isinstance(event, StepStarted):
             self._doing[id] = f"turn {event.step.turn_index}: {event.step.title}"
         if isinstance(event, StepCompleted):

@@ -47,7 +47,11 @@ export class Answers {
   #makeButtons() {
     const button = (outcome, text, style = "") =>
       h("button", { type: "button", class: style, onclick: () => this.#answer(outcome) }, text);
-    const lasting = Object.entries(LASTING).filter(([outcome]) => outcome in this.#request.remembers);
+    const { remembers } = this.#request;
+    const permits = (outcome) => JSON.stringify(remembers[outcome]);
+    // Of answers that permit the same only the first one.
+    const lasting = Object.entries(LASTING).filter(([outcome], at, all) => outcome in remembers &&
+      !all.slice(0, at).some(([earlier]) => permits(earlier) === permits(outcome)));
     this.#change = h("button", { type: "button", "aria-expanded": "false", onclick: () => this.#toggle() }, "Change…");
     this.#reason = h("input", {
       type: "text", maxlength: "2000", autocomplete: "off",

@@ -26,6 +26,9 @@ export function folded(title, children, attributes = {}) {
 }
 
 const json = (label, value) => block(label, visibleJson(value));
+/** The arguments that the addresses do not show already. */
+const without = (given, urls) =>
+  Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => !urls.includes(value)));
 const isEmpty = (value) => !value || Object.keys(value).length === 0;
 
 function commandRow({ command, decision, reason }) {
@@ -51,17 +54,17 @@ const VIEWS = {
     h("p", {}, "Tool ", h("code", {}, visible(tool)), " of the MCP server ", h("code", {}, visible(server))),
     !isEmpty(given) && json("Arguments", given),
   ],
-  info: ({ urls, arguments: given }) => [
+  info: ({ urls, arguments: given }, step) => [
     urls.length > 0 && h("ul", { class: "urls", "aria-label": "Addresses" },
-      urls.map((url) => h("li", {}, h("code", {}, visible(url))))),
-    !isEmpty(given) && json("Arguments", given),
+      urls.filter((url) => !step.title.includes(url)).map((url) => h("li", {}, h("code", {}, visible(url))))),
+    !isEmpty(without(given, urls)) && json("Arguments", without(given, urls)),
   ],
 };
 
 /** The details of a permission request. */
 export function detailsView({ details, step }) {
   const view = VIEWS[details.type];
-  const shown = view ? view(details) : [json("Details", details)];
+  const shown = view ? view(details, step) : [json("Details", details)];
   const known = ["mcp", "info"].includes(details.type) || isEmpty(step.arguments);
   const title = "All arguments";
   return h("div", { class: "details" }, shown, !known && folded(title, json(title, step.arguments)));

@@ -1,6 +1,6 @@
 // One line for an event, as the command line shows it; null for events that are only for programs.
 
-import { cut, seconds, visible } from "./text.js";
+import { answerWords, cut, seconds, visible } from "./text.js";
 
 const WAITS_FOR = { rate: "the model's endpoint", shared_prefix: "a cached prefix" };
 const SIGNS = { completed: "✓", failed: "✗" };
@@ -25,9 +25,7 @@ const LINES = {
   step_started: (event) => stepLine(event.step),
   step_completed: (event) => stepLine(event.step),
   permission_requested: (event) => `asks for permission: ${visible(event.step.title)}`,
-  permission_answered: (event) =>
-    `permission: ${visible(event.outcome)}${event.by ? ` by ${visible(event.by)}` : ""}` +
-    (event.reason ? `: ${visible(event.reason)}` : ""),
+  permission_answered: (event) => `permission: ${answerWords(event.outcome, event.by, event.reason)}`,
   progress: (event) => visible(event.message),
   error: (event) => `${visible(event.kind)}: ${visible(event.message)}`,
 };

@@ -4,20 +4,12 @@ import { answer, get, scopes, serviceNow } from "./api.js";
 import { Answers } from "./answers.js";
 import { detailsView } from "./details.js";
 import { announce, byId, h, setText, syncList } from "./dom.js";
-import { countdown, count, cut, shortId, visible } from "./text.js";
+import { answerWords, countdown, count, cut, shortId, visible } from "./text.js";
 
 const NO_SCOPE = "This token lacks the scope approve, so it cannot answer.";
 const SETTLE_MS = 500;
 const NOTICE_MS = 60_000;
 const MOST_NOTICES = 5;
-const DONE = {
-  proceed_once: "Approved",
-  proceed_always: "Approved always in its run",
-  proceed_always_tool: "Approved for every call of the tool",
-  proceed_always_server: "Approved for every call of the server",
-  modify: "Approved with other arguments",
-  cancel: "Denied",
-};
 
 /** An element that refers to a delegation; it is a link only if it is an id. */
 export function delegationLink(id) {
@@ -114,7 +106,10 @@ export class Requests {
     const clock = h("strong", { class: "clock" });
     const answers = new Answers(request, (outcome, fields) => this.#send(request, outcome, fields));
     this.#cards.set(id, { request, clock, answers });
-    const path = request.path.flatMap((each, at) => (at ? [" › ", delegationLink(each)] : [delegationLink(each)]));
+    const links = request.path.map(delegationLink);
+    const path = links.flatMap((link, at) => (at ? [" › ", link] : [link]));
+    get(`v1/delegations/${request.delegationId}`).then(
+      (asking) => setText(links.at(-1), cut(asking.request.task, 80)), () => {}); // else its id stays there
     return h("li", {},
       h("article", { class: "panel request", tabindex: "-1", "aria-labelledby": `${id}-title` },
         h("header", {},
@@ -158,8 +153,8 @@ export class Requests {
       this.#notice(`Waits no more: ${title}`, "It was answered elsewhere, has expired, or its delegation ended.");
       return;
     }
-    const who = by ? ` by ${visible(by)}` : "";
-    this.#notice(`${DONE[outcome] ?? visible(outcome)}${who}: ${title}`, reason ? visible(reason) : "");
+    const words = answerWords(outcome, by);
+    this.#notice(`${words[0].toUpperCase()}${words.slice(1)}: ${title}`, reason ? visible(reason) : "");
   }
 
   #notice(text, more) {

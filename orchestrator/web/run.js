@@ -9,6 +9,7 @@ import { EventStream } from "./stream.js";
 import { count, cut, seconds, visible, visibleBlock, visibleJson } from "./text.js";
 
 const MOST_LINES = 500;
+const MOST_CALL_ERRORS = 50;
 
 export class Run {
   #id = null;
@@ -87,19 +88,25 @@ export class Run {
       const rest = Object.fromEntries(Object.entries(asked).filter(([name]) => name !== "task"));
       request.append(folded("Request", [block("Task", visibleBlock(asked.task)), block("Request", visibleJson(rest))]));
     }
-    if (delegation.result) this.#showResult(delegation.result);
+    if (delegation.result) this.#showResult(delegation);
   }
 
-  #showResult(result) {
+  #showResult({ result, request }) {
+    const workspace = request.workspace.kind !== "empty";
     const part = this.#parts.result;
     if (part.hasChildNodes()) return;
     const facts = [visible(result.terminationReason), count(result.toolCallCount, "tool call"),
       seconds(result.executionTimeMs / 1000)];
+    const failed = result.failedCallCount - result.deniedCallCount;
+    if (result.deniedCallCount) facts.push(`${count(result.deniedCallCount, "call")} denied`);
+    if (result.success && failed > 0) facts.push(`${count(failed, "step")} failed, then recovered`);
+    if (workspace && !result.fileChanges.length && !result.truncated) facts.push("no files changed");
     part.append(h("h3", {}, "Result"), h("p", { class: "faint" }, facts.join(" · ")),
       h("div", { class: "summary" }, visibleBlock(result.summary)));
-    if (result.errors.length) {
-      part.append(h("ul", { class: "problem" }, result.errors.map((error) => h("li", {}, visible(error)))));
-    }
+    // Where it succeeded, it went on without the calls that failed: their errors are the last ones.
+    const calls = result.success ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
+    const trouble = result.errors.slice(0, result.errors.length - calls);
+    if (trouble.length) part.append(h("ul", { class: "problem" }, trouble.map((error) => h("li", {}, visible(error)))));
     if (result.output !== null) part.append(block("Output", visibleJson(result.output)));
     if (result.fileChanges.length) part.append(this.#changes(result));
   }

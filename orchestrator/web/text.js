@@ -38,6 +38,13 @@ export function cut(text, width) {
   return chars.length <= width ? line : `${chars.slice(0, width - 1).join("")}…`;
 }
 
+/** How a permission request was answered, as in shared/permission.py; `by` is the name of a token. */
+export function answerWords(outcome, by, reason) {
+  const how = outcome === "cancel" ? "denied" : "approved";
+  const more = outcome === "modify" ? " with other arguments" : outcome.includes("always") ? " always" : "";
+  return `${how}${more}${by ? ` by token "${visible(by)}"` : ""}${reason ? `: ${visible(reason)}` : ""}`;
+}
+
 export const count = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
 export const shortId = (id) => `…${visible(String(id).slice(-6))}`;
 /** A dash where the price is not known, which is not the same as zero. */

@@ -45,7 +45,7 @@ async def everywhere(service: FakeService) -> str:
         McpDetails(server=HOSTILE, tool=HOSTILE, arguments={HOSTILE: 12345678901234567890}),
         InfoDetails(urls=[HOSTILE, "javascript:alert(4)"], arguments={HOSTILE: HOSTILE}),
     )
-    remembers = {f"proceed_always{end}": [HOSTILE] for end in ("", "_tool", "_server")}
+    remembers = {f"proceed_always{end}": [f"{HOSTILE}{end}"] for end in ("", "_tool", "_server")}
     more = {"step": step, "reason": HOSTILE, "rule": HOSTILE, "remembers": remembers}
     for number, each in enumerate(details):
         ask(service, id, number, f"{number} {HOSTILE}", details=each, path=[HOSTILE, id], **more)
@@ -124,7 +124,7 @@ async def test_the_keyboard_is_enough_and_keeps_its_place(pages: Pages) -> None:
     id = await delegated(service, "the task")
     async with served(service) as url:
         page = await pages.open(url)
-        await expect(page.get_by_role("link", name="the task")).to_be_visible()
+        await expect(page.locator("#delegations").get_by_role("link", name="the task")).to_be_visible()
         await page.keyboard.press("Tab")
         await expect(page.get_by_role("link", name="Skip to the permission requests")).to_be_focused()
         first, second = (ask(service, id, number, f"number {number}") for number in (1, 2))
@@ -146,7 +146,7 @@ async def test_the_keyboard_is_enough_and_keeps_its_place(pages: Pages) -> None:
         await expect(card(page, "number 3")).to_be_focused()
         await page.keyboard.press("Enter")  # once too often
         assert {*service.given_answers} == {first.permission_id, second.permission_id}
-        link = page.get_by_role("link", name="the task")
+        link = page.locator("#delegations").get_by_role("link", name="the task")
         await link.press("Enter")
         await expect(page.get_by_role("heading", name="the task")).to_be_focused()
 
@@ -189,7 +189,7 @@ async def test_events_go_on_after_the_service_was_restarted(pages: Pages) -> Non
     lines = [f"number {number}." for number in range(4)]
     async with served(service) as url:
         page = await pages.open(url)
-        await page.get_by_role("link", name="the task").click()
+        await page.locator("#delegations").get_by_role("link", name="the task").click()
         service.happen(id, ProgressMade(message=lines[0]))
         await expect(page.locator(".events .progress")).to_contain_text([lines[0]])
     await expect(page.locator("#connection")).to_contain_text("Not connected")

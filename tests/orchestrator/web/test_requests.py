@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.events import PermissionAnswered
+from deputize.shared.permission import InfoDetails
 from tests.asking import WRITE, asking_bench, begun
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
@@ -88,9 +89,41 @@ async def test_of_two_answers_the_first_counts_and_the_other_page_shows_it(pages
         # The service announced nothing, so the other page does not know of it yet.
         await button(card(other, "first"), "Deny").click()
         await expect(other.get_by_text("Not sent, it was answered meanwhile: first")).to_be_visible()
-        await expect(other.get_by_text("answered before: proceed_once")).to_be_visible()
+        await expect(other.get_by_text("answered before: approved")).to_be_visible()
         await expect(card(other, "first")).not_to_be_visible()
         await expect(card(other, "second")).to_be_visible()
         assert service.given_answers[request.permission_id].outcome == "proceed_once"
         # The second one moved up to where the first one was: a click meant for that must not count for this.
         await until(lambda: one.evaluate("window.clicks.join() === 'none,auto'"))
+
+
+async def test_a_card_names_the_task_and_each_thing_once(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service)
+    address = "https://example.org/a"
+    details = InfoDetails(urls=[address], arguments={"url": address, "prompt": "What is new?"})
+    lasting = {"proceed_always": ["every call of f"], "proceed_always_tool": ["every call of f"]}
+    ask(service, id, 1, f"fetch {address}", details=details, remembers=lasting)
+    async with served(service) as url:
+        page = await pages.open(url)
+        shown = card(page, f"fetch {address}")
+        await expect(shown.get_by_role("link", name=service.runs[id].request.task)).to_have_attribute("href", f"#{id}")
+        await expect(shown.get_by_label("Arguments", exact=True)).to_contain_text("What is new?")
+        assert (await shown.inner_text()).count(address) == 1
+        await expect(button(shown, "Always in this run")).to_be_visible()
+        await expect(button(shown, "Always this tool")).to_have_count(0)
+
+
+async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_token(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service)
+    service.happen(id, PermissionAnswered(permission_id="p", outcome="proceed_once", by="default"))
+    service.happen(id, PermissionAnswered(permission_id="p", outcome="cancel", by="default", reason="do not push"))
+    errors = ["the tool x is missing", "$ make: exit code 2", "write a: denied"]
+    service.finish(id, summary="Done.", errors=errors, failed_call_count=2, denied_call_count=1)
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        await expect(page.locator(".result .faint")).to_contain_text("1 call denied · 1 step failed, then recovered")
+        await expect(page.locator(".result .problem")).to_have_text("the tool x is missing")
+        await expect(page.locator(".events")).to_contain_text('approved by token "default"')
+        await expect(page.locator(".events")).to_contain_text('denied by token "default": do not push')
