@@ -20,7 +20,7 @@ from deputize.orchestrator.cli.connect import connect, load_settings, needs_mode
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
 from deputize.orchestrator.cli.live import display
 from deputize.orchestrator.cli.request_options import given_options, note_if_empty, request_options, workspace_here
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_once, stream_option
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, denied_option, stdin_once, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
 from deputize.shared.errors import Refused
 from deputize.shared.text import count
@@ -49,6 +49,7 @@ CHUNK_SIZE = 1000
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier batch into the same --out broke off.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @click.pass_context
@@ -127,7 +128,7 @@ async def _run(
         numbers: dict[str, list[int]] = {}
         for delegation, line in zip(delegations, lines, strict=True):
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation
-        each = list({delegation.id: delegation for delegation in delegations}.values())
+        by_id = {delegation.id: delegation for delegation in delegations}
         on_screen = sys.stdout.isatty() and not options.as_json  # then the results themselves show each outcome
         with display(show_outcomes=not on_screen, stream=options.stream) as shown:
 
@@ -136,12 +137,12 @@ async def _run(
                     if written:
                         written.add(number, result)
                     with shown.aside():
-                        _print(result, number, options.as_json)
+                        _print(by_id[result.delegation_id], result, number, options.as_json)
 
             shown.note(f"{count(len(lines), 'delegation')} accepted")
             if not service.own:
                 await note_if_queued(service.client, shown.note)
-            watched = await Watcher(service, shown, options.wait, on_result=on_result).all(each)
+            watched = await Watcher(service, shown, options.wait, on_result=on_result).all([*by_id.values()])
     return watched.cut, list(watched.results.values())
 
 
@@ -168,9 +169,9 @@ def _shift_indexes(refusal: Refused, start: int) -> Refused:
     return type(refusal)(refusal.detail, errors)
 
 
-def _print(result: ToolAgentResult, number: int, as_json: bool) -> None:
+def _print(delegation: Delegation, result: ToolAgentResult, number: int, as_json: bool) -> None:
     if as_json:
         output.json_line(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
     else:
-        sign = formatting.SIGNS[result.status]
-        output.line(f"{sign} line {number}  {result.delegation_id}  {formatting.cut(result.summary, 100)}")
+        end = formatting.end_line(result, f"line {number}", delegation.request)
+        output.line(f"{end}  {formatting.cut(result.summary, 100)}")

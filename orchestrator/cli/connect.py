@@ -50,6 +50,8 @@ class Service:
     """Whether it continues after this command and its other users."""
     has_workers: bool = True
     """Whether it may have workers; one that was started only to show delegations has none."""
+    attended: bool = True
+    """Whether others than this command may answer permission requests; see ``Questions``."""
 
 
 def load_settings(ctx: click.Context, **override: Any) -> Settings:
@@ -103,7 +105,8 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         from deputize.orchestrator.client import Client
 
         async with Client(stack.url, stack.token) as client:
-            yield Service(client, own=own, stays=stack.stays, has_workers=has_workers)
+            attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
+            yield Service(client, own, stack.stays, has_workers, attended)
 
 
 @asynccontextmanager

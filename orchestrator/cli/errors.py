@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("orchestrator", "shared")
 SHOWN_MISTAKES = 20
+FAIL_ON_DENIED = "deputize.fail_on_denied"
+"""Whether the command was called with that option, in its context's ``meta``."""
 FRAMES = 3
 """Stack frames of our code that the report of an internal error contains."""
 
@@ -36,6 +38,7 @@ class Exit(IntEnum):
     UNREACHABLE = 3
     """The service cannot be reached, or the configuration is wrong."""
     CANCELLED = 4
+    """Also where calls were denied and `--fail-on-denied` was given."""
     LIMIT = 5
     """A limit or budget ended it; the result is partial."""
     WAITED = 124
@@ -45,7 +48,12 @@ class Exit(IntEnum):
 
 def exit_code_of_result(result: ToolAgentResult) -> Exit:
     if result.success:
-        return Exit.SUCCEEDED
+        context = click.get_current_context(silent=True)
+        return (
+            Exit.CANCELLED
+            if result.denied_call_count and context and context.meta.get(FAIL_ON_DENIED)
+            else Exit.SUCCEEDED
+        )
     if result.status == "cancelled":
         return Exit.CANCELLED
     return Exit.LIMIT if result.termination_reason.is_limit else Exit.FAILED

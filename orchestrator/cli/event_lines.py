@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli.formatting import SHORT_PERMISSION_ID, cut, outcome, seconds
+from deputize.orchestrator.cli.formatting import SHORT_PERMISSION_ID, cut, outcome, seconds, wrapped
 from deputize.shared.text import terminal_text
 
 if TYPE_CHECKING:
@@ -89,8 +89,10 @@ def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried 
             id = event.permission_id[-SHORT_PERMISSION_ID:]
             return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
         case "permission_answered":
-            id, by = event.permission_id[-SHORT_PERMISSION_ID:], f" by {event.by}" if event.by else ""
-            return f"permission {id}: {event.outcome}{by}{f': {event.reason}' if event.reason else ''}"
+            from deputize.shared.permission import answer_words
+
+            words = answer_words(event.outcome, event.by, event.reason)
+            return f"permission {event.permission_id[-SHORT_PERMISSION_ID:]}: {words}"
         case "model_retried":
             return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
         case "progress":
@@ -100,13 +102,21 @@ def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried 
 
 
 class EventLines:
-    """Returns the lines to print for each event."""
+    """Returns the lines to print for each event: of a permission request one when it is asked, one when answered.
 
-    def __init__(self, *, stream: bool, width: Callable[[], int | None] = lambda: None) -> None:
+    ``asks``: the command shows it as a question, so that it needs no line before its answer.
+    """
+
+    def __init__(self, *, stream: bool, width: Callable[[], int | None] = lambda: None, asks: bool = False) -> None:
         self._stream = stream
         self._width = width
         """Columns at which streamed text is wrapped; None to print whole lines only."""
+        self._asks = asks
         self._streams: dict[str, _Stream] = {}
+        self._calls: dict[str, str] = {}
+        """The calls that wait, by permission request."""
+        self._waits: dict[str, str] = {}
+        """What each delegation waits for."""
 
     def of(self, envelope: Envelope) -> list[str]:
         event = envelope.event
@@ -118,9 +128,25 @@ class EventLines:
         if event.type == "step_completed":
             took = (envelope.at - event.step.timestamp).total_seconds()
             lines.append(f"turn {event.step.turn_index}  {step_line(event.step, max(0.0, took))}")
-        elif (line := event_line(event)) is not None:
+        elif (line := self._line(envelope.delegation_id, event)) is not None:
             lines.append(line)
         return lines
+
+    def _line(self, id: str, event: AnyEvent) -> str | None:
+        line = event_line(event)
+        match event.type:
+            case "permission_requested":
+                self._calls[event.permission_id] = event.step.title
+                return None if self._asks else line
+            case "permission_answered" if call := self._calls.pop(event.permission_id, ""):
+                return f"{call}: {(line or '').partition(': ')[2]}"
+            case "waiting":
+                self._waits[id] = event.why
+                return None if event.why == "permission" else line
+            case "resumed_waiting" if self._waits.pop(id, "") == "permission":
+                return None
+            case _:
+                return line
 
     def unfinished(self, id: str) -> str:
         """Returns the start of the line that is streamed now."""
@@ -199,8 +225,8 @@ class _Stream:
         *lines, self.open = (self.open + text).split("\n")
         room = None if width is None else max(MIN_WIDTH, width - len(mark))
         for line in lines:
-            yield from (mark + part for part in _wrapped(line, room))
-        *parts, self.open = _wrapped(self.open, room)
+            yield from (mark + part for part in _parts(line, room))
+        *parts, self.open = _parts(self.open, room)
         yield from (mark + part for part in parts)
 
     def _close(self) -> Iterator[str]:
@@ -209,14 +235,8 @@ class _Stream:
             yield self.mark + line
 
 
-def _wrapped(line: str, width: int | None) -> list[str]:
-    parts: list[str] = []
-    while width is not None and len(line) > width:
-        at = line.rfind(" ", width // 2, width + 1)
-        end = at if at > 0 else width
-        parts.append(line[:end])
-        line = line[end:].removeprefix(" ")
-    return [*parts, line]
+def _parts(line: str, width: int | None) -> list[str]:
+    return [line] if width is None else wrapped(line, width, hard=True)
 
 
 def _news(before: str, tail: str) -> str:

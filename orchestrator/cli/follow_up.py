@@ -12,7 +12,7 @@ from deputize.orchestrator.cli.apply import take_over_or_hint
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, denied_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one 
 @click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most.")
 @_KEY
 @_WAIT
+@denied_option
 @_JSON
 @click.pass_context
 def continue_(
@@ -68,6 +69,7 @@ def continue_(
 @click.option("--from-turn", type=click.IntRange(1), metavar="N", help="Begin with this turn of its run.")
 @_KEY
 @_WAIT
+@denied_option
 @_JSON
 @click.pass_context
 def retry(
@@ -104,6 +106,6 @@ async def _follow_up(settings: Settings, given: str, submit: FollowUp, wait: flo
                 await note_if_queued(service.client, shown.note)
             watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
         for result in watched.results.values():
-            print_result(result, json=as_json)
+            print_result(delegation, result, json=as_json)
             await take_over_or_hint(settings, service.client, result)
     return watched.code

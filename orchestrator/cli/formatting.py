@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -14,6 +15,7 @@ from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.shared.delegation import FileChange, ToolAgentResult, Usage
+    from deputize.shared.request import DelegationRequest
     from deputize.shared.settings import Settings
 
 SHORT_ID = 6
@@ -21,6 +23,8 @@ SHORT_ID = 6
 SHORT_PERMISSION_ID = 8
 """The end of a permission request's id, which belongs to the call."""
 SHOWN_LEFT_OUT = 5
+WHOLE = re.compile(r"`[^`]+`|(?:(?<=: )|^ +)(?:[A-Z_]+=\S+ )?\S*deputize .*$")
+"""Commands of ours in a line."""
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
 
 
@@ -94,31 +98,64 @@ def command(settings: Settings, *arguments: str) -> str:
     return f"{home}{shlex.quote(program)} {shlex.join(arguments)}"
 
 
+def wrapped(line: str, width: int, *, hang: int = 0, hard: bool = False) -> list[str]:
+    """Returns the line in parts that fit, broken at blanks; ``hang``: blanks before all parts but the first.
+
+    Commands of ours stay whole, to be copied, and so does a word that is too long, unless ``hard``.
+    """
+    parts: list[str] = []
+    while len(line) > width:
+        start = len(line) - len(line.lstrip()) + 1
+        at = line.rfind(" ", start, width + 1)
+        if at < start:
+            at = width if hard else line.find(" ", width)
+        for whole in () if hard else WHOLE.finditer(line):
+            if whole.start() <= at < whole.end():
+                at = whole.start() - 1 if whole.start() > start else -1
+        if at < 0:
+            break
+        parts.append(line[:at])
+        line = " " * hang + line[at:].removeprefix(" ")
+    return [*parts, line]
+
+
 def cut(text: str, width: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def outcome(result: ToolAgentResult) -> str:
-    """`✓ succeeded (completed): 3 turns, 5 tool calls, 2.1 s, 1,204 tokens, $0.0031`."""
+    """`✓ succeeded (completed, 1 call denied): 3 turns, 5 tool calls, 2.1 s, 1,204 tokens, $0.0031`."""
     facts = (
         count(result.turn_count, "turn"),
         count(result.tool_call_count, "tool call"),
         seconds(result.execution_time_ms / 1000),
         tokens(result.usage),
     )
-    return f"{SIGNS[result.status]} {result.status} ({result.termination_reason}): {', '.join(facts)}"
+    return f"{SIGNS[result.status]} {result.status} ({_ending(result)}): {', '.join(facts)}"
 
 
-def end_line(result: ToolAgentResult, title: str) -> str:
-    """`✓ dlg_01…  completed  2.1 s  $0.0031  Count the files`."""
+def _ending(result: ToolAgentResult) -> str:
+    return ", ".join((result.termination_reason, *result.notes))
+
+
+def end_line(result: ToolAgentResult, title: str, request: DelegationRequest | None) -> str:
+    """`✓ Count the files  dlg_01…  completed, 1 call denied  2.1 s  $0.0031  2 files changed`."""
     took, price = seconds(result.execution_time_ms / 1000), cost(result.usage.cost_usd)
-    return f"{SIGNS[result.status]} {result.delegation_id}  {result.termination_reason}  {took}  {price}  {title}"
+    parts = (result.delegation_id, _ending(result), took, price, changes(result, request))
+    return "  ".join(part for part in (f"{SIGNS[result.status]} {title}", *parts) if part)
 
 
 def other_errors(result: ToolAgentResult) -> list[str]:
     """Returns the errors that the summary does not contain already: a failed run's reason is in both."""
-    return [error for error in result.errors if error.strip() != result.summary.strip()]
+    return [error for error in result.trouble if error.strip() not in result.summary]
+
+
+def changes(result: ToolAgentResult, request: DelegationRequest | None) -> str:
+    """Returns `2 files changed`; "" where there is no workspace that could have changed, or that is not known."""
+    if not result.file_changes:
+        return "no files changed" if request and request.workspace.kind != "empty" and not result.truncated else ""
+    return f"{count(len(result.file_changes), 'file')} changed"
 
 
 def left_out(result: ToolAgentResult) -> list[str]:

@@ -23,6 +23,9 @@ QUIET_SECONDS = 20.0
 """A pipe gets a line at least this often while something is unfinished."""
 SHOWN_BY_ROWS = {"run_queued", "run_started", "run_finished"}
 """Events without a line above the table: the rows show them, or the line of the end."""
+MAX_TITLE = 32
+KEPT_LINES = 12
+"""Lines of a terminal that the lines about a question leave for all others."""
 UP = "\x1b[{}A"
 CLEAR_BELOW = "\x1b[J"
 NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -49,8 +52,8 @@ class Display(Protocol):
     prompts: bool
     """Whether it can show a prompt."""
 
-    def prompt(self, text: str) -> None:
-        """Shows one line of a question and of what is typed, below everything else; "" removes it."""
+    def prompt(self, *lines: str) -> None:
+        """Shows a question below everything else: lines about it, itself, the line of its answer; none removes it."""
         ...
 
 
@@ -116,7 +119,7 @@ class Lines:
         self._printed = self._loop.time()
         return nullcontext()
 
-    def prompt(self, text: str) -> None:
+    def prompt(self, *lines: str) -> None:
         pass
 
 
@@ -173,16 +176,15 @@ class Table:
     A finished delegation becomes a line above the table, which scrolls away. Needs a running event loop.
     """
 
-    prompts = True
-
     def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
         from rich.console import Console
 
         self._show_outcomes = show_outcomes
-        self._steps = EventLines(stream=stream, width=self._width)
+        self.prompts = sys.stdin.isatty()
+        self._steps = EventLines(stream=stream, width=self._width, asks=self.prompts)
         self._rows: dict[str, TableRow] = {}
         self._totals = Totals()
-        self._prompt = ""
+        self._prompt: Sequence[str] = ()
         self._console = Console(stderr=True)
         self._region = Region(sys.stderr, self._lines)
         self._loop = asyncio.get_running_loop()
@@ -215,23 +217,29 @@ class Table:
             return
         row.take(envelope.event)
         lines = self._steps.of(envelope)
-        if envelope.event.type not in SHOWN_BY_ROWS:
-            self._print([f"{formatting.short_id(id)}  {line}" for line in lines])
+        lines = lines[:-1] if lines and envelope.event.type in SHOWN_BY_ROWS else lines
+        self._print([f"{self._prefix(row)}{line}" for line in lines])
         if open := self._steps.unfinished(id):
             row.step = open
         if envelope.event.type == "run_finished":
-            self._print([f"{formatting.short_id(id)}  {line}" for line in lines[:-1]])
             self._finished(row, envelope.event.result)
+
+    def _prefix(self, row: TableRow) -> str:
+        """Returns what names the delegation at the beginning of a line; "" where there is only one."""
+        if self._totals.seen == 1:
+            return ""
+        title = formatting.cut(row.title, min(MAX_TITLE, self._console.width // 3))
+        return f"{title}  {formatting.short_id(row.id)}  "
 
     def _finished(self, row: TableRow, result: ToolAgentResult) -> None:
         del self._rows[row.id]
         self._totals.finished(result)
         if self._show_outcomes:
-            single = self._totals.seen == 1
-            self.note(formatting.outcome(result) if single else formatting.end_line(result, row.title))
+            end = formatting.outcome(result), formatting.end_line(result, row.title, row.request)
+            self.note(end[self._totals.seen > 1])
 
     def _width(self) -> int:
-        return self._console.width - formatting.SHORT_ID - 3
+        return self._console.width - max(map(len, map(self._prefix, self._rows.values())), default=0)
 
     def _print(self, lines: Sequence[str]) -> None:
         if lines:
@@ -248,13 +256,22 @@ class Table:
     def _lines(self) -> list[str]:
         from deputize.orchestrator.cli.table import table_lines
 
-        lines = table_lines(self._console, [*self._rows.values()], self._totals)
-        return [*lines, self._prompt] if self._prompt else lines
+        below = self._prompted(*self._prompt) if self._prompt else []
+        return [*table_lines(self._console, [*self._rows.values()], self._totals, len(below)), *below]
 
-    def prompt(self, text: str) -> None:
-        shown = visible(text)
-        width = self._console.width - 1
-        self._prompt = shown if len(shown) <= width else f"…{shown[1 - width :]}"  # what is typed is at the end
+    def _prompted(self, *lines: str) -> list[str]:
+        width, room = self._console.width - 1, max(1, self._console.height - KEPT_LINES)
+        *about, question, answer = map(visible, lines)
+        about = [part for line in about for part in formatting.wrapped(line, width, hang=4, hard=True)]
+        if len(about) > room:
+            about[room - 1 :] = [f"  … {len(about) - room + 1} more lines: ? shows them"]
+        if len(answer) > width:
+            answer = f"…{answer[1 - width :]}"  # what is typed is at the end
+        question = formatting.wrapped(question, width, hard=True)
+        return [*(output.painted(line, sys.stderr) for line in about), *question, answer]
+
+    def prompt(self, *lines: str) -> None:
+        self._prompt = lines
         self._region.draw()
 
 

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TextIO
 
 import click
 
+from deputize.orchestrator.cli import formatting
 from deputize.shared.errors import Misconfigured
 from deputize.shared.text import visible, visible_block, visible_json
 
 READER_GONE = 141
 """The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""
 
+SIGN = re.compile(r"(?<!\S)[✓✗](?!\S)")
+COMMAND = re.compile(r"(?<!\S)\$ .+?(?=  |$)")
+DIFF = re.compile(r"( {2}\| | {4})(?=[-+]|@@ )")
+"""Before a line of a diff."""
+
 
 def line(text: str, *, err: bool = False) -> None:
-    """Writes one line; line ends inside it are escaped."""
-    _write(visible(text) + "\n", err)
+    """Writes one line; line ends inside it are escaped. On a terminal it is coloured, and broken at blanks."""
+    shown = visible(text)
+    if (stream := sys.stderr if err else sys.stdout).isatty():
+        columns = os.get_terminal_size(stream.fileno()).columns or len(shown)
+        parts = formatting.wrapped(shown, columns, hang=min(4, columns // 2))
+        shown = "\n".join(painted(part, stream) for part in parts)
+    _write(shown + "\n", err)
+
+
+def painted(text: str, stream: TextIO) -> str:
+    """Returns a line with the colours of its signs, commands and diffs, where this terminal has colours."""
+    diff, sign = DIFF.match(text), SIGN.search(text)
+    if not (diff or sign or COMMAND.search(text)) or not _has_colours(stream):
+        return text
+    if diff:
+        return diff[0] + _coloured(text[diff.end() :])
+    text = COMMAND.sub(lambda found: click.style(found[0], fg="cyan"), text)
+    return SIGN.sub(lambda found: click.style(found[0], fg="green" if found[0] == "✓" else "red"), text, count=1)
+
+
+def _has_colours(stream: TextIO) -> bool:
+    from rich.console import Console
+
+    console = Console(file=stream)
+    return console.color_system is not None and not console.no_color
 
 
 def block(text: str, *, err: bool = False) -> None:
@@ -41,10 +71,7 @@ def patch(text: str) -> None:
     if not sys.stdout.isatty():
         content(text)
         return
-    from rich.console import Console
-
-    console = Console(file=sys.stdout)
-    coloured = console.color_system is not None and not console.no_color
+    coloured = _has_colours(sys.stdout)
     for each in visible_block(text).splitlines():
         _write(_coloured(each) + "\n" if coloured else each + "\n", err=False)
 

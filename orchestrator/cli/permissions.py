@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings
+from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings, unfinished
 from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.question_lines import question_lines, short_id
+from deputize.orchestrator.cli.question_lines import in_task, question_lines, short_ids
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -48,43 +48,46 @@ def permissions(ctx: click.Context, id: str | None, delegation: str | None, as_j
 
     An ID may be shortened to its beginning or its end; @last is the newest one.
     """
-    found = asyncio.run(_permissions(load_settings(ctx), id, delegation))
+    found, titles = asyncio.run(_permissions(load_settings(ctx), id, delegation))
     if as_json:
         for request in found:
             output.json_line(request.to_json())
     elif id:
-        for line in question_lines(found[0], most=None):
+        for line in question_lines(found[0], titles[found[0].delegation_id]):
             output.line(line)
     elif found:
-        for row in formatting.columns([("id", "delegation", "expires", "call"), *map(_row, found)], left=(0, 1, 3)):
+        for row in formatting.columns(_table(found, titles), left=(0, 1, 3)):
             output.line(row)
     else:
         output.line("no call waits for permission", err=True)
     return Exit.SUCCEEDED
 
 
-def _row(request: PermissionRequest) -> tuple[str, ...]:
+def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[tuple[str, ...]]:
     from deputize.shared.wire import now
 
-    left = max(0.0, (request.expires_at - now()).total_seconds())
-    delegation = formatting.short_id(request.delegation_id)
-    return short_id(request.permission_id), delegation, formatting.seconds(left), formatting.cut(request.step.title, 80)
+    rows = [("id", "delegation", "expires", "call")]
+    for short, request in zip(short_ids([each.permission_id for each in found]), found, strict=True):
+        left = max(0.0, (request.expires_at - now()).total_seconds())
+        call = in_task(request, titles[request.delegation_id])
+        rows.append((short, formatting.short_id(request.delegation_id), formatting.seconds(left), call))
+    return rows
 
 
-async def _permissions(settings: Settings, id: str | None, delegation: str | None) -> list[PermissionRequest]:
+async def _permissions(
+    settings: Settings, id: str | None, delegation: str | None
+) -> tuple[list[PermissionRequest], dict[str, str]]:
+    """Returns the requests, and the titles of the delegations that ask."""
     async with connect(settings) as service:
         of = await full_id(service.client, delegation) if delegation else None
         found = await service.client.permissions(of)
-        if id is None:
-            return found
-        named = full_permission_id([each.permission_id for each in found], id)
-        return [each for each in found if each.permission_id == named] or [_not_waiting(id)]
-
-
-def _not_waiting(id: str) -> PermissionRequest:
-    from deputize.shared.errors import NotFound
-
-    raise NotFound(f"{id} does not wait for an answer; `deputize permissions` lists what does")
+        if id is not None:
+            named = full_permission_id([each.permission_id for each in found], id)
+            found = [each for each in found if each.permission_id == named]
+        titles = {each.delegation_id: each.delegation_id for each in found}
+        if found:
+            titles |= {each.id: each.request.title async for each in unfinished(service.client)}
+        return found, titles
 
 
 @click.command()

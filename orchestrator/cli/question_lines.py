@@ -11,25 +11,33 @@ from deputize.orchestrator.cli import formatting
 if TYPE_CHECKING:
     from deputize.shared.permission import PermissionQuestion
 
-SHOWN_LINES = 30
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """Returns the ends of the ids of requests by which none is mistaken for another one."""
+    length = formatting.SHORT_PERMISSION_ID
+    while len({id[-length:] for id in ids}) < len({*ids}):
+        length += 1
+    return [id[-length:] for id in ids]
 
 
-def short_id(id: str) -> str:
-    return id[-formatting.SHORT_PERMISSION_ID :]
+def in_task(asked: PermissionQuestion, title: str) -> str:
+    """Returns `write CHANGELOG.md in "Write the changelog"`: the call, and the task of the delegation that asks."""
+    return f'{asked.step.title} in "{title}"'
 
 
-def question_lines(asked: PermissionQuestion, most: int | None = SHOWN_LINES) -> list[str]:
-    """Returns the lines of a request; ``most``: of a long command or diff."""
-    lines = [f"permission {short_id(asked.permission_id)}: {asked.step.title}"]
+def question_lines(asked: PermissionQuestion, title: str) -> list[str]:
+    """Returns the lines of a request; ``title``: of the delegation that asks."""
+    (short,) = short_ids([asked.permission_id])
+    lines = [f"permission {short}: {in_task(asked, title)}"]
     if len(asked.path) > 1:
         lines.append(f"  asked by {formatting.short_id(asked.path[-1])}, a child of {asked.path[-2]}")
     if asked.reason:
         lines.append(f"  because {asked.reason}" + (f" (rule {asked.rule})" if asked.rule else ""))
-    text = _text(asked)
-    lines += [f"  | {line}" for line in text[:most]]
-    if most is not None and len(text) > most:
-        lines.append(f"  … {len(text) - most} more lines: deputize permissions {short_id(asked.permission_id)}")
-    return lines + [f"  {_name(outcome)}: {', '.join(grants)}" for outcome, grants in asked.remembers.items()]
+    # Of answers that permit the same only the first one.
+    lasting = {", ".join(grants): outcome for outcome, grants in reversed(asked.remembers.items())}
+    names = {outcome: outcome[len("proceed_") :].replace("always_", "always, this ") for outcome in lasting.values()}
+    lines += [f"  {names[outcome]}: {grants}" for grants, outcome in reversed(lasting.items())]
+    return lines + [f"  | {line}" for line in _text(asked)]
 
 
 def _text(asked: PermissionQuestion) -> Sequence[str]:
@@ -44,17 +52,9 @@ def _text(asked: PermissionQuestion) -> Sequence[str]:
         case "mcp":
             return [f"{details.server}: {details.tool}", *_arguments(details.arguments)]
         case "info":
-            return [*details.urls, *_arguments(details.arguments)]
+            more = {name: value for name, value in details.arguments.items() if value not in details.urls}
+            return [*(url for url in details.urls if url not in asked.step.title), *_arguments(more)]
 
 
 def _arguments(arguments: dict[str, object]) -> list[str]:
     return json.dumps(arguments, ensure_ascii=False, indent=1).splitlines() if arguments else []
-
-
-def _name(outcome: str) -> str:
-    names = {
-        "proceed_always": "always",
-        "proceed_always_tool": "always, this tool",
-        "proceed_always_server": "always, this server",
-    }
-    return names.get(outcome, outcome)

@@ -9,34 +9,40 @@ import sys
 import termios
 import tty
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from deputize.orchestrator.cli.question_lines import question_lines, short_id
+from deputize.orchestrator.cli.event_lines import event_line
+from deputize.orchestrator.cli.question_lines import in_task, question_lines
 from deputize.shared.errors import DeputizeError
 
 if TYPE_CHECKING:
     from deputize.orchestrator.cli.live import Display
     from deputize.orchestrator.client import Client
-    from deputize.shared.events import Envelope
+    from deputize.shared.events import Envelope, PermissionRequested
     from deputize.shared.permission import PermissionRequest
 
 ERASE, ERASE_ALL = "\x08\x7f", "\x15"
 ANSWERS = {"y": "proceed_once", "a": "proceed_always", "n": "cancel"}
+UNATTENDED = "no one can answer without a terminal; with `deputize up` calls wait for an answer from elsewhere"
 
 
 class Questions:
     """Shows the requests of the delegations that a command watches, one at a time, and sends the typed answers.
 
-    Needs a terminal at stdin; while a question is open, it shows what is typed itself, below the live rows.
+    Needs a terminal at stdin; while a question is open, it shows what is typed itself, below the live rows. Where
+    it is not ``attended``, there is no one to ask and every request is denied at once.
     """
 
-    def __init__(self, client: Client, display: Display) -> None:
+    def __init__(self, client: Client, display: Display, *, attended: bool = True) -> None:
         self._client = client
         self._display = display
+        self._attended = attended or display.prompts or sys.stderr.isatty()
         self._loop = asyncio.get_running_loop()
-        self._asks = display.prompts and sys.stdin.isatty()
         self._seen: set[str] = set()
         self._open: list[PermissionRequest] = []
+        self._titles: dict[str, str] = {}
+        """The titles of the delegations that ask."""
         self._typed = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._terminal: list[Any] | None = None
@@ -46,11 +52,12 @@ class Questions:
     def hear(self, envelope: Envelope) -> None:
         """Takes an event of a watched delegation."""
         event = envelope.event
-        if not self._asks:
+        if not self._display.prompts and self._attended:
             return
         if event.type == "permission_requested" and event.permission_id not in self._seen:
             self._seen.add(event.permission_id)
-            self._start(self._add(envelope.delegation_id, event.permission_id))
+            add = self._add if self._attended else self._deny
+            self._start(add(envelope.delegation_id, event))
         elif event.type == "permission_answered":
             self._close([event.permission_id])
         elif event.type == "run_finished":
@@ -68,19 +75,29 @@ class Questions:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _add(self, delegation: str, id: str) -> None:
+    async def _add(self, delegation: str, event: PermissionRequested) -> None:
         """Opens a question, unless it has been answered: events of the past are watched, too."""
         try:
-            waiting = await self._client.permissions(delegation)
+            requests = await self._waiting(delegation, event)
+            for each in requests:
+                self._titles[each.delegation_id] = (await self._client.get(each.delegation_id)).request.title
         except DeputizeError:
-            return  # the line of the event shows how to answer it
-        for request in waiting:
-            if request.permission_id == id:
-                self._open.append(request)
-                if len(self._open) == 1:
-                    self._show()
-                else:
-                    self._draw()
+            self._display.note(event_line(event) or "")  # which shows how to answer it
+            return
+        self._open += requests
+        if self._open == requests:
+            self._show()
+        else:
+            self._draw()
+
+    async def _deny(self, delegation: str, event: PermissionRequested) -> None:
+        with suppress(DeputizeError):  # it was answered elsewhere
+            for each in await self._waiting(delegation, event):
+                await self._client.answer_permission(each.permission_id, "cancel", reason=UNATTENDED)
+
+    async def _waiting(self, delegation: str, event: PermissionRequested) -> list[PermissionRequest]:
+        found = await self._client.permissions(delegation)
+        return [each for each in found if each.permission_id == event.permission_id]
 
     def _close(self, ids: list[str]) -> None:
         first = self._open[0] if self._open else None
@@ -92,8 +109,6 @@ class Questions:
     def _show(self) -> None:
         """Shows the first open question and listens to the keys, or stops that if there is none."""
         if self._open:
-            for line in question_lines(self._open[0]):
-                self._display.note(line)
             self._listen()
         else:
             self._stop_listening()
@@ -101,12 +116,13 @@ class Questions:
 
     def _draw(self) -> None:
         if not self._open:
-            self._display.prompt("")
+            self._display.prompt()
             return
-        more = f" ({len(self._open) - 1} more)" if len(self._open) > 1 else ""
+        more = f"({len(self._open) - 1} more) " if len(self._open) > 1 else ""
         always = "a always, " if "proceed_always" in self._open[0].remembers else ""
-        question = f"approve {short_id(self._open[0].permission_id)}?{more} y yes, {always}n no, or a reason: "
-        self._display.prompt(f"{question}{self._typed}")
+        answer = f"{more}y yes, {always}n no, ? all of it, or a reason: {self._typed}"
+        title = self._titles[self._open[0].delegation_id]
+        self._display.prompt(*question_lines(self._open[0], title), f"{in_task(self._open[0], title)}?", answer)
 
     def _listen(self) -> None:
         if self._terminal is None:
@@ -127,7 +143,7 @@ class Questions:
         except OSError:
             data = b""
         if not data:  # the terminal is gone
-            self._asks = False
+            self._display.prompts = False
             self._close([each.permission_id for each in self._open])
         for key in self._decoder.decode(data):
             self._press(key)
@@ -145,8 +161,12 @@ class Questions:
         self._draw()
 
     def _answer(self, typed: str) -> None:
-        """Sends the answer; anything but the letters is the reason of a denial."""
+        """Sends the answer; anything but the letters is the reason of a denial, and ? prints the whole question."""
         if not self._open or not typed:
+            return
+        if typed == "?":
+            for line in question_lines(self._open[0], self._titles[self._open[0].delegation_id]):
+                self._display.note(line)
             return
         request = self._open[0]
         outcome = ANSWERS.get(typed.lower(), "cancel")

@@ -12,7 +12,7 @@ from deputize.orchestrator.cli.apply import take_over_or_hint
 from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.values import Finite
+from deputize.orchestrator.cli.values import Finite, denied_option
 from deputize.orchestrator.cli.watcher import Watcher, print_result
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Everything that is paused.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@denied_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @click.pass_context
 def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
@@ -51,6 +52,6 @@ async def _resume(settings: Settings, given: tuple[str, ...], wait: float | None
             watched = await Watcher(service, shown, wait, prints_results=not as_json).all(delegations)
         for delegation in delegations:
             if (result := watched.results.get(delegation.id)) is not None:
-                print_result(result, json=as_json)
+                print_result(delegation, result, json=as_json)
                 await take_over_or_hint(settings, client, result)
     return watched.code

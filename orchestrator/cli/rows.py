@@ -14,6 +14,7 @@ from deputize.orchestrator.cli.event_lines import event_line, step_line
 if TYPE_CHECKING:
     from deputize.shared.delegation import Delegation, ToolAgentResult
     from deputize.shared.events import AnyEvent
+    from deputize.shared.request import DelegationRequest
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class TableRow:
 
     id: str
     title: str
+    request: DelegationRequest | None = None
     status: str = "queued"
     step: str = ""
     turn: int = 0
@@ -35,7 +37,8 @@ class TableRow:
         from deputize.shared.wire import now
 
         progress = delegation.progress
-        row = cls(delegation.id, delegation.request.title, str(delegation.status))
+        request = delegation.request
+        row = cls(delegation.id, request.title, request, str(delegation.status))
         row.turn, row.step = progress.turn, progress.last_tool or ""
         if delegation.started_at is not None:
             row.cost = progress.cost_usd
@@ -66,7 +69,7 @@ class TableRow:
                 self.started = time.monotonic() - event.elapsed_ms / 1000
             case "permission_requested" | "waiting" | "run_retried":
                 self.status = "queued" if event.type == "run_retried" else "waiting"
-                self.step = event_line(event) or self.step
+                self.step = _reason(event) or self.step
             case "permission_answered" | "resumed_waiting":
                 self.status = "running"
             case "model_retried" | "progress" | "error":
@@ -87,13 +90,19 @@ class TableRow:
             self.started = time.monotonic()
 
 
+def _reason(event: AnyEvent) -> str | None:
+    """Returns why it does nothing now; of a permission request the call, for both of its events."""
+    if event.type == "permission_requested":
+        return f"asks: {event.step.title}"
+    return None if event.type == "waiting" and event.why == "permission" else event_line(event)
+
+
 class Totals:
     """The outcomes of all delegations that were shown."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
-        self.ended = 0
-        self.failed = 0
+        self.ended: Counter[str] = Counter()
         self.cost = 0.0
         self.cost_known = True
 
@@ -108,18 +117,16 @@ class Totals:
         return not known
 
     def finished(self, result: ToolAgentResult) -> None:
-        self.ended += 1
-        self.failed += not result.success
+        self.ended[result.status] += 1
         self.cost += result.usage.cost_usd or 0
         self.cost_known = self.cost_known and result.usage.cost_usd is not None
 
     def line(self, rows: Sequence[TableRow], hidden: int = 0) -> str:
         """`37/60 finished, 2 failed, 21 running, 2 queued, $0.1200`."""
-        parts = [f"{self.ended}/{self.seen} finished"]
-        if self.failed:
-            parts.append(f"{self.failed} failed")
-        statuses = Counter(row.status for row in rows)
-        parts += [f"{statuses[status]} {status}" for status in ("running", "waiting", "queued") if statuses[status]]
+        parts = [f"{self.ended.total()}/{self.seen} finished"]
+        statuses = self.ended + Counter(row.status for row in rows)
+        shown = ("failed", "cancelled", "running", "waiting", "queued")
+        parts += [f"{statuses[status]} {status}" for status in shown if statuses[status]]
         parts.append(self._spent(rows))
         if hidden:
             parts.append(f"{hidden} more not shown")

@@ -33,7 +33,7 @@ from deputize.orchestrator.cli.request_options import (
     request_options,
     workspace_here,
 )
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, stdin_text, stream_option
+from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, denied_option, stdin_text, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
+@denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_context
@@ -170,7 +171,7 @@ async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Followi
                 await note_if_queued(service.client, shown.note)
             watched = await Watcher(service, shown, how.wait, prints_results=not how.as_json).all([delegation])
         for result in watched.results.values():
-            print_result(result, json=how.as_json)
+            print_result(delegation, result, json=how.as_json)
             if await take_over_or_hint(settings, service.client, result, apply=how.apply):
                 return Exit.FAILED
     return watched.code

@@ -163,6 +163,8 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         return lines
     lines.append(f"outcome    {formatting.outcome(result)}")
     lines += [f"changed    {formatting.change(changed)}" for changed in result.file_changes]
+    if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
+        lines.append(f"changed    {unchanged}")
     lines += [f"left out   {sentence}" for sentence in formatting.left_out(result)]
     if result.ignored_count:
         lines.append(f"ignored    {formatting.ignored(result.ignored_count, result.ignored_files)}")

@@ -21,28 +21,33 @@ STATUS_STYLES = {
     "failed": "red",
     "cancelled": "magenta",
 }
-NARROW = 72
+NARROW = 100
 """Columns below which the table leaves some out."""
 OTHER_LINES = 6
 """Lines for the header, the totals, the cursor, and some of the output above."""
+ORDER = {"waiting": 0, "running": 1}
 
 
-def table_lines(console: Console, rows: Sequence[TableRow], totals: Totals) -> list[str]:
-    """Returns the lines for the bottom of the terminal."""
-    room = max(1, console.height - OTHER_LINES)
-    # Running ones first, then waiting ones.
-    first = sorted(rows, key=lambda row: row.status == "queued")[:room]
+def table_lines(console: Console, rows: Sequence[TableRow], totals: Totals, taken: int = 0) -> list[str]:
+    """Returns the lines for the bottom of the terminal, of which so many lines are taken; one line for one row."""
+    room = max(1, console.height - OTHER_LINES - taken)
+    first = sorted(rows, key=lambda row: ORDER.get(row.status, len(ORDER)))[:room]
     with console.capture() as captured:
-        if first:
-            console.print(_grid(first, console.width, single=totals.seen == 1))
+        if totals.seen == 1:
+            for row in rows:
+                line = Text(visible(row.line()), no_wrap=True, overflow="ellipsis")
+                line.stylize(STATUS_STYLES.get(row.status, ""), 0, len(row.status))
+                console.print(line)
+        elif first:
+            console.print(_grid(first, console.width))
         if totals.seen > 1:
             footer = totals.line(rows, len(rows) - len(first))
             console.print(Text(footer, "bold", no_wrap=True, overflow="ellipsis"))
     return captured.get().splitlines()
 
 
-def _grid(rows: Sequence[TableRow], width: int, *, single: bool) -> Table:
-    """A narrow terminal leaves out what the command's own lines show, too."""
+def _grid(rows: Sequence[TableRow], width: int) -> Table:
+    """A narrow terminal leaves out what matters least."""
     narrow = width < NARROW
     grid = Table(box=None, pad_edge=False, expand=True)
     cells: list[Callable[[TableRow], Text | str]] = []
@@ -51,11 +56,10 @@ def _grid(rows: Sequence[TableRow], width: int, *, single: bool) -> Table:
         grid.add_column(name, no_wrap=True, **how)
         cells.append(cell)
 
+    column("TASK", lambda row: Text(visible(row.title)), ratio=4)
     column("ID", lambda row: Text(formatting.short_id(row.id), "dim"), width=formatting.SHORT_ID + 1)
-    if not (narrow and single):
-        column("TASK", lambda row: Text(visible(row.title)), ratio=3)
     column("STATUS", lambda row: Text(row.status, STATUS_STYLES.get(row.status, "")), width=9)
-    column("LAST STEP", lambda row: Text(visible(row.step), "dim"), ratio=4)
+    column("LAST STEP", lambda row: Text(visible(row.step), "dim"), ratio=3)
     if not narrow:
         column("TURN", lambda row: str(row.turn or ""), justify="right")
     column("TIME", lambda row: formatting.seconds(row.elapsed()), justify="right", min_width=8)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from deputize.orchestrator.cli.errors import refusal
+from deputize.orchestrator.cli.errors import FAIL_ON_DENIED, refusal
 
 OPTIONS = {
     "task": "TASK",
@@ -242,4 +242,12 @@ def stdin_once(ctx: click.Context | None) -> BinaryIO:
 
 stream_option = click.option(
     "--stream", is_flag=True, help="Show the model's words and the output of commands as they come."
+)
+
+denied_option = click.option(
+    "--fail-on-denied",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.update({FAIL_ON_DENIED: value}),
+    help="Exit with 4 if a call was denied, even if it completed.",
 )

@@ -15,7 +15,7 @@ from deputize.orchestrator.cli.connect import connect, full_id, load_settings, u
 from deputize.orchestrator.cli.errors import Exit
 from deputize.orchestrator.cli.live import Display, display
 from deputize.orchestrator.cli.questions import Questions
-from deputize.orchestrator.cli.values import Finite, stream_option
+from deputize.orchestrator.cli.values import Finite, denied_option, stream_option
 from deputize.orchestrator.cli.watcher import Watcher, interrupts, print_result
 from deputize.shared.errors import Unavailable
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds, at most.")
+@denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
 @click.pass_context
@@ -57,7 +58,7 @@ async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, s
     if not as_json:
         for delegation in delegations:
             if (result := watched.results.get(delegation.id)) is not None:
-                print_result(result, json=False)
+                print_result(delegation, result, json=False)
     return watched.code
 
 
@@ -131,5 +132,5 @@ class JsonLines:
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def prompt(self, text: str) -> None:
+    def prompt(self, *lines: str) -> None:
         pass

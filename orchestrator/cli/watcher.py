@@ -16,6 +16,7 @@ from deputize.orchestrator.cli.event_lines import is_failure_reason
 from deputize.orchestrator.cli.live import Display
 from deputize.orchestrator.cli.questions import Questions
 from deputize.shared.errors import Conflict
+from deputize.shared.text import count
 
 if TYPE_CHECKING:
     from deputize.orchestrator.client import Client
@@ -26,7 +27,8 @@ MAX_STREAMS = 100
 """Maximum concurrent streams; the ends of other delegations are found later."""
 SECOND_PRESS_SECONDS = 2.0
 CANCELLED_SECONDS = 30.0
-SHOWN_CHANGES = 50
+NAMED = 3
+SHOWN_CHANGES = 20
 
 
 @dataclass(slots=True)
@@ -61,7 +63,8 @@ class Watcher:
         for delegation in delegations:
             self.display.add(delegation)
         ids = [delegation.id for delegation in delegations]
-        questions = Questions(self.service.client, self.display)
+        attended = self.service.attended or not self.may_act
+        questions = Questions(self.service.client, self.display, attended=attended)
         async with interrupts() as presses:
             following = asyncio.create_task(self._follow_all(ids, questions))
             pressed = asyncio.create_task(presses.get())
@@ -151,7 +154,7 @@ class Watcher:
             return
         await self.service.client.cancel_all(open)
         await asyncio.wait({following}, timeout=CANCELLED_SECONDS)
-        self.display.note(f"cancelled: {', '.join(open)}")
+        self.display.note(f"cancelled: {', '.join(open) if len(open) <= NAMED else count(len(open), 'delegation')}")
 
     def _resume_hint(self, open: Sequence[str]) -> str:
         ids = " ".join(open[:3])
@@ -194,7 +197,7 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
         note(sentence)
 
 
-def print_result(result: ToolAgentResult, *, json: bool) -> None:
+def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool) -> None:
     """Prints the result to stdout; file changes and errors to stderr."""
     if json:
         output.json_line(result.to_json())
@@ -204,8 +207,9 @@ def print_result(result: ToolAgentResult, *, json: bool) -> None:
         output.line(f"  {formatting.change(changed)}", err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.line(f"  and {more} more: deputize show {result.delegation_id}", err=True)
+    if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
+        output.line(f"  {unchanged}", err=True)
     for sentence in formatting.left_out(result):
         output.line(f"  left out: {sentence}", err=True)
-    for error in result.errors:
-        if error not in result.summary:  # not twice
-            output.line(f"  error: {error}", err=True)
+    for error in formatting.other_errors(result):
+        output.line(f"  error: {error}", err=True)

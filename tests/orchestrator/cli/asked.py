@@ -12,11 +12,11 @@ from deputize.shared.wire import now
 FIRST, SECOND = f"prm_{'c' * 26}_0000aaaa", f"prm_{'c' * 26}_0000bbbb"
 
 
-def asked(id: str, path: str, **fields: Any) -> PermissionRequested:
+def asked(id: str, path: str, *, title: str = "$ git push", **fields: Any) -> PermissionRequested:
     step = Step(
         id="s",
         type="bash-confirm",
-        title="$ git push",
+        title=title,
         status=StepStatus.AWAITING_CONFIRMATION,
         tool_name="bash",
         turn_index=1,

@@ -13,9 +13,10 @@ import pytest
 
 from deputize.orchestrator.cli.rows import Totals
 from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
-from deputize.shared.events import Heartbeat, RunStarted
+from deputize.shared.events import Heartbeat, RunStarted, Waiting
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
+from tests.orchestrator.cli.asked import FIRST, asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.terminal import Terminal, on_terminal
 from tests.waiting import until
@@ -46,7 +47,7 @@ def last(terminal: Terminal) -> str:
 
 
 def running(terminal: Terminal) -> list[str]:
-    return [line for line in terminal.screen() if re.search(r"task \d\d +running", line)]
+    return [line for line in terminal.screen() if re.search(r"task \d\d +….{6} +running", line)]
 
 
 async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(url: str, service: FakeService) -> None:
@@ -95,10 +96,52 @@ async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
             service.finish(id, summary=f"did {service.runs[id].request.task}")
         assert await terminal.ended() == 1
     said = [line for line in terminal.history() if "did task" in line]
-    wanted = {f"{'✗' if n < 2 else '✓'} line {n + 1}  {id}  did task {n:02}" for n, id in enumerate(service.runs)}
+    ends = dict.fromkeys(range(2), ("✗", "error", "$0.0100"))
+    ends |= dict.fromkeys(range(25, 30), ("✓", "completed", "$0.0000"))
+    wanted: set[str] = set()
+    for n, id in enumerate(service.runs):
+        sign, reason, cost = ends.get(n, ("✓", "completed", "$0.0100"))
+        wanted.add(f"{sign} line {n + 1}  {id}  {reason}  0.0 s  {cost}  did task {n:02}")
     assert set(said) == wanted
     assert len(said) == 30
-    assert not any(line.startswith("ID ") for line in terminal.history())
+    assert not any(line.startswith("TASK ") for line in terminal.history())
+
+
+def test_what_was_cancelled_has_not_failed() -> None:
+    totals = Totals()
+    for number in range(3):
+        totals.new(str(number))
+        how = {"status": Status.CANCELLED, "termination_reason": TerminationReason.CANCELLED}
+        totals.finished(ToolAgentResult(delegation_id="d", **how))
+    assert totals.line([]) == "3/3 finished, 3 cancelled, $0.0000"
+
+
+async def test_a_second_ctrl_c_counts_what_it_cancels(url: str, service: FakeService, tmp_path: Path) -> None:
+    tmp_path.joinpath("t.txt").write_text("".join(f"task {n:02}\n" for n in range(12)))
+    async with on_terminal("batch", str(tmp_path / "t.txt"), columns=80, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following == 12, 60)
+        terminal.send(signal.SIGINT)
+        await until(lambda: "Ctrl-C again" in terminal.drawn)
+        terminal.send(signal.SIGINT)
+        assert await terminal.ended() == 130
+    assert "cancelled: 12 delegations" in terminal.history()
+    assert terminal.last_line() == "12/12 finished, 12 cancelled, $0.0000"
+
+
+async def test_what_waits_comes_first_and_says_what_it_asks(url: str, service: FakeService) -> None:
+    ids = await accepted(service, 30)
+    async with on_terminal("watch", *ids, columns=80, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following == 30, 60)
+        finish_the_first(service, ids, 0)
+        event = asked(FIRST, ids[-1])
+        service.happen(ids[-1], event)  # answered elsewhere already, so that there is no question
+        service.happen(ids[-1], Waiting(why="permission", detail=f"$ git push ({FIRST})"))
+        await until(lambda: "1 waiting" in last(terminal))
+        header, first, *_ = [line for line in terminal.screen() if re.match("TASK|task", line)]
+        assert header.startswith("TASK ")
+        assert first.startswith("task 29 ")
+        assert "asks: $ git" in first
+        assert not any("permission" in line for line in terminal.history())
 
 
 async def test_a_key_that_echoes_and_ctrl_c_leave_no_trace(url: str, service: FakeService) -> None:
@@ -110,7 +153,7 @@ async def test_a_key_that_echoes_and_ctrl_c_leave_no_trace(url: str, service: Fa
         terminal.take(b"^C")  # as the terminal's driver echoes it
         service.happen(ids[0], Heartbeat(turn=7, tool_calls=1, elapsed_ms=61_000, cost_usd=0.5))
         await until(lambda: any("1 min 0" in line for line in terminal.screen()), 60)
-        assert [line.startswith("ID ") for line in terminal.screen()].count(True) == 1
+        assert [line.startswith("TASK ") for line in terminal.screen()].count(True) == 1
         assert not any("^C" in line for line in terminal.screen())
         terminal.send(signal.SIGINT)
         assert await terminal.ended() == 130
@@ -157,9 +200,7 @@ async def test_who_joins_late_starts_from_the_record(url: str, service: FakeServ
     async with on_terminal("watch", lines=LINES, DEPUTIZE_URL=url) as terminal:
         await until(lambda: "1 min 0" in terminal.drawn, 60)
         (row,) = [line for line in terminal.screen() if "running" in line]
-        assert row.split()[:5] == [f"…{id[-6:]}", "task", "00", "running", "grep"]
-        assert "$0.1250" in row
-        assert " 4 " in row
+        assert re.fullmatch(r"running: turn 4, grep, 1 min 0\d s, \$0\.1250", row)
         terminal.send(signal.SIGINT)
         await terminal.ended()
 

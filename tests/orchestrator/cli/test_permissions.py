@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from deputize.orchestrator.cli import cli
-from deputize.shared.permission import EditDetails
+from deputize.shared.permission import EditDetails, InfoDetails
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.cli.asked import FIRST, SECOND, asked
 from tests.orchestrator.fake_service import FakeService
@@ -37,16 +37,16 @@ async def test_what_waits_is_listed_and_shown_with_all_details(url: str, id: str
         0,
         [
             ["id", "delegation", "expires", "call"],
-            ["0000aaaa", f"…{id[-6:]}", "0.0", "s", "$", "git", "push"],
-            ["0000bbbb", f"…{id[-6:]}", "0.0", "s", "$", "git", "push"],
+            ["0000aaaa", f"…{id[-6:]}", "0.0", "s", "$", "git", "push", "in", '"x"'],
+            ["0000bbbb", f"…{id[-6:]}", "0.0", "s", "$", "git", "push", "in", '"x"'],
         ],
     )
     assert (await called(url, "permissions", "aaaa"))[1].splitlines() == [
-        "permission 0000aaaa: $ git push",
+        'permission 0000aaaa: $ git push in "x"',
         "  because bash changes something (execute) (rule ask_before_changes)",
-        "  | git push",
         "  always: git push *",
         "  always, this tool: every call of bash",
+        "  | git push",
     ]
     _, out, _ = await called(url, "permissions", SECOND)
     assert f"  asked by …{id[-6:]}, a child of dlg_root" in out
@@ -97,10 +97,32 @@ async def test_a_wrong_answer_is_a_mistake_of_usage(
     assert service.given_answers == {}
 
 
+async def test_no_two_that_wait_have_the_same_short_id(url: str, service: FakeService) -> None:
+    for name in ("one", "two"):
+        run = (await service.accept(DelegationRequest(task=f"task {name}"))).delegation.id
+        service.ask(run, asked(f"prm_{run.removeprefix('dlg_')}_0000aaaa", run))
+    rows = [line.split() for line in (await called(url, "permissions"))[1].splitlines()[1:]]
+    assert [row[-1] for row in rows] == ['one"', 'two"']
+    assert (await called(url, "approve", rows[1][0]))[0] == 0
+    assert [id.removeprefix("prm_")[:26] for id in service.given_answers] == [[*service.runs][1].removeprefix("dlg_")]
+
+
+async def test_a_fetch_shows_its_address_once_and_the_same_lasting_answer_once(url: str, service: FakeService) -> None:
+    run = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    address = "https://example.org/a"
+    details = InfoDetails(urls=[address], arguments={"url": address, "prompt": "p"})
+    lasting = {"proceed_always": ["every call of bash"], "proceed_always_tool": ["every call of bash"]}
+    service.ask(run, asked(FIRST, run, title=f"fetch {address}", details=details, remembers=lasting))
+    _, out, _ = await called(url, "permissions", "@last")
+    assert (out.count(address), out.count("every call of bash")) == (1, 1)
+    assert '"prompt": "p"' in out
+    assert "  always: every call of bash" in out.splitlines()
+
+
 async def test_the_newest_one_and_one_that_was_answered(url: str, service: FakeService, id: str) -> None:
     assert (await called(url, "deny", "@last"))[:2] == (0, f"{SECOND}  cancel\n")
     code, _, err = await called(url, "approve", SECOND)
-    assert (code, "was answered before: cancel" in err) == (2, True)
+    assert (code, "was answered before: denied" in err) == (2, True)
     await called(url, "approve", "@last")
     assert await called(url, "permissions") == (0, "", "no call waits for permission\n")
     assert (await called(url, "approve", "@last"))[0] == 2
