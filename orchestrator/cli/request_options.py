@@ -47,7 +47,7 @@ _OPTIONS = (
         "--workspace",
         type=Directory(),
         metavar="DIR",
-        help="Work on a copy of this directory; inside a git repository of the current one, if unsaid.",
+        help="Work on a copy of this directory. Default: the current one in a git repository, else an empty one.",
     ),
     click.option("--no-workspace", is_flag=True, help="Work in an empty directory."),
     click.option("--with-ignored", is_flag=True, help="Copy what .gitignore names, too."),

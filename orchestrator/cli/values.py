@@ -45,7 +45,7 @@ OPTIONS = {
 """Pointers into a request, and their options on the command line."""
 _SECTIONS = {
     "Task": ("request", "format", "task", "context", "expect"),
-    "Files": ("workspace", "with_ignored", "exclude", "apply"),
+    "Files": ("workspace", "no_workspace", "with_ignored", "exclude", "apply"),
     "Agent": ("agent", "model", "system_prompt", "tools", "approval"),
     "Limits": ("max_turns", "max_tool_calls", "timeout", "max_tokens", "max_cost", "retry"),
     "Options": (),
