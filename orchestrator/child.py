@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from deputize.orchestrator.home import is_full
 from deputize.shared.background import Backoff
 from deputize.shared.errors import Misconfigured
 from deputize.shared.libc import send_on_death_of_parent
@@ -24,6 +25,8 @@ MAX_LINE_CHARS = 300
 EXIT_MISCONFIGURED = 3
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 5.0
+ROOM_SECONDS = 0.5
+"""Seconds after which a full disk is looked at again."""
 HEALTHY_SECONDS = 30.0
 """Seconds of running after which the restart delay is reset."""
 EARLY_ENDS = 3
@@ -71,6 +74,8 @@ class ChildProgram:
     environment: Mapping[str, str]
     stop_seconds: float = 5.0
     pass_fds: Sequence[int] = ()
+    needs_room: bool = False
+    """Whether it ends on a full disk, so that it is not restarted before there is room."""
     umask: int = 0o077
 
 
@@ -114,8 +119,13 @@ class Child:
             if time.monotonic() - started > HEALTHY_SECONDS:
                 backoff.reset()
             log.warning("%s ended with %s (%s); again in %.2f s", self.program.name, code, why, backoff.delay)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), backoff.next())
+            await self._pause(backoff.next())
+            while self.program.needs_room and self.was_ready and is_full(self._home) and not self._stopping.is_set():
+                await self._pause(ROOM_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _run_once(self) -> int:
         with self._log.open("ab") as output:

@@ -39,6 +39,9 @@ from deputize.shared.runs.store import Page, RunStore
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
 
+LOCAL_RECHECK_SECONDS = 1.0
+"""Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptedDelegation:
@@ -169,7 +172,9 @@ class Delegations:
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
-        async with _redis_guard(self._settings), aclosing(bus.follow(self._bus, self.store, id, after)) as events:
+        recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS
+        following = bus.follow(self._bus, self.store, id, after, recheck)
+        async with _redis_guard(self._settings), aclosing(following) as events:
             async for envelope in events:
                 yield envelope
 

@@ -15,7 +15,7 @@ from deputize.shared.events import Envelope
 
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
-FULL_SECONDS = 5.0
+FULL_SECONDS = 1.0
 """Seconds for which a full disk is retried: it is seldom freed during a wait."""
 
 

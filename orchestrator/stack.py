@@ -51,7 +51,7 @@ QUIET_SECONDS = 3.0
 """Seconds after which a start is reported to the user."""
 OUTDATED_SECONDS = 30.0
 """Seconds that a worker may need to hand over its runs."""
-FULL_SECONDS = 5.0
+FULL_SECONDS = 1.0
 """Seconds for which a start on a full disk is retried, in case space is freed."""
 ASK_SECONDS = 1.0
 MODEL_SETTINGS = {"model", "model_endpoint"}

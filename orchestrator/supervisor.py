@@ -76,7 +76,7 @@ class Supervisor:
         if redis_url is None:
             self._embedded = embedded = prepare(home / "redis")
             redis_url = embedded.url
-            self._redis = Child(ChildProgram("redis", embedded.command, environment={}), home)
+            self._redis = Child(ChildProgram("redis", embedded.command, environment={}, needs_room=True), home)
         self._listening = listen(settings.host, port)
         flower = Flower() if wanted.flower else None
         # Users of this stack read the token from stack.json, which only their user can read.

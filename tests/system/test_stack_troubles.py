@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,8 @@ mount -o remount,size=100m "$1"
 "$0" -m tests.system.stack_user "$1/home" < /dev/null
 flock "$1/home/supervisor.lock" true
 """
+
+RUN = "import sys; from deputize.orchestrator.cli import main; sys.argv[1:] = ['run', 'hi']; sys.exit(main())"
 
 
 @pytest.fixture
@@ -101,3 +104,34 @@ def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path
     reader.leave()
     worker.leave()
     gone(members, timeout=20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
+def test_a_disk_that_fills_up_while_a_command_waits_is_said_at_once(folder: Path) -> None:
+    write = {"call": "bash", "arguments": {"command": "echo begun; head -c 900000 /dev/zero > full"}}
+    model = folder.with_suffix(".json")
+    model.write_text(json.dumps({"rules": [{"turns": [[{"call": "glob", "arguments": {"pattern": "*"}}], [write]]}]}))
+    script = (
+        'mount -t tmpfs -o size=400k,mode=700 tmpfs "$1"; "$0" -c "$2"; echo $?; flock "$1/home/supervisor.lock" true'
+    )
+    variables = {
+        "DEPUTIZE_HOME": f"{folder}/home",
+        "DEPUTIZE_MODEL": f"scripted:{model}",
+        "DEPUTIZE_SHUTDOWN_SECONDS": "1",
+    }
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", script, sys.executable, str(folder), RUN],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdout
+        lines = [(line, time.monotonic()) for line in running.stdout]
+    model.unlink()
+    begun = next(at for line, at in lines if line.startswith("turn 1"))
+    (said, end), (code, _) = lines[-2:]
+    assert (f"no space left at {folder}/home" in said, code) == (True, "3\n")
+    assert end - begun < 10
