@@ -32,6 +32,7 @@ from deputize.worker.attempts import (
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.lease import StopReason, StopSignal
 from deputize.worker.limits import LimitReached, Meter
+from deputize.worker.linux.machine import exhausted
 from deputize.worker.loop import Loop
 from deputize.worker.models.base import Model
 from deputize.worker.outcome import RunOutcome, RunOutputs, collect_outputs
@@ -137,7 +138,7 @@ class Run:
             if self.state.emit.handed_over:
                 raise asyncio.CancelledError from error  # handed over: the next attempt reports the result
             log.exception("the run failed inside")
-            return self._failure(TerminationReason.ERROR, f"internal error: {error!r}")
+            return self._failure(TerminationReason.ERROR, exhausted(error) or f"internal error: {error!r}")
 
     async def _carry_out(self, model: Model, workspace: Workspace, offer: RunOffer) -> RunOutcome:
         preparing = offer.project_tools(self.claim, workspace, self._report_progress)

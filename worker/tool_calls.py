@@ -12,6 +12,7 @@ from deputize.shared.errors import ErrorType, Fenced, ToolError
 from deputize.shared.log import log
 from deputize.worker.ledger import Ledger
 from deputize.worker.limits import Meter
+from deputize.worker.linux.machine import exhausted
 from deputize.worker.models.base import Call
 from deputize.worker.permission.approval import Approval, Asked, Prepared
 from deputize.worker.steps import StepLog, in_doubt, not_executed
@@ -137,7 +138,8 @@ class ToolCalls:
             raise
         except BaseException as error:  # noqa: BLE001 - a defect of one tool fails its call, not the run
             log.exception("tool %s failed", tool.name)
-            result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, f"{tool.name} failed inside: {error}"))
+            why = exhausted(error) or f"{tool.name} failed inside: {error}"
+            result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
         return prepared.noted(await bounded(result, tool, context, clean=self.reading.harmless))

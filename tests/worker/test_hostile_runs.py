@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiktoken
 
-from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import InitContext, ToolContext
 from tests.running import Bench, call, open_bench, say, script
 
 
@@ -42,3 +44,46 @@ async def test_a_library_that_panics_fails_the_call_and_not_the_run(redis_url: s
         result = await bench.run(model=model, tools=["panicking"])
     assert result.termination_reason == "completed"
     assert "panicking failed inside" in result.errors[0]
+
+
+class Exhausted(Tool[Params]):
+    """Finds that the machine has run out of something, when it is called or before the first turn."""
+
+    name = "exhausted"
+    kind = Kind.READ
+    effect = Effect.PURE
+    params = Params
+
+    def __init__(self, error: OSError, *, ready: bool) -> None:
+        self.error, self.may_begin = error, ready
+
+    async def ready(self, ctx: InitContext) -> AnyTool:
+        if self.may_begin:
+            return self
+        raise ExceptionGroup("several", [self.error])
+
+    async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
+        raise self.error
+
+
+@pytest.mark.parametrize("ready", [True, False])
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "no space left on the worker's disk at /data/a; free some"),
+        (errno.EDQUOT, "no space left on the worker's disk at /data/a; free some"),
+        (errno.EMFILE, "the worker has too many open files; raise its limit (ulimit -n)"),
+        (errno.ENFILE, "the worker has too many open files; raise its limit (ulimit -n)"),
+        (errno.EAGAIN, "no memory or process is left for the worker ("),
+    ],
+)
+async def test_what_the_machine_has_run_out_of_is_named_with_a_remedy(
+    redis_url: str, tmp_path: Path, number: int, said: str, ready: bool
+) -> None:
+    tool = Exhausted(OSError(number, os.strerror(number), "/data/a"), ready=ready)
+    async with open_bench(redis_url, tmp_path, offered=[tool]) as bench:
+        model = script(tmp_path, [call("exhausted")], [say("done")])
+        result = await bench.run(model=model, tools=["exhausted"])
+    assert result.termination_reason == ("completed" if ready else "error")
+    assert said in result.errors[0]
+    assert "internal error" not in result.errors[0]

@@ -250,9 +250,12 @@ class RunBounds:
         measured: asyncio.Future[tuple[list[Usage], tuple[int, int] | None]],
     ) -> None:
         self._measuring = False
-        if self._closed or measured.cancelled():
+        if measured.cancelled():
             return
-        if error := measured.exception():
+        error = measured.exception()  # asked for in every case, else asyncio reports it
+        if self._closed:
+            return
+        if error:
             log.error("the commands of a run could not be measured", exc_info=error)
             self._measure_in(_LONGEST)
             return

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, Self
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import SandboxSettings
+from deputize.worker.linux.machine import exhausted
 from deputize.worker.sandbox import egress, environment, seccomp
 from deputize.worker.sandbox.bounds import Member, RunBounds
 from deputize.worker.sandbox.buffers import BoundedBuffer
@@ -192,7 +193,8 @@ class Bubblewrap:
         except Misconfigured as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, str(error)) from None
         except (OSError, ValueError) as error:
-            raise ToolError(ErrorType.EXECUTION_FAILED, f"the command cannot be started: {error}") from None
+            why = exhausted(error) or str(error)
+            raise ToolError(ErrorType.EXECUTION_FAILED, f"the command cannot be started: {why}") from error
         finally:
             for fd in fds:
                 os.close(fd)

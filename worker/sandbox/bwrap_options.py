@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -55,8 +56,15 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
 
 def guarded(limits: SandboxSettings, script: str) -> list[str]:
     """Returns what comes before a command's arguments: its limits and the guard."""
-    bounds = [f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--nofile=1024", "--core=0"]
+    most = {"nproc": limits.processes, "fsize": limits.file_bytes, "nofile": 1024, "core": 0}
+    bounds = [f"--{name}={_allowed(getattr(resource, f'RLIMIT_{name.upper()}'), most[name])}" for name in most]
     return [environment.system_program("prlimit"), *bounds, "--", GUARD_SHELL, "-c", script, "guard"]
+
+
+def _allowed(limit: int, most: int) -> int:
+    """Returns the limit that a command gets: the worker's own may be lower, and none may be raised."""
+    hard = resource.getrlimit(limit)[1]
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)
 
 
 def refuse_nul(options: Iterable[str]) -> None:

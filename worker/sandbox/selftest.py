@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from deputize.shared.errors import Misconfigured, ToolError
+from deputize.worker.linux.machine import exhausted
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.base import Sandbox
+from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
 from deputize.worker.sandbox.command import Command
 
 _REMEDY = (
@@ -23,15 +25,16 @@ _REMEDY = (
     "with the seccomp profile worker/sandbox/seccomp-worker.json and unmasked /proc (systempaths=unconfined). "
     "Ubuntu 23.10 and newer: sysctl kernel.apparmor_restrict_unprivileged_userns=0."
 )
-_KNOWN_VARIABLES = {"PATH", "HOME", "USER", "LANG", "TERM", "PWD", "OLDPWD", "_", "SHLVL"}
+_KNOWN_VARIABLES = {*VARIABLES, *OFFLINE, "PATH", "PWD", "OLDPWD", "_", "SHLVL"}
 _SECONDS = 20
 _EXIT_CODE = 42
 _MAX_PROCESSES = 16
+_MAX_PROCESS_LIMIT = 256
 _STANDARD_DESCRIPTORS = 4  # three streams and the one that lists them
 # Every line is `name value`, with the shell's builtins where possible, so that only missing isolation fails a check.
 _PROBE = r"""
 yes() { "$@" 2>/dev/null && echo yes || echo no; }
-echo env $(tr '\0' '\n' </proc/self/environ | cut -d= -f1)
+echo env $(cat /proc/self/environ | tr '\0' '\n' | cut -d= -f1)
 echo first_env $(tr '\0' '\n' </proc/1/environ | cut -d= -f1)
 echo hidden $(ls -d /root /home /var /run /mnt /srv /etc/shadow 2>/dev/null)
 echo core_pattern $(yes eval 'true >>/proc/sys/kernel/core_pattern')
@@ -71,7 +74,13 @@ async def run_selftest(
     """Tests each bubblewrap in a temporary workspace below ``home``. Returns the first that passes every check."""
     reasons: list[str] = []
     for bwrap in bwraps:
-        if (reason := await _test(make, bwrap, home)) is None:
+        try:
+            reason = await _test(make, bwrap, home)
+        except (ToolError, Misconfigured, OSError) as error:
+            if why := exhausted(error.__cause__ or error):
+                return SelfTestResult(None, why)
+            reason = str(error)
+        if reason is None:
             return SelfTestResult(bwrap, None)
         reasons.append(f"{bwrap.program}: {reason}")
     return SelfTestResult(None, f"{'; '.join(reasons) or 'there is no bubblewrap'}. {_REMEDY}")
@@ -84,8 +93,6 @@ async def _test(
     try:
         with closing(make(workspace, bwrap)) as sandbox:
             return await _check_isolation(sandbox, workspace) or await _check_termination(sandbox, workspace)
-    except (ToolError, Misconfigured, OSError) as error:
-        return str(error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -125,7 +132,7 @@ def _failed_checks(values: dict[str, list[str]], workspace: Path) -> str | None:
         "other processes are hidden": int(values["processes"][0]) < _MAX_PROCESSES,
         "no descriptor is inherited": int(values["descriptors"][0]) <= _STANDARD_DESCRIPTORS,
         "no privileges can be gained and system calls are filtered": values["privileges"] == privileges,
-        "the number of processes is bounded": values["processes_limit"] == ["256"],
+        "the number of processes is bounded": 0 < int(values["processes_limit"][0]) <= _MAX_PROCESS_LIMIT,
         "no namespaces can be created": values["namespaces"] == ["no"],
         "the user is unprivileged": values["uid"] == ["1000"],
         "the workspace can be written": probe.exists() and probe.read_bytes() == b"done\n",

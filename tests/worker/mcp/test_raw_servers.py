@@ -11,6 +11,7 @@ from deputize.shared.errors import ErrorType
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, decide
 from deputize.worker.policy.base import Decision
+from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
 from deputize.worker.toolkit.registry import Registry
 from deputize.worker.tools.base import Effect, Kind
 from deputize.worker.tools.context import Touches
@@ -49,7 +50,7 @@ async def test_a_server_gets_no_variable_but_those_that_are_named(desk: Toolbenc
     async with opened(desk, {"raw": entry}, environ=worker) as found:
         environ = json.loads((await found.call("mcp__raw__environ")).content)
     assert (environ["KEY"], environ["PLAIN"]) == ("s3cret!", "as it is")
-    assert set(environ) - {"KEY", "PLAIN"} <= {"PATH", "HOME", "USER", "LANG", "TERM", "PWD", "LC_CTYPE", "_", "SHLVL"}
+    assert set(environ) - {"KEY", "PLAIN", *VARIABLES, *OFFLINE} <= {"PATH", "PWD", "LC_CTYPE", "_", "SHLVL"}
     assert environ["HOME"] != "/root"
 
 

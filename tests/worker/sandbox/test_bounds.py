@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
+import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.linux import machine
 from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.bounds import RunBounds
+from deputize.worker.sandbox.bounds import Member, RunBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.selftest import run_selftest
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
@@ -182,3 +185,35 @@ async def test_a_run_without_commands_is_not_measured(tmp_path: Path) -> None:
         assert isinstance(sandbox.bounds, RunBounds)
         await said(sandbox, "true")
         assert sandbox.bounds.members == []
+
+
+class SlowFolder:
+    """A folder that is gone when it is measured at last."""
+
+    def __init__(self) -> None:
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def __fspath__(self) -> str:
+        self.asked.set()
+        self.goes_on.wait(30)
+        return "/nowhere"
+
+    def __str__(self) -> str:
+        return "/nowhere"
+
+    def stat(self) -> os.stat_result:
+        raise FileNotFoundError
+
+
+async def test_a_measurement_that_fails_after_the_end_of_its_run_is_not_reported() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    folder = SlowFolder()
+    with WorkerBounds(SandboxSettings()).run(folder, base=0) as bounds:  # pyright: ignore[reportArgumentType]
+        bounds.add(Member(bounds, [], None))
+        await until(folder.asked.is_set)
+    folder.goes_on.set()
+    await asyncio.get_running_loop().shutdown_default_executor()  # the measurement has ended
+    await asyncio.sleep(0)
+    gc.collect()
+    assert reported == []

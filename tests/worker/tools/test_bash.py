@@ -206,7 +206,7 @@ async def test_colours_are_for_people_and_not_for_the_model(desk: Toolbench) -> 
 
 @pytest.mark.parametrize("has_bash", [True, False])
 async def test_the_text_of_a_command_is_in_no_process_of_the_run(desk: Toolbench, has_bash: bool) -> None:
-    line = "pgrep -f uncommon; pkill -f uncommon; cd /tmp; cat /proc/[0-9]*/cmdline >all; grep -c uncommon all; echo after"
+    line = "pgrep -f uncommon; pkill -f uncommon; cat /proc/[0-9]*/cmdline >all; grep -c uncommon all; echo after"
     done = await desk.sandbox.run(Command(shell(line, has_bash=has_bash), 30))
     assert (done.exit_code, done.stdout, done.stderr) == (0, b"0\nafter\n", b"")
 
