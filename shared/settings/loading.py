@@ -89,6 +89,12 @@ class Settings(SettingsFields):
         return self.workspace_root or self.home / "workspaces"
 
     @property
+    def setups(self) -> Path:
+        """Where results of set-up commands are kept: like workspaces on a disk that programs may be run from, and that
+        all workers may share."""
+        return self.workspaces / "setup"
+
+    @property
     def secrets(self) -> list[str]:
         """Values that must not leave the process: they are masked in events, results and logs."""
         endpoint = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}

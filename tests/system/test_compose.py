@@ -176,6 +176,15 @@ def test_the_state_folder_lies_where_a_read_only_container_can_write() -> None:
         assert any(found["environment"]["DEPUTIZE_HOME"].startswith(f"{place}/") for place in found["tmpfs"])
 
 
+def test_what_a_set_up_command_made_lies_on_the_volume_of_the_workspaces_and_on_no_tmpfs() -> None:
+    """A tmpfs of Docker is mounted noexec, is memory of the container, and ends with it."""
+    found = service("worker")
+    variables = {name: value for name, value in found["environment"].items() if not name.endswith("_FILE")}
+    setups = Settings.load(environ=variables | {"DEPUTIZE_REDIS_URL": "redis://redis"}).setups
+    assert not any(setups.is_relative_to(place) for place in found["tmpfs"])
+    assert any(setups.is_relative_to(each["target"]) for each in found["volumes"] if each["source"] == "workspaces")
+
+
 def test_logs_rotate_and_images_can_come_from_elsewhere() -> None:
     elsewhere = {"DEPUTIZE_PYTHON_IMAGE": "mirror/python@sha256:0", "DEPUTIZE_REDIS_IMAGE": "mirror/valkey@sha256:1"}
     for name in ("redis", "orchestrator", "worker", "flower"):

@@ -94,9 +94,9 @@ async def setting_up(
         )
         id = await bench.accept(request)
         running = asyncio.create_task(carry_out(bench.services, id))
-        await until(lambda: [*(home / "setup").glob("*/begun")])
+        await until(lambda: [*(home / "workspaces/setup").glob("*/begun")])
         yield bench, id, running
-    assert [*(home / "setup").iterdir()] == []
+    assert [*(home / "workspaces/setup").iterdir()] == []
     assert processes_named("sleep 9876") == []
 
 

@@ -1,8 +1,8 @@
 """The set-up command of a project: run once in the sandbox, and its result shown to the runs with the same inputs.
 
 The command sees the workspace read-only and fills ``/opt/setup``, for example with a virtual environment. That
-directory is kept by a digest of the command, the named files and the project's own path, so that no project can
-provide for another one. It is read-only from then on. The command reaches the hosts of ``sandbox.setup_hosts``.
+directory is kept by a digest of the command, the files that it or ``setup_inputs`` names and the project's own path, so
+that no project can provide for another one. It is read-only from then on. The command reaches the hosts of ``sandbox.setup_hosts``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import time
@@ -25,7 +26,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.sandbox.egress import Egress, Report
-from deputize.worker.sandbox.environment import BindMount, owner
+from deputize.worker.sandbox.environment import MOUNT, BindMount, owner
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.threads import run_in_thread
@@ -35,6 +36,8 @@ SETUP = "/opt/setup"
 _SCRATCH = "/opt/scratch"
 """Home and temporary directory of the set-up command: on disk, because what it downloads may not fit into memory."""
 _MAX_INPUT = 64 << 20
+_SEPARATORS = re.compile(r"[\s;&|<>()`'\"=]+")
+"""What separates the words of a command line, each of which may name a file of the workspace that the command runs."""
 _SHOWN_CHARACTERS = 2000
 """Characters of a failed command's output that are shown."""
 
@@ -56,7 +59,7 @@ class SetupCache:
         self._bounds = bounds or WorkerBounds(settings.sandbox)
         self._hosts = [*settings.sandbox.setup_hosts, *settings.sandbox.allowed_hosts]
         self._reach = reach
-        self._folder = settings.home / "setup"
+        self._folder = settings.setups
         self._kept_seconds = settings.workspace_retention_seconds
         self._building: dict[str, asyncio.Lock] = {}
 
@@ -102,10 +105,9 @@ class SetupCache:
         digest = hashlib.sha256(b"\0".join(map(os.fsencode, (line, origin, *tools.path, *self._hosts))))
         folder = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in self._settings.setup_inputs:
-                digest.update(b"\0" + name.encode() + b"\0")
-                with suppress(OSError), os.fdopen(beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                    digest.update(hashlib.sha256(file.read(_MAX_INPUT)).digest())
+            named = (word.removeprefix(f"{MOUNT}/") for word in _SEPARATORS.split(line) if word)
+            for name in (*self._settings.setup_inputs, *named):
+                digest.update(b"\0" + name.encode() + b"\0" + _digest_of_file(folder, name))
         finally:
             os.close(folder)
         return digest.hexdigest()[:32]
@@ -176,6 +178,18 @@ class SetupCache:
             with suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     _remove(path)
+
+
+def _digest_of_file(folder: int, name: str) -> bytes:
+    """Returns the digest of a file's content; nothing where there is no such file in the folder."""
+    with suppress(OSError):
+        fd = beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            with open(fd, "rb", closefd=False) as file:
+                return hashlib.sha256(file.read(_MAX_INPUT)).digest()
+        finally:
+            os.close(fd)
+    return b""
 
 
 def _with_setup(tools: ProjectTools, folder: Path) -> ProjectTools:

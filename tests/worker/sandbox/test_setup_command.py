@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.errors import Invalid
 from deputize.shared.settings import Settings
+from deputize.worker.fleet.janitor import Janitor
+from deputize.worker.fleet.presence import Presence
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.setup_command import SetupCache
@@ -69,7 +72,7 @@ async def test_a_command_that_fails_leaves_nothing_and_is_tried_again(workspace:
     for _ in range(2):
         with pytest.raises(Invalid, match=r"ended with exit code 3(.|\n)*broken"):
             await prepared(cache, workspace)
-    assert [*(tmp_path / "home/setup").iterdir()] == []
+    assert [*(tmp_path / "home/workspaces/setup").iterdir()] == []
 
 
 async def test_a_run_whose_set_up_fails_is_refused_before_its_model_is_asked(redis_url: str, tmp_path: Path) -> None:
@@ -79,3 +82,40 @@ async def test_a_run_whose_set_up_fails_is_refused_before_its_model_is_asked(red
         result = await bench.run(model=script(tmp_path, [say("done")]), workspace=workspace)
     assert (result.termination_reason, result.turn_count) == ("refused", 0)
     assert "no wheel" in result.summary
+
+
+async def test_a_script_that_it_runs_is_an_input(workspace: Path, tmp_path: Path) -> None:
+    """What a script has made must not be shown any more once the script was cleaned."""
+    for line in (
+        "bash prepare.sh",
+        "cd . && ./prepare.sh",
+        "bash '/workspace/prepare.sh' >/opt/setup/log",
+        "(. prepare.sh)",
+    ):
+        made: list[Path] = []
+        for content in ("touch /opt/setup/hostile", "touch /opt/setup/clean"):
+            (workspace / "prepare.sh").write_text(content)
+            (workspace / "prepare.sh").chmod(0o755)
+            made.append((await prepared(cache_of(tmp_path, line), workspace)).mounts[-1].source)
+        assert [(made[1] / name).exists() for name in ("hostile", "clean")] == [False, True], line
+
+
+async def test_workers_on_one_volume_share_its_result_and_the_sweep_lets_it_be(
+    workspace: Path, redis_url: str, tmp_path: Path
+) -> None:
+    volume, sandbox = tmp_path / "volume", {"setup": "date +%N >/opt/setup/when", "setup_inputs": "lock"}
+    homes = [
+        Settings.load(environ={}, home=tmp_path / home, workspace_root=volume, sandbox=sandbox)
+        for home in ("one", "two")
+    ]
+    first, second = [await prepared(SetupCache(settings), workspace) for settings in homes]
+    assert first == second
+    made = first.mounts[-1].source
+    assert made.is_relative_to(volume)
+    for path in (made, made.parent):
+        os.utime(path, (0, 0))
+    async with open_bench(redis_url, tmp_path / "three", workspace_root=volume) as bench:
+        presence = Presence(bench.store, bench.bus, "worker-1")
+        janitor = Janitor(bench.settings, bench.store, bench.bus, presence, bench.sent.extend)
+        await janitor.sweep(0.0)
+    assert (made / "when").exists()
