@@ -60,7 +60,7 @@ class RunSandbox(BaseModel):
         *("requirements.lock", "requirements.txt", "pyproject.toml", "uv.lock", "poetry.lock", "setup.py"),
         *("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", "Cargo.lock", "go.sum"),
     ]
-    """Files of the workspace whose contents, besides those that the command names, decide whether it has to run again."""
+    """Files of the workspace whose contents, besides those named in the command, decide whether it has to run again."""
     setup_seconds: float = Field(default=600, gt=0)
     allowed_hosts: HostPatterns = []
     """Hosts that every command may reach in the same way. They receive whatever a command sends them."""

@@ -126,8 +126,8 @@ async def test_a_worker_that_shuts_down_ends_it_and_the_next_attempt_runs_it_aga
         with pytest.raises(asyncio.CancelledError):
             await running
         assert (await bench.store.get(id)).status == "queued"
-        assert [*(tmp_path / "home/setup").iterdir()] == []
+        assert [*(tmp_path / "home/workspaces/setup").iterdir()] == []
         running = asyncio.create_task(carry_out(bench.services, id))
-        await until(lambda: [*(tmp_path / "home/setup").glob("*/begun")])
+        await until(lambda: [*(tmp_path / "home/workspaces/setup").glob("*/begun")])
         await bench.store.cancel(id)
         await running

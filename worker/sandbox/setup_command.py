@@ -2,7 +2,8 @@
 
 The command sees the workspace read-only and fills ``/opt/setup``, for example with a virtual environment. That
 directory is kept by a digest of the command, the files that it or ``setup_inputs`` names and the project's own path, so
-that no project can provide for another one. It is read-only from then on. The command reaches the hosts of ``sandbox.setup_hosts``.
+that no project can provide for another one. It is read-only from then on. The command reaches the hosts of
+``sandbox.setup_hosts``.
 """
 
 from __future__ import annotations
