@@ -8,6 +8,7 @@ installs and the first lines of scripts, which name that path, lead to the copy.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +68,7 @@ def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
         source, environ = None, {}
     else:
         environ = environment()
-    return find_tools(source, environ, [path for path in settings.sandbox.show if path.exists()], private)
+    return find_tools(source, environ, [path for path in settings.sandbox.show if not _unreadable(path)], private)
 
 
 def check_shown(settings: Settings) -> None:
@@ -81,12 +82,12 @@ def check_shown(settings: Settings) -> None:
 def shown_paths(paths: Sequence[Path], private: Iterable[Path], setting: str = "sandbox.show") -> list[BindMount]:
     """Returns the mounts of the paths that the setting names.
 
-    Raises Misconfigured for a path that does not exist or must not be shown.
+    Raises Misconfigured for a path that does not exist, cannot be read or must not be shown.
     """
     secrets = secret_places(private) if paths else ()
     for path in paths:
-        if not path.exists():
-            raise Misconfigured(f"{setting} names {path}, which does not exist; correct or remove it")
+        if why := _unreadable(path):
+            raise Misconfigured(f"{setting} names {path}, which {why}; correct or remove it")
         if why := refusal_reason(path, secrets) or refusal_reason(Path(os.path.normpath(path)), secrets):
             raise Misconfigured(f"{setting} names {path}, which is never shown: {why}; name what is needed of it")
     return [
@@ -94,6 +95,17 @@ def shown_paths(paths: Sequence[Path], private: Iterable[Path], setting: str = "
         for number, path in enumerate(paths)
         if not _is_below(path, SYSTEM)
     ]
+
+
+def _unreadable(path: Path) -> str | None:
+    """Returns why the worker cannot read the path, or None."""
+    try:
+        needed = os.R_OK | os.X_OK * stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be read here ({error.strerror})"
+    return None if os.access(path, needed) else f"user {os.geteuid()} may not read"
 
 
 def find_tools(

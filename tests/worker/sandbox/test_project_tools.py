@@ -16,6 +16,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.host_paths import homes
 from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
 from tests.waiting import until
+from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
 from tests.worker.sandbox.sandboxes import said, sandbox_over
 
 BASE = Path(sys.base_prefix)
@@ -247,3 +248,30 @@ def test_nothing_is_looked_for_if_the_operator_says_so(project: Path, tmp_path: 
     assert tools_for(settings, project) == ProjectTools()
     looking = Settings.load(environ={}, home=tmp_path / "home")
     assert tools_for(looking, project).variables == {"VIRTUAL_ENV": f"{project}/.venv"}
+
+
+def test_a_path_that_may_not_be_read_is_named_and_no_traceback() -> None:
+    need_root()
+    with home_of_an_ordinary_user() as home:
+        closed, file = home / "closed", home / "closed.txt"
+        (closed / "below").mkdir(parents=True)
+        file.touch()
+        for path in (closed, file):
+            path.chmod(0o600)
+
+        def refusals() -> list[str]:
+            found: list[str] = []
+            for path in (closed, closed / "below", file, file / "below"):
+                try:
+                    shown_paths([path], ())
+                except Misconfigured as error:
+                    found.append(str(error))
+            return found
+
+        said = in_child(refusals, ORDINARY_UID)
+        assert said == [
+            f"sandbox.show names {closed}, which user {ORDINARY_UID} may not read; correct or remove it",
+            f"sandbox.show names {closed}/below, which cannot be read here (Permission denied); correct or remove it",
+            f"sandbox.show names {file}, which user {ORDINARY_UID} may not read; correct or remove it",
+            f"sandbox.show names {file}/below, which does not exist; correct or remove it",
+        ]
