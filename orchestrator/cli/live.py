@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 20.0
 """A pipe gets a line at least this often while something is unfinished."""
-SHOWN_BY_ROWS = {"run_queued", "run_started", "run_finished"}
-"""Events without a line above the table: the rows show them, or the line of the end."""
+SHOWN_BY_ROWS = {"run_queued", "run_started"}
+"""Events without a line above the table: its rows show them."""
 MAX_TITLE = 32
 KEPT_LINES = 12
 """Lines of a terminal that the lines about a question leave for all others."""
@@ -217,7 +217,8 @@ class Table:
             return
         row.take(envelope.event)
         lines = self._steps.of(envelope)
-        lines = lines[:-1] if lines and envelope.event.type in SHOWN_BY_ROWS else lines
+        if envelope.event.type == "run_finished" or (self._totals.seen > 1 and envelope.event.type in SHOWN_BY_ROWS):
+            lines = lines[:-1]  # the line of the end is another one
         self._print([f"{self._prefix(row)}{line}" for line in lines])
         if open := self._steps.unfinished(id):
             row.step = open

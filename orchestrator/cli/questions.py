@@ -78,9 +78,9 @@ class Questions:
     async def _add(self, delegation: str, event: PermissionRequested) -> None:
         """Opens a question, unless it has been answered: events of the past are watched, too."""
         try:
+            asker = event.path[-1]
+            self._titles[asker] = (await self._client.get(asker)).request.title
             requests = await self._waiting(delegation, event)
-            for each in requests:
-                self._titles[each.delegation_id] = (await self._client.get(each.delegation_id)).request.title
         except DeputizeError:
             self._display.note(event_line(event) or "")  # which shows how to answer it
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +96,14 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
         arguments = ", ".join(f"{name}={formatting.cut(str(value), 60)}" for name, value in step.arguments.items())
         output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
         if outcome := step.error or step.summary or step.result:
-            output.line(f"       {formatting.cut(outcome, 160)}")
+            output.line(f"       {_diff_counts(outcome) or formatting.cut(outcome, 160)}")
+
+
+def _diff_counts(text: str) -> str:
+    """Returns `+3 -1` for a diff, which would not be readable on one line; "" for other texts."""
+    lines = text.splitlines() if text.startswith("--- ") and "\n@@ " in text else []
+    added, removed = (sum(line[0:1] == sign != line[1:2] for line in lines) for sign in "+-")
+    return f"+{added} -{removed}" if lines else ""
 
 
 async def _show_usage(client: Client, id: str, as_json: bool) -> None:
@@ -229,10 +238,15 @@ def _table(found: Sequence[Delegation]) -> list[str]:
     from deputize.shared.wire import now
 
     moment = now()
-    return [
-        f"{item.id}  {_status(item):9}  {formatting.ago(item.created_at, moment):>6} ago  {_title(item)}"
-        for item in found
-    ]
+    rows: list[tuple[str, ...]] = []
+    for item in found:
+        took = (item.result.execution_time_ms if item.result else item.progress.elapsed_ms) / 1000
+        price = formatting.cost(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
+        id = formatting.short_id(item.id) if sys.stdout.isatty() else item.id
+        age = f"{formatting.ago(item.created_at, moment)} ago"
+        rows.append((id, _status(item), formatting.seconds(took), price, age, _title(item)))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return [line[:width] for line in formatting.columns(rows, left=(0, 1, 5))] if rows else []
 
 
 def _title(item: Delegation) -> str:

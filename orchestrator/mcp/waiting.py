@@ -142,10 +142,8 @@ class _Watch:
         if isinstance(event, RunStarted):
             self._doing[id] = "running"
             return f"started by {event.worker} with {event.model}"
-        if isinstance(event, Waiting):
-            self._doing[id] = f"waits for {event.why}"
-        if isinstance(event, ResumedWaiting):
-            self._doing[id] = "running"
+        if isinstance(event, Waiting | ResumedWaiting):
+            self._doing[id] = f"waits for {event.why}" if isinstance(event, Waiting) else "running"
         if isinstance(event, RunResumed):
             return f"resumed by {event.worker} at turn {event.from_turn}: {event.reason}"
         if isinstance(event, RunRetried):

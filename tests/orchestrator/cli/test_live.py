@@ -212,3 +212,16 @@ async def test_a_resized_or_tiny_terminal_still_shows_something(url: str, servic
         for id in ids:
             service.finish(id)
         assert await asyncio.wait_for(terminal.ended(), 30) == 0
+
+
+async def test_the_list_fits_a_narrow_terminal_and_has_time_and_cost(url: str, service: FakeService) -> None:
+    (id,) = await accepted(service, 1)
+    task = "Summarise all of the files of this folder in one sentence each"
+    long = (await service.accept(DelegationRequest(task=task))).delegation.id
+    service.finish(long, usage=Usage(cost_usd=0.25), execution_time_ms=61_000)
+    async with on_terminal("list", columns=80, DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    first, second = terminal.history()
+    assert re.fullmatch(rf"…{long[-6:]}  succeeded  1 min 01 s  \$0\.2500  \d+ s ago  Summarise all of.+", first)
+    assert re.fullmatch(rf"…{id[-6:]}  queued +0\.0 s +–  \d+ s ago  task 00", second)
+    assert len(first) <= 80

@@ -299,3 +299,14 @@ async def test_the_last_of_none_is_told(url: str) -> None:
 @pytest.mark.parametrize("ids", [["dlg_" + "0" * 26], ["dlg_0"]], ids=["whole", "short"])
 async def test_watching_what_is_not_there_ends_with_2(url: str, ids: list[str]) -> None:
     assert (await deputize(url, "watch", *ids)).exit_code == 2
+
+
+async def test_a_diff_is_its_counts_among_the_steps(url: str, service: FakeService) -> None:
+    id = await accepted(service, task="x")
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,3 @@\n-old\n+new\n+more\n same\n"
+    for text in (diff, "--- no diff\n+ but a list"):
+        how: dict[str, Any] = {"type": "edit", "tool_name": "edit_file", "status": StepStatus.COMPLETED}
+        edited = Step(id="s", title="edit x.py", turn_index=1, timestamp=now(), result=text, **how)
+        service.happen(id, StepCompleted(step=edited))
+    lines = (await deputize(url, "show", id, "--steps")).stdout.splitlines()
+    assert [line.strip() for line in lines[1::2]] == ["+2 -1", "--- no diff + but a list"]

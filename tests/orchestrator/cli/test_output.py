@@ -167,7 +167,16 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
         assert command is not None
         switches = {each.opts[0] for each in command.params if isinstance(each, click.Option) and each.is_flag}
         # --patch has tests of its own below.
-        unprinted = {"--all", "--resume", "--patch", "--help", "--with-ignored", "--apply", "--no-workspace"}
+        unprinted = {
+            "--all",
+            "--resume",
+            "--patch",
+            "--help",
+            "--with-ignored",
+            "--apply",
+            "--no-workspace",
+            "--fail-on-denied",
+        }
         assert switches - unprinted <= {part for arguments in tried for part in arguments}, name
 
 

@@ -20,6 +20,7 @@ from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import Terminal, on_terminal
 from tests.waiting import until
 
+BEGUN = ["<id>", "queued: Repair it", "running on w with claude"]
 RUNNING = "running: turn 2, … read b.py, 0.0 s, $0.0100"
 STEP = "turn 1  ✗ $ pytest  0.0 s: the command ended with exit code 1"
 END = "✓ succeeded (completed): 2 turns, 2 tool calls, 0.0 s, 15 tokens, $0.0100"
@@ -79,11 +80,11 @@ async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: 
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
         lines = WRAPPED[columns]
-        await comes(terminal, id, ["<id>", *lines[: len(lines) // 2], RUNNING])
+        await comes(terminal, id, [*BEGUN, *lines[: len(lines) // 2], RUNNING])
         used = Usage(input_tokens=10, output_tokens=5, cost_usd=0.01)
         service.finish(id, summary="Done.\nAll of it.", turn_count=2, tool_call_count=2, usage=used)
         assert await terminal.ended() == 0
-        await comes(terminal, id, ["<id>", *lines, "Done.", "All of it."])
+        await comes(terminal, id, [*BEGUN, *lines, "Done.", "All of it."])
     assert ("\x1b[36m" in terminal.drawn) is not bool(no_color)  # running is cyan
     for part in ("\x1b[31m✗\x1b[0m", "\x1b[36m$ pytest\x1b[0m", "\x1b[32m✓\x1b[0m"):
         assert (part in terminal.drawn) is not bool(no_color)
@@ -100,7 +101,7 @@ async def test_a_terminal_that_cannot_move_its_cursor_gets_lines(url: str, servi
         service.finish(id, summary="Done.")
         assert await terminal.ended() == 0
         ended = "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000"
-        said = ["<id>", "queued: Repair it", "running on w with claude", STEP, ended, "Done."]
+        said = [*BEGUN, STEP, ended, "Done."]
         await comes(terminal, id, said)
     assert "\x1b" not in terminal.drawn
 
@@ -114,7 +115,7 @@ async def test_an_interrupt_leaves_the_steps_and_how_to_come_back(
         await until(lambda: service.following, 60)
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
-        await comes(terminal, id, ["<id>", STEP, RUNNING])
+        await comes(terminal, id, [*BEGUN, STEP, RUNNING])
         terminal.send(number)
         assert await terminal.ended() == 130
         notes = [
@@ -122,7 +123,7 @@ async def test_an_interrupt_leaves_the_steps_and_how_to_come_back(
             "Ctrl-C again within 2 s cancels it.",
         ]
         said = notes if number == signal.SIGINT else notes[:1]
-        await comes(terminal, id, ["<id>", STEP, *said, RUNNING])
+        await comes(terminal, id, [*BEGUN, STEP, *said, RUNNING])
 
 
 @pytest.mark.parametrize("columns", [50, 200])
@@ -139,7 +140,7 @@ async def test_words_and_output_come_as_they_are_made(url: str, service: FakeSer
         said = ["> First I look at what the tests say about it, then I go"]
         if columns == 50:
             said = ["> First I look at what the tests say about it,", "> then I go"]
-        assert plain(terminal.screen(), id)[:-1] == ["<id>", *said]
+        assert plain(terminal.screen(), id)[:-1] == ["<id>", "queued: x", BEGUN[2], *said]
         service.happen(id, Replied(turn=1, text=words + "fore.", stop_reason="tool_use", usage=Usage()))
         service.happen(id, StepStarted(step=step(1, StepStatus.RUNNING)))
         service.happen(id, StepUpdated(step_id="s1", metadata={"output": "\x1b[31mtest_a\x1b[0m ok\ntest"}))
@@ -150,7 +151,7 @@ async def test_words_and_output_come_as_they_are_made(url: str, service: FakeSer
         service.finish(id, summary="Done.")
         await terminal.ended()
         more = ["> on as before.", "… $ pytest", "| test_a ok", "| test_b ok", "turn 1  ✓ $ pytest  0.0 s"]
-        assert plain(terminal.screen(), id)[: 6 + len(said)] == ["<id>", *said, *more]
+        assert plain(terminal.screen(), id)[: 8 + len(said)] == ["<id>", "queued: x", BEGUN[2], *said, *more]
 
 
 async def test_a_pipe_gets_words_and_output_in_whole_lines(url: str, service: FakeService) -> None:
