@@ -17,7 +17,7 @@ from deputize.worker.models.base import Call
 from deputize.worker.permission.approval import Approval, Asked, Prepared
 from deputize.worker.steps import StepLog, in_doubt, not_executed
 from deputize.worker.threads import EXIT_EXCEPTIONS
-from deputize.worker.toolkit.registry import find_tool
+from deputize.worker.toolkit.registry import find_tool, own_call
 from deputize.worker.toolkit.run_tools import RunTools
 from deputize.worker.tools.base import Effect, ToolContext, ToolResult
 from deputize.worker.tools.bounded_result import bounded
@@ -48,6 +48,7 @@ class ToolCalls:
 
     async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
+        calls = [own_call(self.run_tools.kit, call) for call in calls]
         self.results, self._calls = {}, calls
         await self.ledger.record_retry(calls)
         judged = await self._ask([(call, await self._judge(call)) for call in calls])

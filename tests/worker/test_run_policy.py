@@ -107,3 +107,26 @@ async def test_a_wrong_file_keeps_the_worker_from_starting(redis_url: str, tmp_p
     with pytest.raises(Misconfigured, match=r"rules.toml:2: tol: unknown key 'tol'; did you mean 'tool'"):
         async with open_bench(redis_url, tmp_path / "home", policy=[file]):
             pytest.fail("it has started")
+
+
+async def test_a_call_in_the_words_of_another_agent_is_judged_and_told_of_as_ours(
+    redis_url: str, tmp_path: Path
+) -> None:
+    async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
+        editor = "str_replace_based_edit_tool"
+        asked = [
+            call("Write", file_path="keys/id", content="x"),
+            call(editor, command="create", path="keys/id", file_text="x"),
+            call(editor, command="create", path="a.txt", file_text="x"),
+            call("Read", file_path="a.txt"),
+        ]
+        model = script(tmp_path, asked, [say("done")])
+        result = await bench.run(model=model, tools=["Read", "Write"])
+        done = await steps(bench, result)
+    assert [step.tool_name for step in done] == ["write_file", "write_file", "write_file", "read_file"]
+    assert [step.error for step in done] == ["denied: keys are for people."] * 2 + [None] * 2
+    assert done[2].arguments == {"path": "a.txt", "file_text": "x"}
+    assert (done[3].result, result.files_modified) == (
+        "     1|x\n(There is no line end after the last line.)",
+        ["a.txt"],
+    )

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from deputize.shared.errors import Invalid, Misconfigured
+from deputize.shared.errors import Invalid, Misconfigured, ToolError
 from deputize.shared.fleet import ToolCard, ToolTraits
 from deputize.shared.log import log
 from deputize.shared.settings import Settings
 from deputize.shared.text import did_you_mean
+from deputize.worker.models.base import Call
 from deputize.worker.schemas.arguments import unknown_tool
 from deputize.worker.tools import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.context import InitContext
 from deputize.worker.tools.traits import Availability
 
+_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
+_EDITOR_COMMANDS = ("view", "create", "str_replace")
 _ORDER = ("builtin", "discovered", "mcp")
 
 
@@ -122,12 +126,19 @@ async def prepare_kit(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callab
 
 def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
     """Returns the tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
-    if name in kit:
-        return kit[name]
-    for tool in kit.values():
-        if name in tool.aliases:
-            return tool
+    if found := kit.get(name) or next((tool for tool in kit.values() if name in tool.aliases), None):
+        return found
     raise unknown_tool(name, kit)
+
+
+def own_call(kit: Mapping[str, AnyTool], call: Call) -> Call:
+    """Returns the call with our name of its tool. The text editors of other agents name a tool as their command."""
+    if call.name in _EDITORS and call.name not in kit and call.arguments.get("command") in _EDITOR_COMMANDS:
+        others = {key: value for key, value in call.arguments.items() if key != "command"}
+        call = replace(call, name=call.arguments["command"], arguments=others)
+    with suppress(ToolError):
+        return replace(call, name=find_tool(kit, call.name).name)
+    return call
 
 
 def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:

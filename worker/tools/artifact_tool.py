@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -26,8 +26,6 @@ ArtifactsFactory = Callable[[Files], Artifacts]
 
 
 class ArtifactParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"artifact_name": "name"}
-
     name: str = Field(description='The artifact\'s name, such as "report.md".')
 
 

@@ -67,7 +67,7 @@ class Bash(Recoverable[BashParams]):
     kind = Kind.EXECUTE
     effect = Effect.EFFECTFUL
     step_type = "bash"
-    aliases = ("run_shell_command", "shell", "execute")
+    aliases = ("run_shell_command", "shell", "execute", "Bash", "execute_command", "run_terminal_cmd")
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
     params = BashParams

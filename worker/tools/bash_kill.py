@@ -25,7 +25,7 @@ class BashKill(Tool[BashKillParams]):
     availability = Availability("enable_bash")
     kind = Kind.EXECUTE
     effect = Effect.IDEMPOTENT
-    aliases = ("kill_shell",)
+    aliases = ("kill_shell", "KillShell", "KillBash")
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
     params = BashKillParams

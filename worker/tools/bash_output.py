@@ -38,6 +38,7 @@ class BashOutput(Tool[BashOutputParams]):
     kind = Kind.READ
     effect = Effect.PURE
     """It consumes the output, but after a crash there is none left that a second call could miss."""
+    aliases = ("BashOutput",)
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
     params = BashOutputParams

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -21,8 +21,6 @@ LABEL = "subagent"
 
 
 class CallSubagentParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"agent_name": "name"}
-
     task: str = Field(description="What is to be done, complete in itself: the subagent sees nothing else of yours.")
     context: str = Field(default="", description="What it must know for that: facts, decisions, contents of files.")
     expected_outcome: str = Field(default="", description="What it is to bring back, and in which form.")
@@ -77,7 +75,7 @@ class CallSubagent(Tool[CallSubagentParams]):
     kind = Kind.THINK
     effect = Effect.IDEMPOTENT
     step_type = "delegate"
-    aliases = ("delegate", "task")
+    aliases = ("delegate", "task", "Task", "Agent")
     params = CallSubagentParams
 
     def __init__(self, agents: Mapping[str, str] | None = None) -> None:

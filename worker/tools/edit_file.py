@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -26,8 +26,6 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 class EditFileParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"file_path": "path", "old_str": "old_string", "new_str": "new_string"}
-
     path: WorkspacePath = Field(min_length=1, description="The file, relative to the workspace.")
     old_string: str = Field(
         description="The text to replace, exactly as it stands in the file, without line numbers, and long enough "
@@ -51,7 +49,7 @@ class EditFile(Recoverable[EditFileParams]):
     kind = Kind.EDIT
     effect = Effect.EFFECTFUL
     step_type = "edit"
-    aliases = ("edit", "replace", "str_replace")
+    aliases = ("edit", "replace", "str_replace", "Edit", "replace_string_in_file")
     params = EditFileParams
 
     def title(self, params: EditFileParams) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -23,8 +23,6 @@ MAX_LISTED_CHARS = 16_000
 
 
 class GetSkillParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"skill": "skill_name"}
-
     skill_name: str = Field(description="The skill's name, as the list in this tool's description has it.")
 
 
@@ -40,7 +38,7 @@ class GetSkill(Tool[GetSkillParams]):
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "skill"
-    aliases = ("skill",)
+    aliases = ("skill", "Skill")
     output = OutputLimit(max_chars=128_000, max_tokens=32_000)
     params = GetSkillParams
 

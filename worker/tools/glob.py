@@ -52,7 +52,7 @@ class Glob(Tool[GlobParams]):
     kind = Kind.SEARCH
     effect = Effect.PURE
     step_type = "glob"
-    aliases = ("find_files",)
+    aliases = ("find_files", "Glob")
     params = GlobParams
 
     def title(self, params: GlobParams) -> str:

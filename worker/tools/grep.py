@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from deputize.shared.text import clip
 from deputize.worker.pages.page import file_not_found_error
@@ -57,6 +58,11 @@ class GrepParams(Params):
     max_per_file: int | None = Field(default=None, ge=1, description="How many lines of one file to show at most.")
     respect_gitignore: bool = Field(default=True, description="False also searches what .gitignore leaves out.")
 
+    @field_validator("output_mode", mode="before")
+    @classmethod
+    def _mode(cls, mode: Any) -> Any:
+        return "files" if mode == "files_with_matches" else mode
+
 
 class Grep(Tool[GrepParams]):
     """Searches the contents of files for a regular expression, with ripgrep; recently changed files come first.
@@ -72,7 +78,7 @@ class Grep(Tool[GrepParams]):
     kind = Kind.SEARCH
     effect = Effect.PURE
     step_type = "grep"
-    aliases = ("search", "search_file_content", "ripgrep")
+    aliases = ("search", "search_file_content", "ripgrep", "Grep", "grep_search", "search_files")
     params = GrepParams
 
     def title(self, params: GrepParams) -> str:

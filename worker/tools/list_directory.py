@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from pydantic import Field
 
 from deputize.shared.text import clip
@@ -21,8 +18,6 @@ LIMIT = 1000
 
 
 class ListDirectoryParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"dir_path": "path"}
-
     path: WorkspacePath = Field(default=".", min_length=1, description="The directory, relative to the workspace.")
 
 
@@ -37,7 +32,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"
-    aliases = ("ls", "list_dir")
+    aliases = ("ls", "list_dir", "LS", "list_files")
     params = ListDirectoryParams
 
     def title(self, params: ListDirectoryParams) -> str:

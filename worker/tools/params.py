@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
@@ -14,6 +14,37 @@ from deputize.shared.text import HALF_CHARACTER
 from deputize.worker.strict_json import loads
 
 _HOME = re.compile(r"(?:~[\w.-]*|\$\{?(?:HOME|PWD)\}?|%USERPROFILE%)(?=/|$)")
+
+
+OTHER_NAMES: Mapping[str, Sequence[str]] = {
+    "path": ("file_path", "filePath", "filename", "target_file", "dir_path", "directory", "target_directory"),
+    "content": ("file_text", "contents"),
+    "old_string": ("old_str", "oldString", "old_text"),
+    "new_string": ("new_str", "newString", "new_text"),
+    "replace_all": ("replaceAll",),
+    "command": ("cmd",),
+    "run_in_background": ("is_background", "background"),
+    "bash_id": ("shell_id",),
+    "pattern": ("regex", "query"),
+    "glob": ("include", "include_pattern", "file_pattern"),
+    "ignore_case": ("-i",),
+    "context": ("-C",),
+    "max_results": ("head_limit",),
+    "count": ("max_results", "num_results"),
+    "skill_name": ("skill",),
+    "name": ("agent_name", "artifact_name"),
+    "task": ("prompt",),
+    "description": ("content",),
+}
+"""Parameters, with the names that tools of other agents have for them."""
+_WITHOUT_EFFECT: Mapping[str, Sequence[str]] = {
+    "command": ("description", "explanation"),
+    "task": ("description",),
+    "url": ("prompt",),
+    "pattern": ("-n",),
+    "status": ("activeForm", "id", "priority"),
+}
+"""What tools of other agents take beside a parameter, and ours need not: notes for people, and what ours do anyway."""
 
 
 def refuse_home(path: str) -> str:
@@ -38,19 +69,30 @@ WorkspacePath = Annotated[str, AfterValidator(refuse_home)]
 class Params(BaseModel):
     """The parameters of a tool. Unknown ones are refused with the list of the known ones.
 
-    ``other_names`` are undocumented aliases of a parameter; null means not given. A list may be given as a string
-    with JSON, and a list of strings as its only entry.
+    ``other_names`` are undocumented aliases of its parameters, ``needless`` ones are ignored; null means not given. A
+    list may be given as a string with JSON, and a list of strings as its only entry.
     """
 
     model_config = ConfigDict(extra="forbid")
     other_names: ClassVar[Mapping[str, str]] = {}
+    needless: ClassVar[Set[str]] = frozenset()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        fields = cls.model_fields.keys()
+        pairs = [(other, name) for name, others in OTHER_NAMES.items() for other in others]
+        cls.other_names = {other: name for other, name in pairs if name in fields and other not in fields}
+        needless = {other for name, others in _WITHOUT_EFFECT.items() if name in fields for other in others}
+        cls.needless = needless - fields - cls.other_names.keys()
 
     @model_validator(mode="before")
     @classmethod
     def _one_name_each(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        arguments: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None and name not in cls.needless
+        }
         for other, name in cls.other_names.items():
             if other not in arguments:
                 continue

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.text import clip
@@ -29,13 +28,21 @@ from deputize.worker.workspace.shown_files import named
 
 
 class ReadFileParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"file_path": "path"}
-
     path: WorkspacePath = Field(min_length=1, description="The file, relative to the workspace.")
     offset: int = Field(
         default=1, description="The first line to read, counted from 1 as the output prints it. 0 or less means 1."
     )
     limit: int = Field(default=0, description="How many lines to read at most. 0 means all, in pages.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range(cls, given: Any) -> Any:
+        """Takes ``view_range`` of other agents' tools: the first and the last line, -1 for the end."""
+        match given:
+            case {"view_range": [int(first), int(last)], **others}:
+                return {**others, "offset": first, "limit": max(0, last - first + 1)}
+            case _:
+                return given
 
 
 class ReadFile(Tool[ReadFileParams]):
@@ -54,7 +61,7 @@ class ReadFile(Tool[ReadFileParams]):
     kind = Kind.READ
     effect = Effect.PURE
     step_type = "read"
-    aliases = ("read", "view", "cat")
+    aliases = ("read", "view", "cat", "Read")
     output = OutputLimit(max_chars=128_000, max_tokens=32_000)
     params = ReadFileParams
 

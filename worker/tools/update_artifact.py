@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from pydantic import Field
 
 from deputize.worker.text.edit import apply_edit, refuse_empty
@@ -14,12 +11,6 @@ from deputize.worker.workspace.artifacts import Artifacts
 
 
 class UpdateArtifactParams(ArtifactParams):
-    other_names: ClassVar[Mapping[str, str]] = {
-        **ArtifactParams.other_names,
-        "old_str": "old_string",
-        "new_str": "new_string",
-    }
-
     old_string: str = Field(description="The text to replace, long enough to stand in the latest version only once.")
     new_string: str = Field(description="The text that comes in its place.")
     replace_all: bool = Field(default=False, description="True replaces every place instead of exactly one.")

@@ -50,7 +50,7 @@ class WebFetch(Tool[WebFetchParams]):
     kind = Kind.FETCH
     effect = Effect.PURE
     availability = Availability("enable_web")
-    aliases = ("fetch", "fetch_url", "read_url")
+    aliases = ("fetch", "fetch_url", "read_url", "WebFetch", "webfetch")
     params = WebFetchParams
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -21,8 +20,6 @@ MAX_PAGES = 5
 
 
 class WebSearchParams(Params):
-    other_names: ClassVar = {"max_results": "count"}
-
     query: str = Field(pattern=r"\S", max_length=2000, description="What to search for, as one would type it.")
     count: int = Field(default=10, ge=1, le=50, description="How many results are wanted, from 1 to 50.")
     freshness: Freshness = Field(default="noLimit", description="Only pages that are no older than this.")
@@ -39,7 +36,7 @@ class WebSearch(Tool[WebSearchParams]):
     kind = Kind.SEARCH
     effect = Effect.PURE
     availability = Availability("enable_web")
-    aliases = ("google_web_search", "search_web")
+    aliases = ("google_web_search", "search_web", "WebSearch", "websearch")
     trusted = True  # configuring a provider implies approval
     params = WebSearchParams
 

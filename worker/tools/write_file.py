@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -24,8 +22,6 @@ MAX_COMPARED_BYTES = 1024 * 1024
 
 
 class WriteFileParams(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"file_path": "path"}
-
     path: WorkspacePath = Field(min_length=1, description="The file, relative to the workspace.")
     content: str = Field(description="The complete content of the file.")
 
@@ -43,7 +39,7 @@ class WriteFile(Tool[WriteFileParams]):
     kind = Kind.EDIT
     effect = Effect.IDEMPOTENT
     step_type = "write"
-    aliases = ("write", "create_file")
+    aliases = ("write", "create_file", "Write", "create", "write_to_file")
     params = WriteFileParams
 
     def title(self, params: WriteFileParams) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import ClassVar
 
 from pydantic import Field, field_validator
 
@@ -21,8 +19,6 @@ MAX_TODOS = 100
 
 
 class Todo(Params):
-    other_names: ClassVar[Mapping[str, str]] = {"content": "description"}
-
     description: str = Field(min_length=1, max_length=500, description="What is to be done, in one line.")
     status: TodoStatus = Field(description="How it stands.")
 
@@ -61,7 +57,7 @@ class WriteTodos(Tool[WriteTodosParams]):
     availability = Availability("enable_todos")
     kind = Kind.THINK
     effect = Effect.IDEMPOTENT
-    aliases = ("todo_write", "update_todos")
+    aliases = ("todo_write", "update_todos", "TodoWrite", "todowrite")
     params = WriteTodosParams
 
     def title(self, params: WriteTodosParams) -> str:

@@ -8,7 +8,8 @@ import pytest
 from pydantic import Field
 
 from deputize.shared.errors import ErrorType, Invalid, ToolError
-from deputize.worker.toolkit.registry import Registry, find_tool, tool_cards
+from deputize.worker.models.base import Call
+from deputize.worker.toolkit.registry import Registry, find_tool, own_call, tool_cards
 from deputize.worker.tools import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext
@@ -28,6 +29,7 @@ def test_the_default_kit_is_small() -> None:
         (["bash", "read_file", "read_file"], ["read_file", "bash"]),
         (["*_file"], ["read_file", "write_file", "edit_file"]),
         (["ls", "run_shell_command"], ["bash", "list_directory"]),
+        (["Read", "Bash", "LS", "TodoWrite"], ["read_file", "bash", "list_directory", "write_todos"]),
         (["g[lr]*"], ["glob", "grep"]),
         (["*"], [name for name, tool in EVERYTHING.items() if not tool.availability.by_name_only]),
         ([], []),
@@ -65,6 +67,88 @@ def test_a_tool_answers_to_its_name_and_its_aliases() -> None:
     names = [name for tool in BUILTIN for name in (tool.name, *tool.aliases)]
     assert len(names) == len(set(names))
     assert {"read", "write", "edit", "replace", "run_shell_command", "ls"} <= set(names)
+
+
+OTHERS: list[tuple[str, dict[str, object], str, dict[str, object]]] = [
+    ("Read", {"file_path": "a", "offset": 2, "limit": 3}, "read_file", {"path": "a", "offset": 2, "limit": 3}),
+    ("view", {"path": "a", "view_range": [5, 9]}, "read_file", {"path": "a", "offset": 5, "limit": 5}),
+    ("view", {"path": "a", "view_range": [5, -1]}, "read_file", {"path": "a", "offset": 5, "limit": 0}),
+    ("Write", {"file_path": "a", "content": "x"}, "write_file", {"path": "a", "content": "x"}),
+    ("create", {"path": "a", "file_text": "x"}, "write_file", {"path": "a", "content": "x"}),
+    (
+        "Edit",
+        {"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": True},
+        "edit_file",
+        {"path": "a", "old_string": "x", "new_string": "y", "replace_all": True},
+    ),
+    ("edit", {"filePath": "a", "oldString": "x", "newString": "y"}, "edit_file", {"old_string": "x"}),
+    ("str_replace", {"path": "a", "old_str": "x", "new_str": "y"}, "edit_file", {"new_string": "y"}),
+    (
+        "Bash",
+        {"command": "ls", "description": "Lists files", "timeout": 9, "run_in_background": True},
+        "bash",
+        {"command": "ls", "timeout": 9, "run_in_background": True},
+    ),
+    ("run_shell_command", {"command": "ls", "description": "x", "is_background": False}, "bash", {"command": "ls"}),
+    ("BashOutput", {"bash_id": "x"}, "bash_output", {"bash_id": "x"}),
+    ("KillShell", {"shell_id": "x"}, "bash_kill", {"bash_id": "x"}),
+    ("Glob", {"pattern": "*", "path": "a"}, "glob", {"pattern": "*", "path": "a"}),
+    (
+        "Grep",
+        {"pattern": "x", "output_mode": "files_with_matches", "-i": True, "-n": True, "-C": 2, "head_limit": 5},
+        "grep",
+        {"pattern": "x", "output_mode": "files", "ignore_case": True, "context": 2, "max_results": 5},
+    ),
+    ("grep_search", {"query": "x", "include_pattern": "*.py"}, "grep", {"pattern": "x", "glob": "*.py"}),
+    ("LS", {"path": "a"}, "list_directory", {"path": "a"}),
+    ("WebFetch", {"url": "https://example.org", "prompt": "What?"}, "web_fetch", {"url": "https://example.org"}),
+    ("WebSearch", {"query": "x"}, "web_search", {"query": "x"}),
+    ("Task", {"prompt": "Do it", "description": "doing"}, "call_subagent", {"task": "Do it"}),
+    ("Skill", {"skill": "pdf"}, "get_skill", {"skill_name": "pdf"}),
+    ("str_replace_based_edit_tool", {"command": "view", "path": "a"}, "read_file", {"path": "a"}),
+    ("str_replace_editor", {"command": "create", "path": "a", "file_text": "x"}, "write_file", {"content": "x"}),
+    (
+        "str_replace_based_edit_tool",
+        {"command": "str_replace", "path": "a", "old_str": "x", "new_str": "y"},
+        "edit_file",
+        {"old_string": "x", "new_string": "y"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "ours", "arguments"), OTHERS)
+def test_a_call_in_the_words_of_another_agent_is_one_of_ours(
+    name: str, given: dict[str, Any], ours: str, arguments: dict[str, Any]
+) -> None:
+    call = own_call(EVERYTHING, Call("1", name, given, key="key"))
+    assert (call.id, call.name, call.key) == ("1", ours, "key")
+    params = find_tool(EVERYTHING, call.name).parse(call.arguments)
+    assert {key: getattr(params, key) for key in arguments} == arguments
+
+
+def test_a_todo_list_in_the_words_of_another_agent_is_one_of_ours() -> None:
+    todo = {"content": "Test", "status": "pending", "activeForm": "Testing", "id": "1", "priority": "high"}
+    params = find_tool(EVERYTHING, "TodoWrite").parse({"todos": [todo]})
+    assert [(each.description, each.status) for each in params.todos] == [("Test", "pending")]
+
+
+@pytest.mark.parametrize("name", ["insert", "undo_edit", "bash", None])
+def test_what_the_editor_of_another_agent_does_besides_is_answered_with_our_tools(name: str | None) -> None:
+    call = own_call(EVERYTHING, Call("1", "str_replace_based_edit_tool", {"command": name, "path": "a"}))
+    with pytest.raises(ToolError, match="edit_file"):
+        find_tool(EVERYTHING, call.name)
+
+
+def test_a_tool_that_has_such_a_name_itself_is_called() -> None:
+    kit = {"Read": EVERYTHING["bash"], "str_replace_editor": EVERYTHING["glob"], **EVERYTHING}
+    assert own_call(kit, Call("1", "Read", {})).name == "bash"
+    assert own_call(kit, Call("1", "str_replace_editor", {"command": "view"})).name == "glob"
+
+
+@pytest.mark.parametrize(("tool", "given"), [("bash", {"id": "1"}), ("write_file", {"description": "x"})])
+def test_what_no_tool_of_that_kind_takes_is_still_refused(tool: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match=f"{next(iter(given))}: "):
+        find_tool(EVERYTHING, tool).parse({"command": "ls"} | given if tool == "bash" else given)
 
 
 @pytest.mark.parametrize(

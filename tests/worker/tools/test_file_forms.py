@@ -209,7 +209,7 @@ async def test_the_hint_to_go_on_counts_lines(bare_desk: Toolbench) -> None:
     assert 'reason="too_long" actual_lines="4500" max_lines="2000">' in first.content
     rest = await bare_desk.call("read_file", path="a.txt", offset=2001)
     assert 'actual_lines="2500" max_lines="2000">' in rest.content
-    second = await bare_desk.call("read_file", path="a.txt", offset=2001, limit=3000)
+    second = await bare_desk.call("read_file", path="a.txt", offset=2401, limit=3000)
     assert "system_hint" not in second.content
     dense = await bare_desk.call("read_file", path="a.txt", offset=4001, limit=100)
     assert dense.content.endswith("(Lines 4001 to 4100 of 4500; go on with offset=4101.)")
