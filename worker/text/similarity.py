@@ -131,7 +131,12 @@ def fragments(text: str, old: str) -> list[Fragment]:
 
 
 def _whole_words(text: str, word: str) -> Iterator[re.Match[str]]:
-    return re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)
+    return re.finditer(_apart(word), text)
+
+
+def _apart(part: str) -> str:
+    """Returns the pattern of the text between the ends of words."""
+    return rf"(?<!\w){re.escape(part)}(?!\w)"
 
 
 def _similar_fragments(text: str, old: str, start: int, ends: Sequence[int], tail: str) -> Iterator[Fragment]:
@@ -157,40 +162,25 @@ def slips(text: str, old: str) -> list[Fragment]:
     """Returns the parts of lines that differ from a short old text by one letter of a word that the text lacks."""
     if "\n" in old or not MIN_CHARS <= len(old) <= _SHORT_CHARS:
         return []
-    middle, size = len(old) // 2, len(old)
-    starts = (match.start() for match in re.finditer(re.escape(old[:middle]), text))  # one half is without the slip
-    ends = (match.end() for match in re.finditer(re.escape(old[middle:]), text))
-    places = [(start, start + size) for start in starts] + [(end - size, end) for end in ends]
-    if len(places) > _MAX_PAIRS:
-        return []
-    around = {(start + move, end) for start, end in places for move in (-1, 0, 1)}
-    around |= {(start, end + move) for start, end in places for move in (-1, 0, 1)}
-    return _without_overlaps(
-        [
-            (start, end, Indel.normalized_similarity(old, text[start:end]))
-            for start, end in around
-            if start >= 0 and end <= len(text) and _is_slip(text, old, start, end)
-        ]
-    )
+    middle, size = len(old) // 2, len(old)  # one half is without the slip
+    places = [(match.start(), match.start() + size) for match in re.finditer(re.escape(old[:middle]), text)]
+    places += [(match.end() - size, match.end()) for match in re.finditer(re.escape(old[middle:]), text)]
+    moves = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)) if len(places) <= _MAX_PAIRS else ()
+    near = {(max(0, start + first), end + last) for start, end in places for first, last in moves}
+    found = [(*place, Indel.normalized_similarity(old, text[slice(*place)])) for place in near]
+    return _without_overlaps([each for each in found if _is_slip(text, old, each[0], text[each[0] : each[1]])])
 
 
-def _is_slip(text: str, old: str, start: int, end: int) -> bool:
-    there = text[start:end]
-    if "\n" in there or OSA.distance(old, there, score_cutoff=1) > 1 or not _is_apart(text, start, end):
+def _is_slip(text: str, old: str, start: int, there: str) -> bool:
+    if OSA.distance(old, there, score_cutoff=1) != 1 or not re.compile(_apart(there)).match(text, start):
         return False
     tokens = _TOKEN.findall(old)
-    differing = changes(tokens, _TOKEN.findall(there))
-    if len(differing) != 1 or significant_tokens(old) != significant_tokens(there) or are_opposites([old], [there]):
+    (change, *others) = changes(tokens, _TOKEN.findall(there))
+    if others or significant_tokens(old) != significant_tokens(there) or are_opposites([old], [there]):
         return False
-    before, after = "".join(tokens[differing[0].start : differing[0].end]), "".join(differing[0].tokens)
+    before, after = "".join(tokens[change.start : change.end]), "".join(change.tokens)
     words = before.isalpha() and after.isalpha() and min(len(before), len(after)) >= _TYPO_CHARS
-    return words and before[0].lower() == after[0].lower() and next(_whole_words(text, before), None) is None
-
-
-def _is_apart(text: str, start: int, end: int) -> bool:
-    """Whether the part neither begins nor ends inside a word."""
-    edges = text[max(0, start - 1) : start + 1], text[end - 1 : end + 1]
-    return not any(len(edge) == 2 and _WORD.fullmatch(edge) for edge in edges)
+    return words and before[0].lower() == after[0].lower() and not re.search(_apart(before), text)
 
 
 def is_certain(text: str, old: str, fragment: Fragment) -> bool:
