@@ -236,6 +236,8 @@ class Run:
             if not doing.done():
                 doing.cancel()
                 await asyncio.wait({doing})
+            if not doing.cancelled():
+                doing.exception()  # asked for in every case, else asyncio reports it
         if self.stop.reason is StopReason.FENCED:
             raise Fenced
         if not doing.cancelled():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,8 @@ async def test_a_delegation_that_kills_its_workers_is_given_up(bench: Bench, tmp
 
 
 async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, tmp_path: Path) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     model = script(tmp_path, [WRITE], {"blocks": [WRITE], "delay": 0.3}, [say("never")])
     id = await bench.accept(DelegationRequest(task="do it", model=model))
     running = asyncio.create_task(carry_out(bench.services, id))
@@ -136,6 +140,9 @@ async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, 
     await bench.store.redis.hset(record_key(id), "fence", "9:other")
     seen = len(await bench.events(id))
     assert await asyncio.wait_for(running, 30) is None
+    del running
+    gc.collect()
+    assert reported == []  # such as an exception that was never retrieved
     assert len(await bench.events(id)) == seen
     assert (await bench.store.get(id)).result is None
     await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), ledger_key(id), LEASES)
