@@ -221,7 +221,7 @@ class ReplyAssembler:
             if not (blank or (kind == "thinking" and block.misplaced and not finished.get("signature"))):
                 content.append(finished)
             calls += [call] if call else []
-        self._size = len(str(content)) if content else 0
+        self._size = len(str(content)) + sum(map(len, thoughts)) if content or thoughts else 0
         return Reply(
             content=content,
             stop_reason=self.stop_reason,

@@ -172,6 +172,7 @@ UNCOUNTED = {
         *block("text", said(WORDS)),
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": None},
     ],
+    "thinking": [{"type": "message_start", "message": {}}, *block("text", thought(WORDS), said("Done.")), *end()[1:]],
     "no message_start": [*block("text", said(WORDS)), *end(output_tokens=0)],
 }
 
