@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 from deputize.shared.delegation import Delegation
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
 from tests.orchestrator.command_line import Done, deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served
+from tests.preloaded import COMMAND as PROGRAM
 from tests.waiting import until
 
 
@@ -58,3 +60,13 @@ async def test_one_that_is_not_finished_is_refused_with_what_to_do() -> None:
             done = await deputize(*arguments, DEPUTIZE_URL=url, DEPUTIZE_TOKEN="t")
             assert done.code == 2
             assert f"deputize watch {id}" in done.err
+
+
+async def test_continue_and_retry_name_what_takes_their_changes_over(tmp_path: Path) -> None:
+    service = FakeService()
+    for arguments in (["continue", "@last", "more"], ["retry", "@last"]):
+        workspace = DirectoryWorkspace(kind="directory", path=str(tmp_path))
+        id = (await service.accept(DelegationRequest(task="x", workspace=workspace))).delegation.id
+        service.finish(id)
+        done, new = await followed_up(service, *arguments, file_changes=[{"path": "a", "change": "modified"}])
+        assert f"to take this over: {PROGRAM} apply {new.id}\n" in done.err

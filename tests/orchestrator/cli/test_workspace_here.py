@@ -13,9 +13,7 @@ import pytest
 from deputize.orchestrator.cli.request_options import workspace_here
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.events import Envelope
-from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from tests.orchestrator.cli.following import run
-from tests.orchestrator.cli.test_follow_up import followed_up
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
@@ -147,16 +145,6 @@ async def test_a_directory_that_is_not_here_is_named_with_a_command_that_works(
     changed = ends(service, file_changes=[{"path": "a", "change": "modified"}])
     done = await run(url, service, "x", "-w", str(tmp_path / "elsewhere"), then=changed)
     assert f"{PROGRAM} apply {next(iter(service.runs))} --into DIR\n" in done.err
-
-
-async def test_continue_and_retry_name_what_takes_their_changes_over(tmp_path: Path) -> None:
-    service = FakeService()
-    for arguments in (["continue", "@last", "more"], ["retry", "@last"]):
-        workspace = DirectoryWorkspace(kind="directory", path=str(tmp_path))
-        id = (await service.accept(DelegationRequest(task="x", workspace=workspace))).delegation.id
-        service.finish(id)
-        done, new = await followed_up(service, *arguments, file_changes=[{"path": "a", "change": "modified"}])
-        assert f"to take this over: {PROGRAM} apply {new.id}\n" in done.err
 
 
 async def test_show_and_apply_without_an_id_take_the_last_one(url: str, service: FakeService, tmp_path: Path) -> None:

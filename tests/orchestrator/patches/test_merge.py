@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deputize.orchestrator.patches.directory import Directory
@@ -227,7 +227,8 @@ def difference(old: State, new: State) -> str:
     return "".join(patch_of(name, old[name], new[name]) for name in old if old[name] != new[name])
 
 
-@settings(FEW, max_examples=2000)
+@settings(FEW, max_examples=100)
+@example([{"a": TEXTS[name], "b/c": None} for name in ("first", "base", "both", "first")], 1)
 @given(states=st.lists(STATES, min_size=2, max_size=4), here=st.integers(0, 3))
 def test_a_conversations_changes_arrive_whichever_part_of_them_was_applied(states: list[State], here: int) -> None:
     start, *after = states
