@@ -15,6 +15,7 @@ from deputize.shared.connection import Pipe, connect, retried
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import Invalid, Misconfigured, WorkspaceLost
 from deputize.shared.fleet import Fleet
+from deputize.shared.log import log
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.request_checks import foreign_script
@@ -35,6 +36,7 @@ from deputize.worker.models.base import Model
 from deputize.worker.policy import Rule
 from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.policy.shell.started import AHEAD
+from deputize.worker.policy.unmatchable import Known
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.standby.process import Standby
@@ -177,6 +179,14 @@ class Services:
             )
 
 
+def _checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
+    """Returns the rules of the policy's files. Raises Misconfigured, also for one that denies what cannot be."""
+    rules = load_rules(settings.policy, settings.trusted_folder)
+    for remark in Known(settings, tools).check(rules) if rules else ():
+        log.warning(remark)
+    return rules
+
+
 @asynccontextmanager
 async def open_services(
     settings: Settings,
@@ -194,7 +204,7 @@ async def open_services(
     network: Network | None = None,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closes them with the block."""
-    rules = await run_in_thread(load_rules, settings.policy, settings.trusted_folder)
+    rules = await run_in_thread(_checked_rules, settings, tools)
     async with (
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,

@@ -89,7 +89,10 @@ def test_(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> Exit:
     """Compare the examples of each FILE with what its rules and the built-in ones decide; exit 1 on a difference."""
     question = {"test": [str(path.absolute()) for path in files]}
     with policy_process(ctx) as process:
-        tried: list[dict[str, Any]] = process.ask(load_settings(ctx), question)["examples"]
+        found = process.ask(load_settings(ctx), question)
+    tried: list[dict[str, Any]] = found["examples"]
+    for remark in found["remarks"]:
+        output.line(remark, err=True)
     wrong = [each for each in tried if each["decision"] != each["expect"]]
     for each in tried if as_json else wrong:
         if as_json:

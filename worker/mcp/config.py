@@ -131,6 +131,11 @@ def find_config_file(configured: Path | None, here: Path, own: Path, trusted: Pa
     return Found(path, named=True, data=held[str(path)])
 
 
+def server_names(found: Found) -> list[str]:
+    """Returns the names of all servers in the file, also of those that are switched off. Raises ``Misconfigured``."""
+    return [*_entries(found)]
+
+
 def _entries(found: Found) -> dict[str, Any]:
     path = found.path
     data = regular_bytes(path, MAX_BYTES) if found.data is None else found.data

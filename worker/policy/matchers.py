@@ -44,10 +44,10 @@ _COMPARED: Mapping[str | None, Callable[[int, int], bool]] = {
 
 
 def of_tool(patterns: Sequence[str], allows: bool) -> Matches:
-    return lambda call, _: any(_is_named(call.tool, pattern) for pattern in patterns)
+    return lambda call, _: any(is_named(call.tool, pattern) for pattern in patterns)
 
 
-def _is_named(tool: AnyTool, pattern: str) -> bool:
+def is_named(tool: AnyTool, pattern: str) -> bool:
     return pattern in tool.aliases or fnmatchcase(tool.name, pattern)
 
 

@@ -13,6 +13,8 @@ from deputize.worker.policy.explanation import Explainer, Situation, try_example
 from deputize.worker.policy.replay import Replay
 from deputize.worker.policy.rule_fields import checked_taint
 from deputize.worker.policy.rule_file import load_rules
+from deputize.worker.policy.unmatchable import Known
+from deputize.worker.tools import BUILTIN
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -20,7 +22,9 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         settings = Settings.load(environ=question["settings"])
         if "test" in question:
-            return {"examples": try_examples(settings, [Path(path) for path in question["test"]])}
+            paths = [Path(path) for path in question["test"]]
+            remarks = Known(settings, BUILTIN).check(load_rules(paths))
+            return {"examples": try_examples(settings, paths), "remarks": remarks}
         if "replay" in question:
             return {"runs": _replayed(settings, question["replay"], question["runs"])}
         workspace = question["workspace"]

@@ -15,7 +15,7 @@ from deputize.shared.settings import environment
 from deputize.shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
 from deputize.shared.trust import HOW, TrustRecords, configuration_folder, regular_bytes, toml_of
 from deputize.shared.wire import explain
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
+from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
 from deputize.worker.policy.matchers import MATCHERS, Matches
 from deputize.worker.policy.rule_fields import ExampleFields, PolicyFields, RuleFields
 
@@ -65,7 +65,7 @@ class RuleFile:
     """Each with its place."""
 
 
-def load_rules(paths: Sequence[Path], trusted: Path | None = None) -> Sequence[Rule]:
+def load_rules(paths: Sequence[Path], trusted: Path | None = None) -> Sequence[FileRule]:
     """Returns the rules of all files by priority, then in their order. Raises Misconfigured as ``read_file`` does."""
     return by_priority([rule for path in paths for rule in read_file(path, trusted).rules])
 
