@@ -33,7 +33,7 @@ Others cross files of the worker and become a result or one of the above there:
     │   └── BrokenStream         its response is not a stream of JSON events
     ├── ServerUnavailable        the run: an MCP server cannot be used
     ├── ValidationTimeout        a tool's arguments took too long to validate
-    ├── ParseFailure             the policy: a command line cannot be parsed, so it needs approval
+    ├── NotPlain                 the policy: a command line is not plain, so it needs approval
     ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── SourceUnreadable         a file cannot be copied into the workspace
     ├── SourceTooLarge           there is more to copy than ``sandbox.disk_bytes``

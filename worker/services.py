@@ -35,7 +35,6 @@ from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Model
 from deputize.worker.policy import Rule
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.policy.shell.started import AHEAD
 from deputize.worker.policy.unmatchable import Known
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.schemas.pool import ValidatorPool
@@ -232,20 +231,19 @@ async def open_services(
 @asynccontextmanager
 async def _background(services: Services, status: WorkerStatus, janitor: Janitor) -> AsyncGenerator[None]:
     """Runs the background tasks of a worker process. One that fails ends the block, and with it the worker."""
-    with AHEAD.wanted():
-        async with asyncio.TaskGroup() as background:
-            tasks = [
-                background.create_task(work, name=work.__qualname__)
-                for work in (
-                    services.leases.renew_forever(),
-                    services.leases.hear_cancels(),
-                    janitor.requeue_forever(),
-                    janitor.sweep_forever(),
-                    status.announce_forever(),
-                    services.progress.send_forever(),
-                    status.announce_sources(),
-                )
-            ]
-            yield
-            for task in tasks:
-                task.cancel()
+    async with asyncio.TaskGroup() as background:
+        tasks = [
+            background.create_task(work, name=work.__qualname__)
+            for work in (
+                services.leases.renew_forever(),
+                services.leases.hear_cancels(),
+                janitor.requeue_forever(),
+                janitor.sweep_forever(),
+                status.announce_forever(),
+                services.progress.send_forever(),
+                status.announce_sources(),
+            )
+        ]
+        yield
+        for task in tasks:
+            task.cancel()

@@ -18,8 +18,8 @@ from tests.running import script
 
 COUNT = 50
 PATIENCE_SECONDS = 10.0
-OF_THE_WORKER = ("shfmt", "du", "unshare")
-"""The parser of the next command line, which is started ahead, and what measures the disk."""
+OF_THE_WORKER = ("du", "unshare")
+"""What measures the disk."""
 
 
 async def measure(runs: int) -> list[Number]:

@@ -36,6 +36,8 @@ class Prepared:
     """Its step, where a person was asked, so that it was started before."""
     note: str = ""
     """What the model has to know about the call besides its result."""
+    reads: bool = False
+    """Whether it is a command line that only reads."""
 
     def noted(self, result: ToolResult) -> ToolResult:
         """Returns the result with the note."""
@@ -73,7 +75,7 @@ class Approval:
         if verdict.decision is Decision.ASK and self.requests.are_possible:
             return Asked(call, tool, params, policy_call, verdict)
         denied = denial(verdict)
-        return ToolResult.failed(denied) if denied else Prepared(tool, params)
+        return ToolResult.failed(denied) if denied else Prepared(tool, params, reads=policy_call.reads)
 
     async def _judge(self, call: PolicyCall) -> Verdict:
         trust = self.reading.trust
@@ -96,7 +98,7 @@ class Approval:
         with suppress(ToolError):  # an edit of a text that an earlier call of the turn will write
             diff = await asked.tool.preview(context, asked.params)
         details = details_of(asked.policy_call, asked.call.arguments, diff)
-        return Question(asked.step, details, subject_of(asked.policy_call), asked.verdict)
+        return Question(asked.step, details, subject_of(asked.policy_call, asked.verdict.lacking), asked.verdict)
 
     async def settle(
         self, asked: Asked, context: ToolContext, waiting: Callable[[], AbstractContextManager[None]]
@@ -112,7 +114,7 @@ class Approval:
         self.steps.updates(asked.kept.request.step)(None, {"status": StepStatus.RUNNING.value})
         if answer.outcome is PermissionOutcome.MODIFY:
             return await self._modified(asked, answer, context)
-        return Prepared(asked.tool, asked.params, asked.step)
+        return Prepared(asked.tool, asked.params, asked.step, reads=asked.policy_call.reads)
 
     async def _modified(self, asked: Asked, answer: PermissionAnswer, context: ToolContext) -> Prepared | ToolResult:
         arguments = answer.arguments or {}
@@ -121,12 +123,13 @@ class Approval:
         except ToolError as error:
             detail = f"a person changed the arguments of this call, and they are wrong: {error.message}"
             return ToolResult.failed(ToolError(error.type, f"not executed: {detail}"))
-        verdict = await self._judge(PolicyCall.of(asked.tool, params, arguments))
+        changed = PolicyCall.of(asked.tool, params, arguments)
+        verdict = await self._judge(changed)
         if verdict.decision is Decision.DENY and (denied := denial(verdict)):
             return ToolResult.failed(denied)
         shown = clip(json.dumps(arguments, ensure_ascii=False), MAX_SHOWN)
         note = f"A person changed the arguments of this call before it was executed: {shown}"
-        return Prepared(asked.tool, params, asked.step, note)
+        return Prepared(asked.tool, params, asked.step, note, changed.reads)
 
 
 def _refusal(answer: PermissionAnswer) -> ToolError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from deputize.shared.grants import PermissionSubject
@@ -49,13 +50,13 @@ def _position(text: str, command: SubCommand) -> int:
     return len(text) if found < 0 else found
 
 
-def subject_of(call: PolicyCall) -> PermissionSubject:
-    """Returns the subject of a call."""
+def subject_of(call: PolicyCall, lacking: tuple[SubCommand, ...]) -> PermissionSubject:
+    """Returns the subject of a call; ``lacking`` are the commands of its line that no rule allows."""
     line = call.classified
     return PermissionSubject(
         tool=call.tool.name,
         server=call.tool.origin.server,
-        commands=command_patterns(line) if line else [],
+        commands=command_patterns(replace(line, commands=lacking)) if line else [],
         is_command=line is not None,
         hosts=list(call.touches.hosts),
     )

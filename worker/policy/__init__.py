@@ -17,6 +17,7 @@ from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rul
 from deputize.worker.policy.decision import strictest
 from deputize.worker.policy.forbid_commands import forbid_commands
 from deputize.worker.policy.require_sandbox import require_sandbox
+from deputize.worker.policy.shell import SubCommand
 from deputize.worker.threads import run_in_thread
 
 SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands)
@@ -48,7 +49,28 @@ def matched(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rul
     if rules is None:
         rules = (*SAFETY, *policy_context.rules, *RULES[len(SAFETY) :])
     verdict = next((found for rule in rules if (found := rule(call, policy_context))), None)
+    if verdict and verdict.decision is Decision.ASK and call.classified:
+        return _combined(verdict, call, call.classified.asking, policy_context)
     return verdict or Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "default")
+
+
+def _combined(asks: Verdict, call: PolicyCall, asking: Sequence[SubCommand], policy_context: PolicyContext) -> Verdict:
+    """Returns the verdict on a plain line: rules of files that allow its commands one by one allow the line, unless
+    one of them asks about it as a whole."""
+    if asks.place or len(asking) < 2:
+        return replace(asks, lacking=tuple(asking))
+    alone = [(each, replace(call, command=each)) for each in asking]
+    verdicts = [
+        (each, next((found for rule in policy_context.rules if (found := rule(part, policy_context))), None))
+        for each, part in alone
+    ]
+    lacking = tuple(each for each, found in verdicts if found is None or found.decision is not Decision.ALLOW)
+    if not lacking:
+        return next(found for _, found in verdicts if found)
+    if len(lacking) == len(asking):
+        return replace(asks, lacking=lacking)
+    named = "; ".join(f"no rule allows {' '.join(each.words)!r} ({each.reason})" for each in lacking)
+    return replace(asks, reason=named, lacking=lacking)
 
 
 def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] | None = None) -> Verdict:
@@ -59,7 +81,8 @@ def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule
     contexts = (policy_context, *policy_context.above)
     verdicts = [apply_mode(matched(call, each, rules), call, each) for each in contexts]
     decision = strictest(verdict.decision for verdict in verdicts)
-    return next(verdict for verdict in verdicts if verdict.decision is decision)
+    lacking = tuple(dict.fromkeys(each for verdict in verdicts for each in verdict.lacking))
+    return replace(next(verdict for verdict in verdicts if verdict.decision is decision), lacking=lacking)
 
 
 def within(own: PolicyContext, parent: DelegationRequest, depth: int) -> PolicyContext:

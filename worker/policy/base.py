@@ -14,7 +14,7 @@ from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.facts import Trust
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell import Classified, classify_line
+from deputize.worker.policy.shell import Classified, SubCommand, classify_line
 from deputize.worker.tools.base import AnyTool, Kind
 from deputize.worker.tools.context import Touches
 
@@ -31,6 +31,8 @@ class Verdict:
     """For ASK: what would allow the call without approval."""
     place: str = ""
     """``file:line`` of a rule from a file."""
+    lacking: tuple[SubCommand, ...] = ()
+    """For ASK: the commands of a plain line that neither a rule allows nor need no permission."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class PolicyCall:
     touches: Touches
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """As validated: with their documented names and with defaults."""
+    command: SubCommand | None = None
+    """The one command of its line that is judged; None: all of them."""
 
     @classmethod
     def of(cls, tool: AnyTool, params: Any, arguments: Mapping[str, Any]) -> Self:
@@ -51,8 +55,15 @@ class PolicyCall:
 
     @cached_property
     def classified(self) -> Classified | None:
-        """The class of its command line; None without one. Finding it may start a process."""
+        """The class of its command line; None without one."""
+        if self.command is not None:
+            return Classified(self.command.decision, self.command.reason, (self.command,))
         return None if self.touches.command is None else classify_line(self.touches.command)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is a command line that only reads."""
+        return self.classified is not None and self.classified.decision is Decision.ALLOW
 
     @property
     def contained(self) -> bool:

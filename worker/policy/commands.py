@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from deputize.worker.policy.shell import Classified
-from deputize.worker.policy.shell.text_scan import possible_commands
+from deputize.worker.policy.shell import Classified, SubCommand
+from deputize.worker.policy.shell.forbidden import name_of
+from deputize.worker.policy.shell.text_search import Words
 
 _NOT_PLAIN = re.compile(r"[;&|<>()`$\n\r\0]")
 """What is not part of the words of one command."""
@@ -27,21 +28,39 @@ def prefix_words(prefix: str) -> tuple[str, ...]:
 
 
 def all_begin(line: Classified, prefixes: Sequence[Sequence[str]]) -> bool:
-    """Whether every command of a line begins with one of the prefixes, and the line does nothing else."""
+    """Whether every command of a plain line that needs permission begins with one of the prefixes."""
     return line.covered(lambda command: _begins(command.words, prefixes))
 
 
 def any_begins(line: Classified, prefixes: Sequence[Sequence[str]]) -> bool:
-    """Whether a command that the line runs, or may run, begins with one of the prefixes; `/usr/bin/git` as `git`."""
-    most = max(map(len, prefixes))
-    unread = (words for text in line.unread for words in possible_commands(text, most))
-    found = (*(command.words for command in line.commands), *line.possible, *unread)
-    return any(_begins(words, prefixes) or _begins(_by_name(words, most), prefixes) for words in found)
+    """Whether a command that the line runs, or may run, begins with one of the prefixes; `/usr/bin/git` as `git`.
+
+    In a line that is not plain the program of a prefix counts wherever it stands.
+    """
+    if not line.commands:
+        words = Words.of(line.text)
+        return any(words.hold(name_of(prefix[0])) for prefix in prefixes)
+    return any(_begins(words, prefixes) for command in line.commands for words in _spelled(command, prefixes))
 
 
 def _begins(words: Sequence[str], prefixes: Sequence[Sequence[str]]) -> bool:
     return any(tuple(words[: len(prefix)]) == tuple(prefix) for prefix in prefixes)
 
 
-def _by_name(words: Sequence[str], most: int) -> Sequence[str]:
-    return [words[0].rpartition("/")[2], *words[1:most]] if words else ()
+def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Yields the words of a command, and of those that it may start, as they are compared with prefixes."""
+    yield command.words
+    programs = {prefix[0] for prefix in prefixes}
+    for words in (command.words, command.may_start):
+        for at, word in enumerate(words[: 1 if words is command.words else None]):
+            for name in {word, name_of(word)} & programs:
+                yield [name, *words[at + 1 :]]
+                yield _without_options([name, *words[at + 1 :]])
+
+
+def _without_options(words: Sequence[str]) -> Sequence[str]:
+    """Returns a command without the options before its subcommand: those of git, some of which have a value."""
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") else 1
+    return [words[0], *words[at:]]

@@ -18,6 +18,7 @@ from deputize.shared.wire import explain
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
 from deputize.worker.policy.matchers import MATCHERS, Matches
 from deputize.worker.policy.rule_fields import ExampleFields, PolicyFields, RuleFields
+from deputize.worker.policy.shell import PLAINLY
 
 _LEAVES = "a delegation with approvalMode auto may do it"
 _STAYS = "a delegation with approvalMode sandboxed or auto may do it"
@@ -48,6 +49,8 @@ class FileRule:
             reason = f"its arguments take too long to compare with the policy's rule {fields.name}; write them shorter"
             return Verdict(Decision.DENY, reason, fields.name, place=self.place)
         reason = fields.reason.strip().rstrip(".") or f"the policy's rule {fields.name} decides it"
+        if fields.decision is Decision.DENY and fields.command_prefix and call.classified and call.classified.why:
+            reason = f"{reason}. The line {call.classified.why}: {PLAINLY}"
         remedy = _STAYS if call.contained else _LEAVES
         return Verdict(fields.decision, reason, fields.name, remedy=remedy, place=self.place)
 

@@ -58,17 +58,17 @@ async def test_a_refused_command_does_not_run_and_the_model_reads_why(asking: Be
     ("asked", "details", "title"),
     [
         (
-            call("bash", command="git push origin main && ls > out"),
+            call("bash", command="git push origin main && ls 2>&1"),
             {
                 "type": "execute",
-                "command": "git push origin main && ls > out",
+                "command": "git push origin main && ls 2>&1",
                 "commands": [
                     {"command": "git push origin main", "decision": "ask", "reason": "git push may change something"},
                     {"command": "ls", "decision": "allow", "reason": "ls only reads"},
                 ],
-                "effects": ["writes out"],
+                "effects": [],
             },
-            "$ git push origin main && ls > out",
+            "$ git push origin main && ls 2>&1",
         ),
         (
             WRITE,

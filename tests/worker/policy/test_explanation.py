@@ -115,9 +115,9 @@ def test_the_program_answers_with_the_rule_and_its_place(
         "notes": [],
         "commandLine": {
             "class": "ask",
-            "reason": "make may start a command",
+            "reason": "make may change something",
             "commands": [
-                {"words": ["make"], "class": "ask", "reason": "make may start a command", "pattern": ["make"]}
+                {"words": ["make"], "class": "ask", "reason": "make may change something", "pattern": ["make"]}
             ],
             "effects": [],
         },

@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from random import Random
 
-from deputize.worker.policy.shell.parser import Node, Parser
-
 PROGRAMS = ("sudo", "doas", "pkexec", "su")
 _BARE: Sequence[Callable[[str], str]] = (
     lambda name: f"{name} id",
@@ -76,42 +74,12 @@ _NESTED: Sequence[Callable[[str], str]] = (
 )
 
 
-def random_line(random: Random, texts: list[str]) -> str:
-    """A line that runs one of PROGRAMS; adds every text that it makes a shell execute to ``texts``."""
+def random_line(random: Random) -> str:
+    """A line that runs one of PROGRAMS."""
     line = random.choice(_BARE)(random.choice(PROGRAMS))
     for _ in range(random.randint(0, 4)):
         if random.random() < 0.4:
-            texts.append(line)
             line = random.choice(_SCRIPTS)(shlex.quote(line))
         else:
             line = random.choice(_NESTED)(line)
-    texts.append(line)
     return line
-
-
-class PreparedParser:
-    """Parses many texts with one process, because ten thousand processes would take too long."""
-
-    def __init__(self, parser: Parser) -> None:
-        self._parser = parser
-        self.trees: dict[str, Sequence[Node]] = {}
-        self.calls = 0
-
-    def prepare(self, texts: Sequence[str]) -> None:
-        """Parses texts that parse by themselves, with a marker behind each."""
-        marker = ": the-end-of-a-text"
-        waiting: list[Node] = []
-        known = iter(texts)
-        for statement in self._parser.parse("".join(f"{text}\n{marker}\n" for text in texts)):
-            words = [part.get("Value") for arg in statement["Cmd"].get("Args", []) for part in arg["Parts"]]
-            if words == marker.split():
-                self.trees[next(known)] = waiting
-                waiting = []
-            else:
-                waiting.append(statement)
-
-    def parse(self, line: str) -> Sequence[Node]:
-        if line in self.trees:
-            return self.trees[line]
-        self.calls += 1
-        return self._parser.parse(line)

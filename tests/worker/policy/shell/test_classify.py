@@ -1,21 +1,15 @@
-"""What is found out about a line besides its class, and what becomes of one that cannot be parsed."""
+"""Which lines are plain, what their commands are, and what becomes of all others."""
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
+import time
+import tracemalloc
 
 import pytest
 
 from deputize.worker.policy.decision import Decision
 from deputize.worker.policy.shell import Classified, SubCommand, classify_line
-from deputize.worker.policy.shell.classification import Classifier
-from deputize.worker.policy.shell.parser import Node, ParseFailure, Parser, installed_parser
-from deputize.worker.policy.shell.started import AHEAD, MAX_TEXT
-from tests.leaks import descendants
-
-SUDO = SubCommand(("sudo", "id"), Decision.DENY, "sudo gets the rights of another user")
+from deputize.worker.policy.shell.plain_line import MAX_CHARS
 
 
 def classes(line: str) -> dict[str, str]:
@@ -23,15 +17,15 @@ def classes(line: str) -> dict[str, str]:
     return {" ".join(each.words): str(each.decision) for each in classify_line(line).commands}
 
 
+def words(line: str) -> list[tuple[str, ...]]:
+    return [each.words for each in classify_line(line).commands]
+
+
 @pytest.mark.requirement("S001-042", "S002-005", "S002-069")
 def test_every_command_of_a_line_has_its_class_and_the_strictest_counts() -> None:
     found = classify_line("cat a.txt | wc -l && touch x")
-    assert (found.decision, found.reason) == (Decision.ASK, "touch is not known to only read")
-    assert [(each.words, each.decision) for each in found.commands] == [
-        (("cat", "a.txt"), Decision.ALLOW),
-        (("wc", "-l"), Decision.ALLOW),
-        (("touch", "x"), Decision.ASK),
-    ]
+    assert (found.decision, found.reason) == (Decision.ASK, "touch may change something")
+    assert classes("cat a.txt | wc -l && touch x") == {"cat a.txt": "allow", "wc -l": "allow", "touch x": "ask"}
 
 
 @pytest.mark.requirement("S002-064")
@@ -55,8 +49,7 @@ def test_git_commands_that_only_read_are_allowed(command: str) -> None:
     "program", ["rm", "mv", "cp", "mkdir", "chmod", "rmdir", "touch", "ln", "chown", "tee", "kill"]
 )
 def test_programs_that_change_something_need_approval(program: str) -> None:
-    found = classify_line(f"{program} a b")
-    assert (found.decision, found.commands[0].pattern) == (Decision.ASK, (program,))
+    assert classify_line(f"{program} a b").decision is Decision.ASK
 
 
 @pytest.mark.requirement("S002-067")
@@ -64,172 +57,246 @@ def test_programs_that_change_something_need_approval(program: str) -> None:
     "command", ["add a", "commit -m x", "push", "merge a", "pull", "rebase a", "reset", "checkout a", "clean"]
 )
 def test_git_commands_that_change_something_need_approval(command: str) -> None:
-    found = classify_line(f"git {command}")
-    assert (found.decision, found.commands[0].pattern) == (Decision.ASK, ("git", command.split()[0]))
+    assert classify_line(f"git {command}").decision is Decision.ASK
 
 
 @pytest.mark.requirement("S001-033", "S002-068")
 @pytest.mark.parametrize(
-    "program", ["sudo", "su", "shutdown", "reboot", "mkfs", "mkfs.ext4", "fdisk", "halt", "passwd", "mount"]
+    "program",
+    ["sudo", "su", "shutdown", "reboot", "mkfs", "mkfs.ext4", "fdisk", "halt", "passwd", "mount", "unshare", "nsenter"],
 )
-def test_forbidden_programs_are_denied_and_never_remembered(program: str) -> None:
-    found = classify_line(f"ls && timeout 5 {program} x")
+@pytest.mark.parametrize(
+    "line", ["ls && timeout 5 {} x", "/usr/sbin/{} x", "echo $({} x)", "X={}; $X x", "ls # \\\n{} x"]
+)
+def test_forbidden_programs_are_denied_and_never_remembered(program: str, line: str) -> None:
+    found = classify_line(line.format(program))
     assert found.decision is Decision.DENY
-    assert [each.pattern for each in found.commands if each.decision is Decision.DENY] == [()]
+    assert [each.pattern for each in found.commands if each.decision is Decision.DENY] == [()] * bool(found.commands)
 
 
-def test_what_launchers_and_shells_start_are_commands_of_their_own() -> None:
-    assert classes("timeout 5 nice git push") == {
-        "timeout 5 nice git push": "allow",
-        "nice git push": "allow",
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls -la | head", "git log --oneline -5", "grep -rn x src | wc -l", "cat a b", "find . -name '*.py'",
+        "sed -n 1,20p f", "git diff HEAD~1 -- f", "cd src && ls", "ls src/*.py", "wc -l ./*.py", "ls -- *.py",
+        "cat f 2>/dev/null || true", "git show HEAD:src/a.py", "git show stash@{0}", 'grep "^x$" f', "ls\ncat f\n",
+        "grep x f |\n  head -3", "ls -la \\\n  src", "timeout 5 git status", "tail -n +5 f", "find . ! -name x",
+        "ls # what there is", "printf '%s\\n' a", "sort -k2 -t, f", "rg -n --glob '*.py' x src",
+    ],
+)  # fmt: skip
+def test_what_agents_read_with_needs_no_permission(line: str) -> None:
+    assert classify_line(line).decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("", "has no command"),
+        ("# nothing", "has no command"),
+        ("echo $x", "has an expansion"),
+        ("echo `ls`", "has an expansion"),
+        ('echo "$x"', "has an expansion in quotes, or open quotes"),
+        ("echo 'x", "has an expansion in quotes, or open quotes"),
+        ("(ls)", "has parentheses"),
+        ("f() { ls; }", "has parentheses"),
+        ("ls > x", "has a redirection"),
+        ("ls >/dev/nullx", "has a redirection"),
+        ("cat <<E\nx\nE", "has a redirection"),
+        ("ls {a,b}", "has braces"),
+        ("ls ~", "has a tilde"),
+        ("ls a=~", "has a tilde"),
+        ("ls\\\n-l", "has an escaped line end"),
+        ("ls \\ #", "has a # after a blank"),
+        ("[[ a ]]", "has [[ or an open bracket"),
+        ("ls &", "has the operator &"),
+        ("ls |& cat", "has the operator |&"),
+        ("case x in x) ls;; esac", "has the keyword case"),
+        ("ls; ; ls", "has a redirection or an operator without a command"),
+        (">/dev/null", "has a redirection or an operator without a command"),
+        ("ls &&", "ends with &&"),
+        ("ls |\n# x", "ends with |"),
+        ("if ls\nthen cat f\nfi", "has the keyword if"),
+        ("A=1 ls", "sets a variable"),
+        ("a[0]=1", "sets a variable"),
+        ("l? x", "has a pattern in the place of a program"),
+        ("ls *", "has the pattern *, which may become an option: write ./*"),
+        ("sort -k -- *", "git"),
+        ("ls # \\\ncat f", "has a comment with an escaped line end"),
+        ("bash -c 'ls'", "has bash, which runs a text"),
+        ("timeout 5 sh -ec ls", "has sh, which runs a text"),
+        ("eval ls", "has eval, which runs a text"),
+        ("echo \u202e", "has invisible characters, which may hide what it does"),
+        ("ls " + "x" * MAX_CHARS, f"is longer than {MAX_CHARS} characters"),
+    ],
+)
+def test_a_line_that_is_not_plain_asks_and_is_covered_by_nothing(line: str, why: str) -> None:
+    found = classify_line(line)
+    if why == "git":  # plain, but the end of the options may be a value
+        assert (found.decision, bool(found.commands)) == (Decision.ASK, True)
+        return
+    assert (found.decision, found.why, found.commands, found.text) == (Decision.ASK, why, (), line)
+    assert found.effects == (f"{why}, so that no rule and no remembered answer covers it",)
+    assert not found.covered(lambda command: True)
+
+
+def test_words_are_those_of_bash() -> None:
+    assert words("""ec'h'o "a\\$b\\x" c\\ d '#' x#y e=1 a]""") == [("echo", "a$b\\x", "c d", "#", "x#y", "e=1", "a]")]
+    assert words("git commit -m 'two\nlines'") == [("git", "commit", "-m", "two\nlines")]
+    assert words("ls 2>&1 >/dev/null&>/dev/null;cat 2") == [("ls",), ("cat", "2")]
+    assert words("find . -exec rm {} \\;") == [("find", ".", "-exec", "rm", "{}", ";")]
+
+
+@pytest.mark.parametrize("character", ["\0", "\r", "\x1b", "\x7f", "\x85", "\udc80"])
+def test_a_line_with_a_control_character_is_refused(character: str) -> None:
+    found = classify_line(f"ls{character}")
+    assert (found.decision, found.malformed, found.commands) == (Decision.DENY, True, ())
+    assert f"U+{ord(character):04X}" in found.reason
+    assert found.effects == ()
+
+
+def test_line_ends_of_windows_are_line_ends() -> None:
+    assert classify_line("ls\r\ncat f\r\n") == classify_line("ls\ncat f\n")
+    assert classify_line("ls # \\\r\nsudo id").decision is Decision.DENY
+
+
+THAT_CHANGED_FILES = [
+    "for x in $(cat f); do echo $((x)); done", "[[ $(cat f) -eq 1 ]]", "echo ${PWD:x}", "echo ${PATH[x]}", "echo $[x]",
+    "for x in *; do [[ $x -eq 1 ]]; done", "for o in $(cat f); do test \"$o\" 'a[$(touch pwned)]'; done",
+    'for x in $(cat f); do find . "$x"; done', "git grep -e -- -O./evil.sh", "git diff -S -- --output=f",
+    "git diff HEAD -G -- --output=f", "git grep -1O./evil.sh x", "git reflog show --output=Makefile --format=x",
+    "git stash list --output=f", "git stash show --output=f", "git stash list -p --ext-diff",
+    "git reflog show -p --ext-diff", "bash --rcfile ./evil.sh -ic ls", "bash --init-file ./evil.sh -ic ls",
+    "find . *", "rg *", "sort *", "git log *", "wc *", "test -v 'a[$(touch pwned)]'", "[ -v 'a[$(touch pwned)]' ]",
+    "printf -v 'a[$(touch pwned)]' x", "printf %n 'a[$(touch pwned)]'", "uniq f*", "awk '{print}' x=1", "date -us x",
+    "git branch -v x -d", "xxd f*", "sort -o f f", "tree -o f", "/usr/bin/git status", "cd sub && git status",
+    "./ls", ".venv/bin/ls", "file -C -m f",
+]  # fmt: skip
+"""Lines that were judged to only read, or nearly so, and could change files."""
+
+
+@pytest.mark.parametrize("line", THAT_CHANGED_FILES)
+def test_a_line_that_can_change_files_asks(line: str) -> None:
+    assert classify_line(line).decision is Decision.ASK
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls # x \\\n{}", 'echo "${{x-\'$({})\'}}"', 'echo "${{x:-\'$({})\'}}"', 'echo "${{x+\'`{}`\'}}"',
+        "cat <<E\n${{x-'$({})'}}\nE", "cat <<E\n\\\nE\n{}\nE", "echo \"${{x-$'$({})'}}\"",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["sudo id", "mkfs /dev/x", "rm -rf /", "unshare -r ls"])
+def test_spellings_that_parsers_read_otherwise_than_bash_hide_nothing(line: str, command: str) -> None:
+    assert classify_line(line.format(command)).decision is Decision.DENY
+    assert classify_line(line.format("rm x")).covered(lambda _: True) is False
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a=b; " + "a=$a$a$a; " * 28 + "$a",
+        "a=b; for i in 1 2 3 4 5 6; do a=${a:-$a}$a$a; done; $a",
+        "ls; " * 20_000 + "sudo id",
+        "env " * 3_000 + "sudo id",
+        "timeout -x " * 1_000 + "sudo id",
+        "$(" * 5_000 + "sudo id" + ")" * 5_000,
+        "{a,b}" * 5_000 + "; sudo id",
+        "f(){ :;}; " * 5_000 + "sudo id",
+        "a" * 50_000 + " " * 49_000 + "; sudo id",
+        "x*;" * 30_000 + "sudo id",
+        "${" * 40_000 + "; sudo id",
+    ],
+    ids=range(11),
+)
+def test_no_line_takes_much_memory_or_time(line: str) -> None:
+    begin = time.process_time()
+    tracemalloc.start()
+    found = classify_line(line)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.decision is (Decision.DENY if "sudo" in line else Decision.ASK)
+    assert (peak < 100 * 2**20, time.process_time() - begin < 20) == (True, True)
+
+
+def test_what_launchers_start_are_commands_of_their_own() -> None:
+    assert classes("timeout 5 nice -n 3 git push") == {
+        "timeout 5 nice -n 3 git push": "allow",
+        "nice -n 3 git push": "allow",
         "git push": "ask",
     }
-    assert classes("sh -c 'ls; touch x'") == {"sh -c ls; touch x": "allow", "ls": "allow", "touch x": "ask"}
-    assert classes("find . -exec rm {} +") == {"find . -exec rm {} +": "ask", "rm {}": "ask"}
-    assert SUDO in classify_line("env A=1 bash -c 'ls; sudo id'").commands
+    assert classes("timeout -s KILL 5 ls") == {"timeout -s KILL 5 ls": "allow", "ls": "allow"}
+    assert classes("timeout --weird 5 ls") == {"timeout --weird 5 ls": "ask"}
+    assert classes("env A=1 ls") == {"env A=1 ls": "ask"}
+    assert classes("timeout 5") == {"timeout 5": "ask"}
 
 
 @pytest.mark.parametrize(
     ("line", "pattern"),
     [
-        ("git push --force", ("git", "push")),
-        ("npm test -- -x", ("npm", "test")),
+        ("git push origin topic", ("git", "push", "*")),
+        ("git push -u origin topic", ("git", "push", "-u", "*")),
+        ("git push --force origin main", ("git", "push", "--force", "origin", "main")),
+        ("git --no-pager commit -qm x", ("git", "commit", "-m", "-q", "*")),
+        ("git branch new", ("git", "branch", "*")),
+        ("git fetch ../evil", ("git", "fetch", "../evil")),
+        ("npm test", ("npm", "test", "*")),
+        ("npm test -- -x", ("npm", "test", "--", "-x")),
         ("make all", ("make", "all")),
         ("python3 x.py", ("python3", "x.py")),
-        ("touch a b", ("touch",)),
-        ("npm --version", ("npm", "--version")),
-        ("git -C x push", ()),
-        ("$X push", ()),
-        ("python3 $X", ()),
+        ("touch a b", ("touch", "*")),
+        ("touch .git/a", ("touch", ".git/a")),
+        ("touch a sub/.git/config", ("touch", "a", "sub/.git/config")),
+        ("touch ../a", ("touch", "../a")),
+        ("rg -z x", ("rg", "-z", "*")),
+        ("rg --pre ./x x", ("rg", "--pre", "./x", "x")),
+        ("sort -o out f", ("sort", "-o", "*")),
+        ("sort -o /etc/x f", ("sort", "-o", "/etc/x", "f")),
+        ("cat /etc/passwd", ("cat", "/etc/passwd")),
+        ("echo x | python3", ()),
+        ("ls | xargs rm", ()),
+        ("rm src/*", ()),
+        ("cd sub && git status", ()),
+        ("git -C x push", ("git", "-C", "x", "push")),
     ],
 )
-def test_an_answer_can_be_remembered_for_the_beginning_of_a_command(line: str, pattern: tuple[str, ...]) -> None:
-    assert classify_line(line).commands[0].pattern == pattern
-
-
-def test_what_a_line_does_besides_its_commands_is_covered_by_none_of_them() -> None:
-    def covered(line: str) -> bool:
-        return classify_line(line).covered(lambda command: command.words[0] == "git")
-
-    assert covered("git push && git pull")
-    assert not any(map(covered, ["git push; ls", "git push > x", "A=1 git push", "f() { git push; }", "A=1", "#", "("]))
-    assert classify_line("git log > x").effects == ("writes x",)
-
-
-def test_an_expansion_is_shown_as_such() -> None:
-    assert next(iter(classes("rm $X ${Y:-a} $(ls) <(ls) $((1)) ~ {1..2}"))) == "rm $X ${Y…} $(…) <(…) $((…)) ~ {1..2}"
-
-
-@pytest.mark.parametrize("character", ["\0", "\r", "\x1b", "\x7f", "\x85", "\udc80"])
-def test_a_line_with_a_control_character_is_refused_before_it_is_parsed(character: str) -> None:
-    found = Classifier(_never).classify(f"ls{character}")
-    assert (found.decision, found.malformed, found.commands) == (Decision.DENY, True, ())
-    assert f"U+{ord(character):04X}" in found.reason
-
-
-def _never(line: str) -> list[Node]:
-    raise AssertionError(line)
-
-
-@pytest.mark.parametrize("line", ["", " ", "# nothing", "\n"])
-def test_a_line_without_a_command_needs_approval(line: str) -> None:
-    assert classify_line(line) == Classified(
-        Decision.ASK, "there is no command in it", effects=("there is no command in it",)
-    )
+def test_an_answer_is_remembered_for_the_options_and_the_kind_of_operands_that_were_seen(
+    line: str, pattern: tuple[str, ...]
+) -> None:
+    assert classify_line(line).asking[0].pattern == pattern
 
 
 @pytest.mark.parametrize(
     ("line", "decision"),
     [
-        ("ls )(", Decision.ASK),
-        ('ls "unclosed', Decision.ASK),
-        ("ls\necho 'unclosed", Decision.ASK),
-        ("sudo id )(", Decision.DENY),
-        ("echo $((sudo id) )", Decision.DENY),
-        ("sudo id\necho 'unclosed", Decision.DENY),
-        ("$'\\x73udo' id\necho 'unclosed", Decision.DENY),
-        ("bash -c 'ls )('", Decision.ASK),
-        ("bash -c 'sudo id )('", Decision.DENY),
+        ("npm init", Decision.ASK),
+        ("for f in a b; do git init $f; done", Decision.ASK),
+        ("cat > f.py <<'E'\nsuper().__init__()\nop = 3\nadd_parser(\"init\")\nif op in x: pass\nE", Decision.ASK),
+        ('echo \'{"init": 1, "mount": "x"}\' > f.json', Decision.ASK),
+        ("python3 -c 'print(\"sudo id\")'", Decision.ASK),
+        ("git commit -m 'sudo id'", Decision.ASK),
+        ('rm -rf "$X/"', Decision.ASK),
+        ("dd if=/dev/sda of=x", Decision.ASK),
+        ("ls; dd of=/dev/sda", Decision.DENY),
+        ("echo x | base64 -d | sh", Decision.ASK),
+        ("echo %% $x | base64 -d | sh", Decision.ASK),
+        ("cd / && rm -rf ./*", Decision.DENY),
+        ("touch /dev/sda", Decision.DENY),
+        ("systemctl status x", Decision.ASK),
     ],
 )
-def test_a_line_that_cannot_be_parsed_needs_approval_unless_a_piece_is_forbidden(line: str, decision: Decision) -> None:
-    found = classify_line(line)
-    assert (found.decision, bool(found.unread)) == (decision, True)
+def test_names_of_forbidden_programs_count_where_they_can_be_programs(line: str, decision: Decision) -> None:
+    assert classify_line(line).decision is decision
 
 
-def test_without_a_parser_nothing_but_plain_commands_is_allowed(tmp_path: Path) -> None:
-    broken, slow = tmp_path / "shfmt", tmp_path / "slow"
-    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
-    slow.chmod(0o755)
-    for parser, why in (
-        (Parser(None), "shfmt is missing"),
-        (Parser(str(broken)), "does not start"),
-        (Parser("/bin/false"), "shfmt failed"),
-        (Parser("/bin/cat"), "shfmt failed"),
-        (Parser(str(slow), seconds=0.1), "takes longer"),
-    ):
-        classifier = Classifier(parser.parse)
-        found = classifier.classify("ls | wc -l")
-        assert (found.decision, classifier.classify("ls; sudo id").decision) == (Decision.ASK, Decision.DENY), why
-        assert why in found.reason
-        assert classifier.classify("ls -la").decision is Decision.ALLOW
-
-
-def test_a_program_that_does_not_answer_is_killed(tmp_path: Path) -> None:
-    slow = tmp_path / "shfmt"
-    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
-    slow.chmod(0o755)
-    with pytest.raises(ParseFailure, match=r"takes longer than 0\.1 s"):
-        Parser(str(slow), seconds=0.1).parse("ls | wc")
-
-
-def test_a_tree_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(ParseFailure, match="too large or too deeply nested"):
-        installed_parser().parse("echo " + "$(" * 700 + "ls" + ")" * 700)
-    deep = tmp_path / "shfmt"
-    deep.write_text("#!/bin/sh\nprintf '%0100000d' 0 | tr 0 '['\n")
-    deep.chmod(0o755)
-    with pytest.raises(ParseFailure, match="too large or too deeply nested"):
-        Parser(str(deep)).parse("ls | wc")
-
-
-def test_what_the_parser_writes_may_be_anything(tmp_path: Path) -> None:
-    broken = tmp_path / "shfmt"
-    broken.write_text("#!/bin/sh\necho not JSON\n")
-    broken.chmod(0o755)
-    with pytest.raises(ParseFailure, match="shfmt failed"):
-        Parser(str(broken)).parse("ls | wc")
-
-
-def test_a_word_that_goes_on_in_the_next_line_is_one_word() -> None:
-    assert classes("ec\\\nho a | su\\\ndo id")["sudo id"] == "deny"
-
-
-def test_a_forbidden_program_is_found_behind_any_number_of_others() -> None:
-    for line in (
-        "ls; " * 20_000 + "sudo id",
-        "env " * 1_000 + "sudo id",
-        "timeout -x " * 1_000 + "sudo id",
-        "$(" * 5_000 + "sudo id" + ")" * 5_000,
-        "{a,b}" * 5_000 + "; sudo id",
-        "{sudo,}" + "{,}" * 2_000 + " id",
-        " ".join(f"$(bash -c 'echo {n} $(ls)')" for n in range(200)) + "; eval 'sudo id'",
-        " ".join(f"$(bash -c 'echo {n} $(ls)')" for n in range(200)) + "; bash -c 'echo $(sudo id)'",
-    ):
-        assert classify_line(line).decision is Decision.DENY
-
-
-def test_while_a_worker_wants_it_the_next_process_waits_for_its_line() -> None:
-    parser = installed_parser()
-    assert parser.program is not None
-    before = descendants()
-    with AHEAD.wanted(), AHEAD.wanted():
-        for _ in range(2):
-            assert parser.parse("ls | wc") == parser.parse("ls   |   wc")
-            (waiting,) = descendants() - before
-            os.kill(waiting, signal.SIGKILL)  # it ends for whatever reason
-            os.waitid(os.P_PID, waiting, os.WEXITED | os.WNOWAIT)
-            with pytest.raises(ParseFailure, match="not valid bash"):
-                parser.parse("ls )(")
-        assert len(parser.parse(f"ls {'a' * MAX_TEXT} | wc")) == 1
-    assert descendants() == before
+def test_a_denied_line_says_how_to_write_it() -> None:
+    found = classify_line("for i in 1; do sudo id; done")
+    assert found.reason == (
+        "sudo gets the rights of another user, and the line has the keyword for: where a line is not plain, each word "
+        "of it counts; write it plainly: literal words joined by ; && || |, and files with the tools for files"
+    )
+    assert classify_line("sudo id") == Classified(
+        Decision.DENY,
+        "sudo gets the rights of another user",
+        (SubCommand(("sudo", "id"), Decision.DENY, "sudo gets the rights of another user"),),
+    )
