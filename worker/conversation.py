@@ -12,9 +12,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from deputize.shared import tokens
 from deputize.shared.text import valid
-from deputize.shared.tokens import tokens_at_most
+from deputize.shared.tokens import count, tokens_at_most
 from deputize.worker.models.base import NO_WORDS, Call, Prompt, Reply, with_call_keys
 from deputize.worker.models.endings import Ending
 from deputize.worker.threads import run_in_thread
@@ -28,6 +27,8 @@ FULL = 0.8
 """Fraction of the window at which it still has room for a summary, or for a reply without one."""
 BYTES_PER_TOKEN = 2
 """Below the average of any text, so that the estimate errs on the early side."""
+LIKELY_RATIO = 1.5
+"""Tokens of Claude per token of the offline encoding, for English and code."""
 INLINE_BYTES = 10_000
 """Size of the unsent messages up to which their tokens are counted without a thread."""
 
@@ -99,8 +100,8 @@ class Conversation:
         """
         billed_tokens, billed_bytes = self.billed
         new = b"".join(self.messages)[billed_bytes:].decode("utf-8", "replace")
-        ratio, share = (tokens.CLAUDE_RATIO, FULL) if len(self.messages) > 1 else (1, 1)
-        return billed_tokens + await run_in_thread(tokens.estimate, new, ratio) >= self._window * share
+        ratio, share = (LIKELY_RATIO, FULL) if len(self.messages) > 1 else (1, 1)
+        return billed_tokens + await run_in_thread(count, new) * ratio >= self._window * share
 
     @property
     def shared_end(self) -> int:

@@ -15,8 +15,9 @@ from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.host_paths import homes
 from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
+from tests.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
-from tests.worker.forked import ORDINARY_UID, home_of_an_ordinary_user, in_child, need_root
+from tests.worker.forked import in_child
 from tests.worker.sandbox.sandboxes import said, sandbox_over
 
 BASE = Path(sys.base_prefix)
@@ -251,7 +252,7 @@ def test_nothing_is_looked_for_if_the_operator_says_so(project: Path, tmp_path: 
 
 
 def test_a_path_that_may_not_be_read_is_named_and_no_traceback() -> None:
-    need_root()
+    need_ordinary_user()
     with home_of_an_ordinary_user() as home:
         closed, file = home / "closed", home / "closed.txt"
         (closed / "below").mkdir(parents=True)
@@ -268,7 +269,7 @@ def test_a_path_that_may_not_be_read_is_named_and_no_traceback() -> None:
                     found.append(str(error))
             return found
 
-        said = in_child(refusals, ORDINARY_UID)
+        said = in_child(refusals, ordinary=True)
         assert said == [
             f"sandbox.show names {closed}, which user {ORDINARY_UID} may not read; correct or remove it",
             f"sandbox.show names {closed}/below, which cannot be read here (Permission denied); correct or remove it",

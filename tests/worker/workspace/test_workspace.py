@@ -200,7 +200,7 @@ CLOSING = {
 
 @pytest.mark.parametrize("way", CLOSING)
 def test_what_a_command_closed_to_its_owner_is_a_fact_all_the_same(way: str, tmp_path: Path) -> None:
-    need_root()
+    need_ordinary_user()
 
     async def run(home: Path) -> tuple[list[str], str, list[str]]:
         (home / "source/was").mkdir(parents=True)
@@ -215,7 +215,7 @@ def test_what_a_command_closed_to_its_owner_is_a_fact_all_the_same(way: str, tmp
 
     as_root = asyncio.run(run(tmp_path))  # what this loads, the child may not be able to read
     with home_of_an_ordinary_user() as home:
-        paths, patch, left_out = in_child(lambda: asyncio.run(run(home)), ORDINARY_UID)
+        paths, patch, left_out = in_child(lambda: asyncio.run(run(home)), ordinary=True)
     assert (paths, patch, left_out) == as_root
     made = re.search(r"> (\S+);", CLOSING[way])
     assert paths == ([made[1]] if made else [])
