@@ -49,10 +49,11 @@ _MARKUP = (
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[^\n]*+\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _INLINE_CODE = re.compile(r"(?<!`)(`++)[^\n]*?(?<!`)\1(?!`)")
 _SHOWS = re.compile(
-    r"example|looks? like|such as|e\.g\.|\bin (this|the) (form|format|syntax)\b|\bcalls? (is|are)\b", re.I
+    r"example|like this|looks? like|such as|e\.g\.|\bin (this|the) (form|format|syntax)\b|\bcalls? (is|are)\b", re.I
 )
+_INTENDS = re.compile(r"\b(I|let me|let's|now|next|first)\b", re.IGNORECASE)
+"""What precedes a code block that is meant as a call, if anything does."""
 _MAX_LEAD = 200
-"""Characters before a code block up to which it may be meant as a call."""
 
 
 def is_known(stop_reason: str) -> bool:
@@ -80,12 +81,13 @@ def _row(stop_reason: str) -> Sequence[Ending]:
 def imitates_call(text: str, tools: Collection[str]) -> bool:
     """Returns whether the text makes a tool call in writing, rather than showing one as code or within a sentence.
 
-    A code block makes one if it calls one of the tools, ends the text, and follows a short lead at most.
+    A code block makes one if it calls one of the tools, ends the text, and follows a short statement of intent at most.
     """
     *_, last = [None, *_FENCE.finditer(text)]
     if last and not text[last.end() :].strip() and any(tool in last[2] for tool in tools):
         lead = text[: last.start()].strip()
-        if len(lead) <= _MAX_LEAD and not _SHOWS.search(lead) and _makes_call(last[2], tools):
+        intended = not lead or (len(lead) <= _MAX_LEAD and _INTENDS.search(lead) and not _SHOWS.search(lead))
+        if intended and _makes_call(last[2], tools):
             return True
     return _makes_call(_INLINE_CODE.sub("`", _FENCE.sub("`", text)), tools)
 
