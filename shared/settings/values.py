@@ -27,12 +27,19 @@ def _parsed_table(value: Any) -> Any:
         raise ValueError(f"is not valid JSON: {error}") from None
 
 
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path} is nowhere, because this user has no home; set HOME, or an absolute path") from None
+
+
 def _existing(path: Path) -> Path:
     """Returns an absolute path if it exists below the working directory, because workers may run in another one.
 
     Others stay relative; the reader looks for them in its own directories.
     """
-    path = path.expanduser()
+    path = _expanded(path)
     return path.absolute() if path.exists() else path
 
 
@@ -43,7 +50,7 @@ PATHS = BeforeValidator(_split_paths)
 TABLE = BeforeValidator(_parsed_table)
 """For a table of tables: a variable contains it as JSON."""
 FilePath = Annotated[Path, AfterValidator(_existing)]
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: _expanded(path).absolute())]
 
 
 def upper_case(value: object) -> object:

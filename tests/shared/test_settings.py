@@ -12,6 +12,9 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
 from deputize.shared.settings.loading import secret_variables
 from deputize.shared.settings.model_endpoint import HEADER_VARIABLES
+from deputize.shared.trust import configuration_folder
+from tests.ordinary_user import need_ordinary_user
+from tests.worker.forked import in_child
 
 
 def test_the_environment_beats_the_file_and_the_file_beats_the_default(tmp_path: Path) -> None:
@@ -200,3 +203,23 @@ def test_hosts_that_commands_may_reach_are_names_and_patterns_of_names() -> None
 def test_what_is_no_host_is_refused_with_an_example(host: str) -> None:
     with pytest.raises(Misconfigured, match=r"(?i)setup_hosts.*is not a host such as example\.org"):
         Settings.load(environ={}, sandbox={"setup_hosts": [host]})
+
+
+def test_a_user_without_a_home_has_no_settings_of_its_own_and_is_asked_for_a_place() -> None:
+    """As in a container whose user is only a number."""
+    need_ordinary_user()
+
+    def load() -> list[str]:
+        os.environ.pop("HOME", None)
+        with pytest.raises(Misconfigured) as refused:
+            Settings.load(environ={})
+        return [
+            str(refused.value),
+            str(Settings.load(environ={"DEPUTIZE_HOME": "/x"}).home),
+            str(configuration_folder({})),
+        ]
+
+    refused, home, own = in_child(load, ordinary=True)
+    assert "this user has no home; set HOME" in refused
+    assert "DEPUTIZE_HOME" in refused
+    assert (home, own) == ("/x", "/~/.config/deputize")

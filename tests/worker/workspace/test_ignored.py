@@ -34,7 +34,7 @@ FILES = {
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(folder), *arguments]
     return subprocess.run(
-        command, check=True, capture_output=True, env={**GIT, "HOME": os.environ["HOME"]}
+        command, check=True, capture_output=True, env={**GIT, "HOME": os.environ.get("HOME", "/")}
     ).stdout.decode()
 
 
