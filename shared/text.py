@@ -129,7 +129,7 @@ def terminal_text(output: str) -> str:
 
 def _last_state(line: str) -> str:
     """Returns the line after what its returns, backspaces and erasures overwrite, as those of a progress bar do."""
-    if not _MOVE.search(line, 0, len(line) - line.endswith("\r")):  # the end of a line on Windows is no move
+    if not _MOVE.search(line, 0, len(line) - line.endswith("\r")):  # the line end of Windows moves nothing
         return line
     cells: list[str] = []
     at = 0
