@@ -38,7 +38,7 @@ REMEMBERED = (
     PermissionOutcome.PROCEED_ALWAYS_SERVER,
 )
 NOT_ANSWERED = "no one "
-"""The beginning of the reason of a denial that is no person's decision."""
+"""The beginning of the reason of a denial that was not decided by a person."""
 ALIASES: Mapping[str, PermissionOutcome] = {
     **dict.fromkeys(("approve", "allow", "y"), PermissionOutcome.PROCEED_ONCE),
     **dict.fromkeys(("deny", "reject", "n"), PermissionOutcome.CANCEL),
