@@ -249,11 +249,10 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     workspace, command = delegation.request.workspace, partial(formatting.command, settings)
     if option := LIMIT_OPTIONS.get(result.termination_reason):
         yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
-    if not isinstance(workspace, DirectoryWorkspace):
-        if result.file_changes:
-            yield f"  to fetch its files: {command('pull', delegation.id)}"
+    if not isinstance(workspace, DirectoryWorkspace) and result.file_changes:
+        yield f"  to fetch its files: {command('pull', delegation.id)}"
         return
-    if any(change.in_patch for change in result.file_changes):
+    if isinstance(workspace, DirectoryWorkspace) and any(change.in_patch for change in result.file_changes):
         take = command("apply", delegation.id, *(() if Path(workspace.path).is_dir() else ("--into", "DIR")))
         yield f"  {workspace.path} itself is unchanged{why}; to take this over: {take}"
     yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
