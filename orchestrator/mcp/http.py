@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from deputize.orchestrator.auth import check_token
 from deputize.orchestrator.dependencies import check_shape, read_body
+from deputize.shared.text import valid_json_unicode
 
 if TYPE_CHECKING:
     from deputize.orchestrator.mcp.sessions import Sessions
@@ -39,7 +40,7 @@ class McpEndpoint:
             raise HTTPException(405)
         body = b""
         if request.method == "POST":
-            body = await read_body(request, MAX_BODY_BYTES)
+            body = valid_json_unicode(await read_body(request, MAX_BODY_BYTES))
             await check_shape(body, MAX_VALUES)
         await (await self._started(request)).handle(body, scope, receive, send)
 

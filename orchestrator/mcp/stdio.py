@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
 
 from deputize.orchestrator.mcp.elicitation import Context
 from deputize.orchestrator.mcp.server import McpServer
 from deputize.orchestrator.mcp.source import Source
 from deputize.orchestrator.scopes import Scope
+from deputize.shared.text import valid_json_unicode
 
 if TYPE_CHECKING:
     import anyio
+    from mcp.shared._stream_protocols import ReadStream
 
 CHUNK = 64 * 1024
+_ID = re.compile(
+    r'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")'
+    r'|"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$'
+)
 PENDING = 16
 """Maximum lines that are read before the server takes them."""
 
@@ -55,9 +66,47 @@ async def serve(source: Source) -> None:
     lines = cast("anyio.AsyncFile[str]", _Lines())
     try:
         async with stdio_server(stdin=lines) as (reading, writing):
-            await server.server.run(reading, writing, server.server.create_initialization_options())
+            requests = cast("ReadStream[SessionMessage | Exception]", _Requests(reading, writing))
+            await server.server.run(requests, writing, server.server.create_initialization_options())
     finally:
         await server.settle()
+
+
+class _Requests:
+    """The client's messages. One that cannot be read is answered with the reason: its sender would wait for ever."""
+
+    def __init__(self, reading: Any, writing: Any) -> None:
+        self._reading = reading
+        self._writing = writing
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._reading.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while isinstance(item := await anext(self._reading), ValidationError):
+            first, *others = item.errors(include_url=False)
+            given: Any = first["input"]
+            found = _ID.search(f"{given[:1000]}{given[-1000:]}") if isinstance(given, str) else None
+            # Some of the errors of a message of a wrong form are about the whole of it.
+            ids = [
+                each["input"]["id"]
+                for each in (first, *others)
+                if isinstance(each["input"], dict) and "id" in each["input"]
+            ]
+            id = json.loads(found[1] or found[2]) if found else next(iter(ids), None)
+            if isinstance(id, int | str):
+                detail = ErrorData(code=PARSE_ERROR, message=f"the message cannot be read: {first['msg']}")
+                await self._writing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=detail)))
+        return cast("SessionMessage | Exception", item)
 
 
 class _Lines:
@@ -85,7 +134,7 @@ class _Lines:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 if line.strip():
-                    self._put(line.decode("utf-8", "replace"))
+                    self._put(valid_json_unicode(line).decode())
             if not chunk:
                 self._put(None)
                 return

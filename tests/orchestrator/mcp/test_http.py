@@ -69,6 +69,21 @@ async def test_its_bodies_and_methods_are_limited(http: httpx2.AsyncClient) -> N
     assert (await http.put("/mcp")).status_code == 405
 
 
+async def test_a_message_that_cannot_be_read_is_mended_or_refused(
+    http: httpx2.AsyncClient, service: FakeService
+) -> None:
+    headers = await session(http)
+    halved = message("tools/call", 8, name="delegate_start", arguments={"task": "a\ud83d b"})
+    assert '"isError":true' not in (await http.post("/mcp", content=halved, headers=headers)).text
+    latin = message("tools/call", 9, name="delegate_start", arguments={"task": "X"}).encode().replace(b"X", b"\xff")
+    assert '"isError":true' not in (await http.post("/mcp", content=latin, headers=headers)).text
+    assert [run.request.task for run in service.runs.values()] == ["a\ufffd b", "\ufffd"]
+    deep = '{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":' + "[" * 100_000
+    for body in (deep, '{"jsonrpc":"2.0","id":7}', '{"jsonrpc":"2.0","id":7,"method":[]}'):
+        refused = await http.post("/mcp", content=body, headers=headers)
+        assert (refused.status_code, "error" in refused.json()) == (400, True)
+
+
 async def test_a_connection_that_breaks_cancels_what_it_waited_for(url: str, service: FakeService) -> None:
     async with httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=30) as http:
         headers = await session(http)

@@ -64,6 +64,33 @@ async def test_lines_that_are_no_messages_do_not_end_it(url: str) -> None:
         assert "result" in await heard(running)
 
 
+async def test_a_message_that_cannot_be_read_is_mended_or_answered_with_the_reason(
+    url: str, service: FakeService
+) -> None:
+    async with process(url) as running:
+        await say(running, hello())
+        await heard(running)
+        await say(running, message("notifications/initialized", None))
+        for line in (
+            '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":' + "[" * 100_000,
+            '{"method":"tools/call","params":{"id":3,"a":'
+            + '{"a":' * 300
+            + "1"
+            + "}" * 301
+            + ',"jsonrpc":"2.0","id":7}',
+            '{"jsonrpc":"2.0","id":7,"method":["tools/call"]}',
+            '{"jsonrpc":"2.0","id":7}',
+            '{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":"\0"}}',
+        ):
+            await say(running, line)
+            answer = await asyncio.wait_for(heard(running), 30)
+            assert (answer["id"], answer["error"]["code"]) == (7, -32700), line[:100]
+            assert answer["error"]["message"].startswith("the message cannot be read: "), line[:100]
+        await say(running, message("tools/call", 8, name="delegate_start", arguments={"task": "a\ud83d b"}))
+        assert not (await asyncio.wait_for(heard(running), 30))["result"].get("isError")
+    assert [run.request.task for run in service.runs.values()] == ["a\ufffd b"]
+
+
 @pytest.mark.parametrize("workspace", [{"kind": "directory", "path": "src"}, "src"], ids=["object", "string"])
 async def test_relative_paths_start_where_it_was_started(
     url: str, service: FakeService, tmp_path: Path, workspace: object
