@@ -131,7 +131,7 @@ class ToolCalls:
             result = await self.ledger.resolve(context.call_id, tool, params, context)
             if result is None:
                 await self.ledger.start(context.call_id, tool, params, context)
-                result = await tool.run(context, params)
+                result = await tool.run(replace(context, reads=prepared.reads), params)
         except ToolError as error:
             result = ToolResult.failed(error)
         except (Fenced, *EXIT_EXCEPTIONS):

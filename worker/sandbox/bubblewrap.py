@@ -19,11 +19,13 @@ from deputize.worker.sandbox.bounds import Member, RunBounds
 from deputize.worker.sandbox.buffers import BoundedBuffer
 from deputize.worker.sandbox.bwrap_options import (
     OFFLINE,
+    READING_PROGRAMS,
     SCRATCH,
     VARIABLES,
     guarded,
     isolation_options,
     memfd,
+    reading_options,
     refuse_nul,
     without_script,
 )
@@ -259,8 +261,13 @@ class Bubblewrap:
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
             options += ["--bind" if mount.writable else "--ro-bind", self._source(mount), mount.target]
         options += self._workspace_options(fds)
+        if command.reads:
+            options += reading_options(fds)
+            folders = [READING_PROGRAMS, environment.search_path(self._programs), *self._tools.path]
+        else:
+            folders = [*self._tools.path, environment.search_path(self._programs)]
+        path = ":".join(folders)
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
-        path = ":".join([*self._tools.path, environment.search_path(self._programs)])
         network = egress.VARIABLES if self._reach else OFFLINE
         for name, value in {"PATH": path, **VARIABLES, **network, **self._tools.variables, **command.env}.items():
             options += ["--setenv", name, value]

@@ -38,6 +38,8 @@ OFFLINE = {
     "GOPROXY": "off",
 }
 """For commands without a network: installers try once instead of waiting for it."""
+READING_PROGRAMS = "/.guard/bin"
+"""Where programs lie that take the place of the system's for command lines that only read."""
 
 
 def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
@@ -52,6 +54,22 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
     shell = str(memfd("guard", _guard_shell(), fds))
     options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
     return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", SCRATCH]
+
+
+def reading_options(fds: list[int]) -> list[str]:
+    """Returns the options for what takes the place of programs that would start others. Adds to ``fds``."""
+    git = str(memfd("git", _reading_git(), fds))
+    return [
+        "--perms",
+        "0755",
+        "--dir",
+        READING_PROGRAMS,
+        "--perms",
+        "0555",
+        "--ro-bind-data",
+        git,
+        f"{READING_PROGRAMS}/git",
+    ]
 
 
 def guarded(limits: SandboxSettings, script: str) -> list[str]:
@@ -92,6 +110,11 @@ def memfd(name: str, data: bytes, fds: list[int]) -> int:
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
+
+
+@cache
+def _reading_git() -> bytes:
+    return Path(__file__).with_name("reading_git.sh").read_bytes()
 
 
 @cache

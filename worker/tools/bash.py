@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.settings import SandboxSettings, Settings
@@ -47,6 +47,11 @@ class BashParams(Params):
         description="True starts the command and answers at once with a bash_id; it goes on until it ends, bash_kill "
         "ends it or the task is over.",
     )
+
+    @field_validator("command")
+    @classmethod
+    def _line_ends(cls, command: str) -> str:
+        return command.replace("\r\n", "\n")  # what is judged is what runs
 
 
 class Bash(Recoverable[BashParams]):
@@ -115,7 +120,7 @@ class Bash(Recoverable[BashParams]):
         if params.run_in_background:
             return await self._start(ctx, params, argv)
         seconds, remark = effective_timeout(params.timeout, self._max_timeout)
-        done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id), live(ctx))
+        done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id, reads=ctx.reads), live(ctx))
         facts = command_output.metadata_of(done)
         printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
         content = terminal_text(printed)
@@ -137,7 +142,8 @@ class Bash(Recoverable[BashParams]):
         return ToolResult(content or "(no output)", metadata=facts, **shown)
 
     async def _start(self, ctx: ToolContext, params: BashParams, argv: list[str]) -> ToolResult:
-        started = await ctx.sandbox.shells.start(params.command, Command(argv, params.timeout, status_file=ctx.call_id))
+        command = Command(argv, params.timeout, status_file=ctx.call_id, reads=ctx.reads)
+        started = await ctx.sandbox.shells.start(params.command, command)
         id = started.bash_id
         text = f"Command started in background. Use bash_output to monitor (bash_id='{id}')."
         facts = command_output.metadata(0, f"Background command started with ID: {id}", bash_id=id)

@@ -209,3 +209,13 @@ async def test_only_what_the_policy_or_a_person_denies_counts_as_denied(asking: 
         step.tool_name == "write_file" for step in await steps(asking, id)
     ]
     assert (result.denied_call_count, result.failed_call_count) == (1, len(result.errors))
+
+
+async def test_a_line_that_only_reads_asks_nothing_and_runs_programs_of_the_system(
+    asking: Bench, tmp_path: Path
+) -> None:
+    """Also with the line ends of Windows: what runs is the text that was judged."""
+    line = "command -v git\r\ncommand -v ls\r\n"
+    id, run = await begun(asking, script(tmp_path, [call("bash", command=line)], [say("done")]))
+    await run
+    assert (await read_by_model(asking, id)).split() == ["/.guard/bin/git", "/usr/bin/ls"]

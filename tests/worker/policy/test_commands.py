@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.policy.rule_files import call_of, matches
+from deputize.worker.permission.details import subject_of
+from tests.worker.policy.rule_files import call_of, matches, verdict_of
 
 PREFIX = 'command_prefix = ["git push", "ls"]'
 
@@ -112,3 +113,46 @@ def test_a_long_line_takes_no_long_time(tmp_path: Path, line: str, allowed: bool
 
 def test_a_tool_without_a_command_has_no_prefix(tmp_path: Path) -> None:
     assert not matches(tmp_path, PREFIX, call_of("read_file", path="ls"))
+
+
+TWO_RULES = """
+[[rule]]
+name = "make"
+decision = "allow"
+command_prefix = "make test"
+
+[[rule]]
+name = "npm"
+decision = "allow"
+command_prefix = "npm test"
+
+[[rule]]
+name = "no-push"
+decision = "deny"
+reason = "Only people push"
+command_prefix = "git push"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "decision", "reason"),
+    [
+        ("cd src && make test", "allow", "the policy's rule make decides it"),
+        ("make test 2>&1 | tail -3", "allow", "the policy's rule make decides it"),
+        ("make test && npm test | head", "allow", "the policy's rule make decides it"),
+        ("make test; rm x", "ask", "no rule allows 'rm x' (rm is not known to only read with these arguments)"),
+        ("rm x; rm y", "ask", "bash changes something (execute)"),
+        ("make test > out", "ask", "bash changes something (execute)"),
+        ("make test && git push", "deny", "Only people push"),
+        ("for i in 1; do git log; done", "deny", "Only people push. The line has the keyword for: "),
+    ],
+)
+def test_rules_of_a_file_combine_in_a_plain_line(tmp_path: Path, line: str, decision: str, reason: str) -> None:
+    verdict = verdict_of(tmp_path, TWO_RULES, call_of("bash", command=line))
+    assert (verdict.decision.value, verdict.reason[: len(reason)]) == (decision, reason)
+
+
+def test_an_answer_is_needed_only_for_what_no_rule_allows(tmp_path: Path) -> None:
+    call = call_of("bash", command="make test && touch x && rm y")
+    verdict = verdict_of(tmp_path, TWO_RULES, call)
+    assert subject_of(call, verdict.lacking).commands == [["touch", "*"], ["rm", "y"]]
