@@ -154,7 +154,7 @@ class TrustRecord:
 def configuration_folder(environ: Mapping[str, str]) -> Path:
     """Returns the user's configuration folder: ``$XDG_CONFIG_HOME/deputize``, by default ``~/.config/deputize``."""
     base = environ.get("XDG_CONFIG_HOME", "")
-    # Without any home it is one that nobody has, never a path below the working directory.
+    # Without any home it does not exist; it is never a path below the working directory.
     own = Path("/", os.path.expanduser("~"), ".config")  # noqa: PTH111 - the other one raises without a home
     return (Path(base) if base.startswith("/") else own) / "deputize"
 
