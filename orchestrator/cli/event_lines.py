@@ -98,7 +98,7 @@ def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried 
         case "progress":
             return event.message
         case "error":
-            return f"{event.kind}: {event.message}"
+            return event.message if event.kind == "rate" else f"{event.kind}: {event.message}"
 
 
 class EventLines:
@@ -117,6 +117,8 @@ class EventLines:
         """The calls that wait, by permission request."""
         self._waits: dict[str, str] = {}
         """What each delegation waits for."""
+        self._failures: dict[str, tuple[str, int]] = {}
+        """The last error of each delegation's model calls, and how often in a row it came: it is printed once."""
 
     def of(self, envelope: Envelope) -> list[str]:
         event = envelope.event
@@ -142,7 +144,18 @@ class EventLines:
                 return f"{call}: {(line or '').partition(': ')[2]}"
             case "waiting":
                 self._waits[id] = event.why
-                return None if event.why == "permission" else line
+                known = event.detail and event.detail == self._failures.get(id, ("", 0))[0]
+                shown = event_line(event.model_copy(update={"detail": ""})) if known else line
+                return None if event.why == "permission" else shown
+            case "model_retried":
+                error, times = self._failures.get(id, ("", 0))
+                times = times + 1 if event.error == error else 1
+                self._failures[id] = event.error, times
+                again = f"the same error, {times} times so far"
+                return line if times == 1 else event_line(event.model_copy(update={"error": again}))
+            case "replied" | "run_finished":
+                self._failures.pop(id, None)
+                return line
             case "resumed_waiting" if self._waits.pop(id, "") == "permission":
                 return None
             case _:
