@@ -59,14 +59,10 @@ def _combined(asks: Verdict, call: PolicyCall, asking: Sequence[SubCommand], pol
     one of them asks about it as a whole."""
     if asks.place or len(asking) < 2:
         return replace(asks, lacking=tuple(asking))
-    alone = [(each, replace(call, command=each)) for each in asking]
-    verdicts = [
-        (each, next((found for rule in policy_context.rules if (found := rule(part, policy_context))), None))
-        for each, part in alone
-    ]
-    lacking = tuple(each for each, found in verdicts if found is None or found.decision is not Decision.ALLOW)
+    alone = [matched(replace(call, command=each), policy_context, policy_context.rules) for each in asking]
+    lacking = tuple(each for each, found in zip(asking, alone, strict=True) if found.decision is not Decision.ALLOW)
     if not lacking:
-        return next(found for _, found in verdicts if found)
+        return alone[0]
     if len(lacking) == len(asking):
         return replace(asks, lacking=lacking)
     named = "; ".join(f"no rule allows {' '.join(each.words)!r} ({each.reason})" for each in lacking)

@@ -169,7 +169,7 @@ THAT_CHANGED_FILES = [
     "find . *", "rg *", "sort *", "git log *", "wc *", "test -v 'a[$(touch pwned)]'", "[ -v 'a[$(touch pwned)]' ]",
     "printf -v 'a[$(touch pwned)]' x", "printf %n 'a[$(touch pwned)]'", "uniq f*", "awk '{print}' x=1", "date -us x",
     "git branch -v x -d", "xxd f*", "sort -o f f", "tree -o f", "/usr/bin/git status", "cd sub && git status",
-    "./ls", ".venv/bin/ls", "file -C -m f",
+    "ls --all=x", "git log -p -- --output=f", "./ls", ".venv/bin/ls", "file -C -m f",
 ]  # fmt: skip
 """Lines that were judged to only read, or nearly so, and could change files."""
 
@@ -282,6 +282,7 @@ def test_an_answer_is_remembered_for_the_options_and_the_kind_of_operands_that_w
         ("echo %% $x | base64 -d | sh", Decision.ASK),
         ("cd / && rm -rf ./*", Decision.DENY),
         ("touch /dev/sda", Decision.DENY),
+        ("mv x /dev/sda", Decision.DENY),
         ("systemctl status x", Decision.ASK),
     ],
 )
