@@ -1,8 +1,9 @@
-# `make demo` shows it, `make test` proves it. All that is made lies in .venv and .deputize, inside this folder.
+# `make demo` shows it, `make test` proves it. All that is made lies in .venv and .deputize, inside this folder
+# (DEPUTIZE_HOME=… make demo where it is read-only).
 
 BIN := .venv/bin
 CODE := shared orchestrator worker
-export DEPUTIZE_HOME = $(CURDIR)/.deputize
+export DEPUTIZE_HOME ?= $(CURDIR)/.deputize
 # Test processes would each compile all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Test processes at once: two per core, as most tests wait. `make test JOBS=0` runs all in one.
