@@ -24,7 +24,7 @@ COUNTED_SECONDS = 60.0
 MOST_OF_CALLER = 100
 """Entries of its own that a token (or an address, where there is none) may have in that time."""
 MOST_KINDS = 1000
-"""Kinds of requests that are told apart in that time; further ones share an entry for each token and status."""
+"""Kinds of requests that are kept apart in that time; further ones share an entry for each token and status."""
 MOST_IDS = 1000
 """Delegations that one entry names."""
 

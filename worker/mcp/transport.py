@@ -116,7 +116,7 @@ class RunScope:
 
 
 class Transport:
-    """The ``streams`` for the SDK's client; ``over`` is set when the connection has ended, and ``why`` says why."""
+    """The ``streams`` for the SDK's client; ``over`` is set when the connection has ended, ``why`` has the reason."""
 
     def __init__(self, streams: Any, over: asyncio.Event, why: Callable[[], str] = lambda: "") -> None:
         self.streams = streams

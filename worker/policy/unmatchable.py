@@ -43,14 +43,14 @@ class Known:
 
     def check(self, rules: Sequence[FileRule]) -> list[str]:
         """Returns what is wrong with rules that allow. Raises Misconfigured for those that deny or ask."""
-        said: dict[bool, list[str]] = {True: [], False: []}
+        found: dict[bool, list[str]] = {True: [], False: []}
         for rule in rules:
             for why in self._faults(rule.fields):
                 about = f"{rule.place}: the rule {rule.fields.name!r} cannot match as it is meant: {why}"
-                said[rule.fields.decision is Decision.ALLOW].append(about)
-        if said[False]:
-            raise Misconfigured("; ".join(said[False]))
-        return said[True]
+                found[rule.fields.decision is Decision.ALLOW].append(about)
+        if found[False]:
+            raise Misconfigured("; ".join(found[False]))
+        return found[True]
 
     def _faults(self, fields: RuleFields) -> Iterator[str]:
         for name in fields.tool or ():

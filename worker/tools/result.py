@@ -23,7 +23,7 @@ class ToolResult:
     hint: str = ""
     """What the tool itself adds for the model; apart from the content, which may be foreign text."""
     pending: bool = False
-    """Whether what it looked at or waited for is still under way, so that the same call again is no repetition."""
+    """Whether what it looked at or waited for is still under way, so that an equal call is not a repetition."""
 
     @property
     def success(self) -> bool:
