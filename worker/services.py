@@ -34,8 +34,8 @@ from deputize.worker.mcp.source import McpServers
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Model
 from deputize.worker.policy import Rule
+from deputize.worker.policy.known_tools import Known
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.policy.unmatchable import Known
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from deputize.worker.schemas.pool import ValidatorPool
 from deputize.worker.standby.process import Standby

@@ -10,10 +10,10 @@ from deputize.shared.errors import DeputizeError, Invalid
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy.explanation import Explainer, Situation, try_examples
+from deputize.worker.policy.known_tools import Known
 from deputize.worker.policy.replay import Replay
 from deputize.worker.policy.rule_fields import checked_taint
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.policy.unmatchable import Known
 from deputize.worker.tools import BUILTIN
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
+from deputize.worker.policy.known_tools import Known
 from deputize.worker.policy.questions import answer
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.policy.unmatchable import Known
 from deputize.worker.tools import BUILTIN
 from tests.worker.policy.rule_files import TOOLS
 
