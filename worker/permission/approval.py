@@ -36,8 +36,8 @@ class Prepared:
     """Its step, where a person was asked, so that it was started before."""
     note: str = ""
     """What the model has to know about the call besides its result."""
-    reads: bool = False
-    """Whether it is a command line that only reads."""
+    reads: tuple[str, ...] = ()
+    """The programs of a command line that only reads."""
 
     def noted(self, result: ToolResult) -> ToolResult:
         """Returns the result with the note."""

@@ -61,9 +61,10 @@ class PolicyCall:
         return None if self.touches.command is None else classify_line(self.touches.command)
 
     @property
-    def reads(self) -> bool:
-        """Whether it is a command line that only reads."""
-        return self.classified is not None and self.classified.decision is Decision.ALLOW
+    def reads(self) -> tuple[str, ...]:
+        """The programs of a command line that only reads; empty for any other call."""
+        line = self.classified
+        return tuple(each.words[0] for each in line.commands) if line and line.decision is Decision.ALLOW else ()
 
     @property
     def contained(self) -> bool:

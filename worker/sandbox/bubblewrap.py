@@ -40,6 +40,8 @@ from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
 from deputize.worker.sandbox.shells import BackgroundShellManager
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 
+_BUILTINS = frozenset({"cd", "type", "command", ":", "exit", "return", "break", "continue"})
+"""What bash does not look for on PATH, of what may only read."""
 _PARENT_DEATH_SIGNAL = ("--pdeathsig", "ALRM", "--")
 """On the worker's death ``timeout`` receives SIGALRM as from its own timer and kills the process group, including
 bubblewrap's child, which would wait for ever if its parent were killed before setting the child's death signal.
@@ -261,12 +263,11 @@ class Bubblewrap:
         for mount in (*self._programs, *self._tools.mounts):  # after the sandbox's own /tmp, which would cover some
             options += ["--bind" if mount.writable else "--ro-bind", self._source(mount), mount.target]
         options += self._workspace_options(fds)
-        if command.reads:
-            options += reading_options(fds)
-            folders = [READING_PROGRAMS, environment.search_path(self._programs), *self._tools.path]
-        else:
-            folders = [*self._tools.path, environment.search_path(self._programs)]
-        path = ":".join(folders)
+        system, own = [environment.search_path(self._programs)], self._tools.path
+        if any(name not in _BUILTINS and self.program(name) is None for name in command.reads):
+            own = [each for each in own if not f"{each}/".startswith(tuple(f"{root}/" for root in self._roots))]
+        path = ":".join([READING_PROGRAMS, *system, *own] if command.reads else [*own, *system])
+        options += reading_options(fds) if command.reads else []
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
         network = egress.VARIABLES if self._reach else OFFLINE
         for name, value in {"PATH": path, **VARIABLES, **network, **self._tools.variables, **command.env}.items():

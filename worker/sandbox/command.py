@@ -32,8 +32,8 @@ class Command:
     """``head`` or ``head_tail``: the part of a stream that is kept when it is longer than ``max_output``."""
     merged: bool = False
     """Whether standard error is redirected to standard output."""
-    reads: bool = False
-    """Whether it was judged to only read by the names of its programs: then these are the system's own."""
+    reads: tuple[str, ...] = ()
+    """The programs of a command that was judged to only read by their names: then these are the system's own."""
 
 
 @dataclass(frozen=True, slots=True)

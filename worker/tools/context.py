@@ -59,8 +59,8 @@ class ToolContext:
     sandbox: Sandbox
     session_id: str | None = None
     message_id: str | None = None
-    reads: bool = False
-    """Whether the call is a command line that only reads, as far as programs do what their names say."""
+    reads: tuple[str, ...] = ()
+    """The programs of a command line that only reads, as far as they do what their names say."""
     subagents: Subagents | None = None
     """None if the run may have none."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None

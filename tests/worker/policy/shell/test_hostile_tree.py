@@ -35,7 +35,7 @@ echo 'a[$(touch pwned)]' > g
 for name in -delete --output=pwned -rf --pre=evil.sh 'a[$(touch pwned)]' x=1 '$(touch pwned)' '|touch pwned'; do
     echo x > "./$name"
 done
-for name in ls cat git grep sort date find head rg sh bash env sed awk; do
+for name in $NAMES; do
     cp evil.sh ".venv/bin/$name"; cp evil.sh "node_modules/.bin/$name"; cp evil.sh "$name"
 done
 echo '* filter=evil diff=evil' > .gitattributes
@@ -86,22 +86,27 @@ def state(folder: Path) -> dict[str, tuple[int, bytes | str]]:
     return found
 
 
+NAMES = sorted({each.split()[0] for each in PROGRAMS} | {"find", "sh", "bash", "env"} - {":"})
+"""Programs of which the tree has its own, also of those that the system lacks."""
+
+
 async def make_tree(sandbox: Bubblewrap, folder: Path) -> None:
     (folder / "evil.sh").write_text(EVIL)
     (folder / "evil.sh").chmod(0o755)
     if ids := owner():
         os.chown(folder / "evil.sh", *ids)
-    done = await sandbox.run(bash(f"KEYS='{' '.join(KEYS)}'\n{MAKE_TREE}", 60))
+    done = await sandbox.run(bash(f"KEYS='{' '.join(KEYS)}'; NAMES='{' '.join(NAMES)}'\n{MAKE_TREE}", 60))
     assert done.exit_code == 0, done.stderr
 
 
 async def run_reading(sandbox: Bubblewrap, lines: Sequence[str]) -> None:
     """Runs lines as one of the class allow is run."""
+    programs = tuple({each.words[0] for line in lines for each in classify_line(line).commands})
     script = "".join(
         f"/usr/bin/timeout -s KILL 3 /bin/bash --noprofile --norc -c {_quoted(line)} </dev/null >/dev/null 2>&1\n"
         for line in lines
     )
-    done = await sandbox.run(bash(f"{script}true", 300, reads=True))
+    done = await sandbox.run(bash(f"{script}true", 300, reads=programs))
     assert done.exit_code == 0, done.stderr
 
 
