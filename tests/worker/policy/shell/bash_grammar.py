@@ -1,4 +1,5 @@
-"""Random lines of bash's grammar, much wider than what is read of it: whole constructs, and soups of its tokens."""
+"""Random lines of bash's grammar, much wider than what is read of it: whole constructs, and soups of its tokens; and
+lines that could change files although they seem to read."""
 
 from __future__ import annotations
 
@@ -129,6 +130,21 @@ _LINES: Sequence[Callable[[str, str], str]] = (
     lambda one, two: f"[[ -n $({one}) ]] && {two}",
     lambda one, two: f"A=1 {one}\n{two}",
 )
+
+
+THAT_CHANGED_FILES = [
+    "for x in $(cat f); do echo $((x)); done", "[[ $(cat f) -eq 1 ]]", "echo ${PWD:x}", "echo ${PATH[x]}", "echo $[x]",
+    "for x in *; do [[ $x -eq 1 ]]; done", "for o in $(cat f); do test \"$o\" 'a[$(touch pwned)]'; done",
+    'for x in $(cat f); do find . "$x"; done', "git grep -e -- -O./evil.sh", "git diff -S -- --output=f",
+    "git diff HEAD -G -- --output=f", "git grep -1O./evil.sh x", "git reflog show --output=Makefile --format=x",
+    "git stash list --output=f", "git stash show --output=f", "git stash list -p --ext-diff",
+    "git reflog show -p --ext-diff", "bash --rcfile ./evil.sh -ic ls", "bash --init-file ./evil.sh -ic ls",
+    "find . *", "rg *", "sort *", "git log *", "wc *", "test -v 'a[$(touch pwned)]'", "[ -v 'a[$(touch pwned)]' ]",
+    "printf -v 'a[$(touch pwned)]' x", "printf %n 'a[$(touch pwned)]'", "uniq f*", "awk '{print}' x=1", "date -us x",
+    "git branch -v x -d", "xxd f*", "sort -o f f", "tree -o f", "/usr/bin/git status", "cd sub && git status",
+    "ls --all=x", "git log -p -- --output=f", "./ls", ".venv/bin/ls", "file -C -m f",
+]  # fmt: skip
+"""Lines that were judged to only read, or nearly so, and could change files."""
 
 
 def random_line(random: Random) -> str:

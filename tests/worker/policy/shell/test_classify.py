@@ -10,6 +10,7 @@ import pytest
 from deputize.worker.policy.decision import Decision
 from deputize.worker.policy.shell import Classified, SubCommand, classify_line
 from deputize.worker.policy.shell.plain_line import MAX_CHARS
+from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 
 
 def classes(line: str) -> dict[str, str]:
@@ -157,21 +158,6 @@ def test_a_line_with_a_control_character_is_refused(character: str) -> None:
 def test_line_ends_of_windows_are_line_ends() -> None:
     assert classify_line("ls\r\ncat f\r\n") == classify_line("ls\ncat f\n")
     assert classify_line("ls # \\\r\nsudo id").decision is Decision.DENY
-
-
-THAT_CHANGED_FILES = [
-    "for x in $(cat f); do echo $((x)); done", "[[ $(cat f) -eq 1 ]]", "echo ${PWD:x}", "echo ${PATH[x]}", "echo $[x]",
-    "for x in *; do [[ $x -eq 1 ]]; done", "for o in $(cat f); do test \"$o\" 'a[$(touch pwned)]'; done",
-    'for x in $(cat f); do find . "$x"; done', "git grep -e -- -O./evil.sh", "git diff -S -- --output=f",
-    "git diff HEAD -G -- --output=f", "git grep -1O./evil.sh x", "git reflog show --output=Makefile --format=x",
-    "git stash list --output=f", "git stash show --output=f", "git stash list -p --ext-diff",
-    "git reflog show -p --ext-diff", "bash --rcfile ./evil.sh -ic ls", "bash --init-file ./evil.sh -ic ls",
-    "find . *", "rg *", "sort *", "git log *", "wc *", "test -v 'a[$(touch pwned)]'", "[ -v 'a[$(touch pwned)]' ]",
-    "printf -v 'a[$(touch pwned)]' x", "printf %n 'a[$(touch pwned)]'", "uniq f*", "awk '{print}' x=1", "date -us x",
-    "git branch -v x -d", "xxd f*", "sort -o f f", "tree -o f", "/usr/bin/git status", "cd sub && git status",
-    "ls --all=x", "git log -p -- --output=f", "./ls", ".venv/bin/ls", "file -C -m f",
-]  # fmt: skip
-"""Lines that were judged to only read, or nearly so, and could change files."""
 
 
 @pytest.mark.parametrize("line", THAT_CHANGED_FILES)

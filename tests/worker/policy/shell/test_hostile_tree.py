@@ -15,7 +15,7 @@ from deputize.worker.policy.shell.programs import PROGRAMS
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.project_tools import ProjectTools
-from tests.worker.policy.shell.test_classify import THAT_CHANGED_FILES
+from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 
 SEED = 22
