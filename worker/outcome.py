@@ -60,6 +60,8 @@ class RunOutputs:
     artifacts: Sequence[Artifact] = ()
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
     disk_bytes: int | None = None
+    known: bool = True
+    """Whether the files could be read."""
 
     @property
     def patch(self) -> str | None:
@@ -72,7 +74,7 @@ class RunOutputs:
         return {
             "files_modified": [change.path for change in facts.changes],
             "file_changes": [*facts.changes],
-            "truncated": bool(facts.left_out),
+            "truncated": bool(facts.left_out) or not self.known,
             "left_out": [*facts.left_out, *facts.not_copied],
             "ignored_files": [*facts.ignored],
             "ignored_count": facts.ignored_count,

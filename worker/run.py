@@ -257,7 +257,7 @@ class Run:
             log.warning("the files of this run cannot be read", exc_info=error)
             why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"
             self.state.report_error(f"which files changed is not known to {self.services.name}: {why}", "workspace")
-            return RunOutputs()
+            return RunOutputs(known=False)
 
     async def _end_children(self) -> None:
         for id in await self.children.end():

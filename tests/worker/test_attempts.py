@@ -129,6 +129,7 @@ async def test_files_that_cannot_be_read_are_an_error_and_not_an_empty_list(benc
     result = await bench.result(id)
     assert (result.termination_reason, result.files_modified) == ("worker_lost", [])
     assert "which files changed is not known to worker-2: No such file or directory" in result.errors[1]
+    assert result.truncated
 
 
 async def test_a_run_cancelled_between_two_attempts_reports_what_it_did(bench: Bench, tmp_path: Path) -> None:
