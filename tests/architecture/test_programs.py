@@ -20,7 +20,6 @@ STARTS = {
     "worker/linux/disk.py": "du",
     "worker/linux/program.py": "bubblewrap, and our own program that starts servers",
     "worker/mcp/subreaper.py": "a server that the operator configured",
-    "worker/policy/shell/started.py": "shfmt, which reads standard input",
     "worker/sandbox/protections.py": "Python's own program",
     "worker/schemas/pool.py": "our own program",
     "worker/standby/process.py": "our own program",

@@ -114,7 +114,7 @@ class Bash(Recoverable[BashParams]):
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
         if "\0" in params.command:
             raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS, "the command contains a NUL character, which shells do not accept"
+                ErrorType.INVALID_TOOL_PARAMS, "the command contains a NUL character; shells do not accept it"
             )
         argv = shell(params.command, has_bash=ctx.sandbox.program("bash") is not None)
         if params.run_in_background:
