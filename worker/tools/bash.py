@@ -113,9 +113,7 @@ class Bash(Recoverable[BashParams]):
 
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:
         if "\0" in params.command:
-            raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS, "the command contains a NUL character; shells do not accept it"
-            )
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the command contains a NUL character, as no shell accepts")
         argv = shell(params.command, has_bash=ctx.sandbox.program("bash") is not None)
         if params.run_in_background:
             return await self._start(ctx, params, argv)
@@ -147,5 +145,4 @@ class Bash(Recoverable[BashParams]):
         id = started.bash_id
         text = f"Command started in background. Use bash_output to monitor (bash_id='{id}')."
         facts = command_output.metadata(0, f"Background command started with ID: {id}", bash_id=id)
-        content = f"{text}\n\nCommand: {params.command}\nBash ID: {id}"
-        return ToolResult(content, self.title(params), metadata=facts)
+        return ToolResult(f"{text}\n\nCommand: {params.command}\nBash ID: {id}", self.title(params), metadata=facts)
