@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from deputize.shared.fleet import own_version
 from tests.running import call, say, script
 
 WRITE = call("write_file", path="a.txt", content="a\n")
@@ -106,6 +107,6 @@ async def test_cancelling_is_a_request_that_may_be_repeated(http: httpx2.AsyncCl
 
 
 async def test_it_says_whether_work_would_be_done(http: httpx2.AsyncClient) -> None:
-    assert (await http.get("/readyz")).json() == {"status": "ready", "workers": 1}
+    assert (await http.get("/readyz")).json() == {"status": "ready", "workers": 1, "version": own_version()}
     (worker,) = (await http.get("/v1/workers")).json()
     assert (worker["model"], worker["sandbox"]) == ("scripted", None)

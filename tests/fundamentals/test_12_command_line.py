@@ -37,7 +37,7 @@ async def test_run_prints_the_summary_on_stdout_and_progress_on_stderr(deputize:
     progress = re.sub(r"[0-9.]+ s, [0-9]+ tokens", "1 s, 100 tokens", done.err.replace(model, "a script"))
     progress = re.sub(r"dlg_[0-9a-z]+", "dlg_…", progress.replace(PROGRAM, "deputize"))
     progress = re.sub(r"txt  [0-9.]+ s", "txt  0.1 s", progress)
-    assert progress.splitlines()[3:] == [
+    assert progress.splitlines()[4:] == [
         "note: a script answers here (a script), not a language model",
         "turn 1  ✓ write a.txt  0.1 s",
         "✓ succeeded (completed): 2 turns, 1 tool call, 1 s, 100 tokens, –",

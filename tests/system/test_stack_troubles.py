@@ -33,7 +33,10 @@ mount -o remount,size=100m "$1"
 flock "$1/home/supervisor.lock" true
 """
 
-RUN = "import sys; from deputize.orchestrator.cli import main; sys.argv[1:] = ['run', 'hi']; sys.exit(main())"
+RUN = (
+    "import sys; from deputize.orchestrator.cli import main; sys.argv[1:] = ['run', 'hi', '--no-workspace']; "
+    "sys.exit(main())"
+)
 
 
 @pytest.fixture

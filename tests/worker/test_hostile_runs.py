@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,20 @@ async def test_what_the_machine_has_run_out_of_is_named_with_a_remedy(
     assert result.termination_reason == ("completed" if ready else "error")
     assert said in result.errors[0]
     assert "internal error" not in result.errors[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED: mounting a small disk is root's")
+async def test_a_directory_that_does_not_fit_on_the_disk_is_named_with_a_remedy(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/large").write_bytes(os.urandom(2_000_000))
+    small = tmp_path / "home/workspaces"
+    small.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(small)], check=True)
+    try:
+        async with open_bench(redis_url, tmp_path / "home") as bench:
+            workspace = {"kind": "directory", "path": str(tmp_path / "source")}
+            result = await bench.run(model=script(tmp_path, [say("done")]), workspace=workspace)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert result.termination_reason == "error"
+    assert result.summary.startswith("no space left on the worker's disk")

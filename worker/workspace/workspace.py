@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
@@ -14,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from deputize.shared.delegation import FileChange
-from deputize.shared.errors import Invalid, Misconfigured, Unavailable
+from deputize.shared.errors import Invalid, Misconfigured
 from deputize.shared.openat2 import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from deputize.worker.sandbox.environment import MOUNT, owner
@@ -88,7 +87,7 @@ class Workspace:
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
-            Unavailable: The disk is full.
+            OSError: The disk is full.
         """
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
         return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
@@ -184,12 +183,6 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
         new = cls(Generation(temporary, 1))
         new.close()
         temporary.rename(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Unavailable(
-                f"the workspace cannot be created: {error.strerror}; free space below {folder.parent}"
-            ) from None
-        raise
     finally:
         if temporary.exists():
             delete(temporary)

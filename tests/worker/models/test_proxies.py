@@ -83,7 +83,7 @@ async def test_a_plain_endpoint_is_reached_through_the_proxy(
     assert len(proxy.heads) == 1
 
 
-@pytest.mark.filterwarnings("ignore:BasicAuth is deprecated")  # the SDK's transport uses it for a proxy's password
+@pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).* deprecated")  # the SDK's transport uses them
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
 async def test_a_tls_endpoint_is_asked_for_by_connect(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str

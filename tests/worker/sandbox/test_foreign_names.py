@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -78,7 +79,9 @@ def answers(fake: FakeModel) -> list[tuple[str, str]]:
     return [(block["tool_use_id"], block["content"]) for block in told if block["type"] == "tool_result"]
 
 
-async def test_the_endpoints_ids_are_sent_back_and_used_for_nothing_else(redis_url: str, tmp_path: Path) -> None:
+async def test_the_endpoints_ids_are_sent_in_the_apis_form_and_used_for_nothing_else(
+    redis_url: str, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim.txt"
     victim.write_text("precious")
     ids = [str(victim), "../../../../../victim.txt", "../start.json", "a\0b", "x" * 5000]
@@ -91,7 +94,8 @@ async def test_the_endpoints_ids_are_sent_back_and_used_for_nothing_else(redis_u
     assert (result.termination_reason, result.errors) == ("completed", [])
     assert victim.read_text() == "precious"
     assert (folder / "start.json").read_text() == "{}"
-    assert [id for id, _ in told] == ids
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", id) for id, _ in told)
+    assert len({id for id, _ in told}) == len(ids)
     keys = [f"call_1_{number}" for number in range(1, 6)]
     assert [step.id for step in (e.step for e in events if isinstance(e, StepCompleted))] == keys
     assert [call.id for e in events if isinstance(e, Replied) for call in e.tool_calls] == keys
