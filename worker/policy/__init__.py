@@ -65,8 +65,8 @@ def _combined(asks: Verdict, call: PolicyCall, asking: Sequence[SubCommand], pol
         return alone[0]
     if len(lacking) == len(asking):
         return replace(asks, lacking=lacking)
-    named = "; ".join(f"no rule allows {' '.join(each.words)!r} ({each.reason})" for each in lacking)
-    return replace(asks, reason=named, lacking=lacking)
+    named = ", ".join(f"{' '.join(each.words)!r} ({each.reason})" for each in lacking)
+    return replace(asks, reason=f"{asks.reason}. No rule allows {named}", lacking=lacking)
 
 
 def decide(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rule] | None = None) -> Verdict:

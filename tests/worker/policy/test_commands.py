@@ -140,7 +140,11 @@ command_prefix = "git push"
         ("cd src && make test", "allow", "the policy's rule make decides it"),
         ("make test 2>&1 | tail -3", "allow", "the policy's rule make decides it"),
         ("make test && npm test | head", "allow", "the policy's rule make decides it"),
-        ("make test; rm x", "ask", "no rule allows 'rm x' (rm is not known to only read with these arguments)"),
+        (
+            "make test; rm x",
+            "ask",
+            "bash changes something (execute). No rule allows 'rm x' (rm is not known to only read with these arguments)",
+        ),
         ("rm x; rm y", "ask", "bash changes something (execute)"),
         ("make test > out", "ask", "bash changes something (execute)"),
         ("make test && git push", "deny", "Only people push"),

@@ -75,8 +75,8 @@ class Program:
                 at += 1
                 continue
             after = self.option(argv, at, found)
-            if after is None:
-                return None
+            if after is None or (found.operands and self.reads and self.operands is not None):
+                return None  # to some programs an option behind an operand is another operand
             at = after
         return found if self._fits(found.operands) else None
 
