@@ -143,7 +143,7 @@ command_prefix = "git push"
         (
             "make test; rm x",
             "ask",
-            "bash changes something (execute). No rule allows 'rm x' (rm is not known to only read with these arguments)",
+            "bash changes something (execute). No rule allows 'rm x' (rm is not known to only read with these",
         ),
         ("rm x; rm y", "ask", "bash changes something (execute)"),
         ("make test > out", "ask", "bash changes something (execute)"),

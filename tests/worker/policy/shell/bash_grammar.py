@@ -141,8 +141,8 @@ THAT_CHANGED_FILES = [
     "git reflog show -p --ext-diff", "bash --rcfile ./evil.sh -ic ls", "bash --init-file ./evil.sh -ic ls",
     "find . *", "rg *", "sort *", "git log *", "wc *", "test -v 'a[$(touch pwned)]'", "[ -v 'a[$(touch pwned)]' ]",
     "printf -v 'a[$(touch pwned)]' x", "printf %n 'a[$(touch pwned)]'", "uniq f*", "awk '{print}' x=1", "date -us x",
-    "git branch -v x -d", "xxd f*", "xxd f -u", "sort -o f f", "tree -o f", "/usr/bin/git status", "cd sub && git status",
-    "ls --all=x", "git log -p -- --output=f", "./ls", ".venv/bin/ls", "file -C -m f",
+    "git branch -v x -d", "xxd f*", "xxd f -u", "sort -o f f", "tree -o f", "/usr/bin/git status",
+    "cd sub && git status", "ls --all=x", "git log -p -- --output=f", "./ls", ".venv/bin/ls", "file -C -m f",
 ]  # fmt: skip
 """Lines that were judged to only read, or nearly so, and could change files."""
 
