@@ -55,7 +55,7 @@ FULL_SECONDS = 1.0
 """Seconds for which a start on a full disk is retried, in case space is freed."""
 ASK_SECONDS = 1.0
 MODEL_SETTINGS = {"model", "model_endpoint"}
-_ADDRESSES = {"home", "host", "port", "redis_url", "url", "token", "no_token", "local", "trusted_folder"}
+_ADDRESSES = {"home", "host", "port", "redis_url", "url", "token", "no_token", "local"}
 OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "temporary", "stack_since"}
 """Settings that say where a stack is or how it is started, not how it works."""
 

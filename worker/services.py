@@ -180,7 +180,7 @@ class Services:
 
 def _checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
     """Returns the rules of the policy's files. Raises Misconfigured, also for one that denies what cannot be."""
-    rules = load_rules(settings.policy, settings.trusted_folder)
+    rules = load_rules(settings.policy)
     for remark in Known(settings, tools).check(rules) if rules else ():
         log.warning(remark)
     return rules

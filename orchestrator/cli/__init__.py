@@ -41,7 +41,6 @@ COMMANDS = {
     "serve": ("stack:serve", "Run the API alone."),
     "worker": ("stack:worker", "Run one worker alone."),
     "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
-    "trust": ("trust:trust", "Let the settings and servers that lie in a directory count."),
     "policy": ("policy:policy", "Explain what the policy decides about a call, or test its rules."),
     "token": ("token:token", "Print the token of this machine's stack, or make further ones."),
     "settings": ("settings:settings", "List what can be set, its default and what is in force here."),
@@ -61,6 +60,7 @@ _USUAL = {
     "config": "`deputize settings` lists what can be set and what holds",
     **dict.fromkeys(("rm", "delete", "clean"), "`deputize prune` removes finished delegations and their files"),
     **dict.fromkeys(("login", "auth"), "`deputize token` prints the token, or makes further ones"),
+    "trust": "files that only lie in a directory are not used any more; name a deputize.toml with --config",
 }
 """What the usual words of other tools are called here."""
 

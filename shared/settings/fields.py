@@ -210,8 +210,6 @@ class SettingsFields(BaseModel):
     """Shorter for ``tools.skills_dir``."""
     policy: Annotated[tuple[AbsolutePath, ...], PATHS] = ()
     """Files of policy rules, read when a worker starts. The key of a file is a list, or one path."""
-    trusted_folder: Path | None = None
-    """The directory whose files count by a recorded trust; ``load`` finds out. It is looked at again at every use."""
     permission_timeout_seconds: float = Field(default=300, ge=0, allow_inf_nan=False)
     """How long a call that needs approval waits for a person's answer before it is denied; 0: it is denied at once."""
     lease_seconds: float = Field(default=10, ge=1)

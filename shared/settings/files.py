@@ -1,71 +1,73 @@
-"""``deputize.toml``: the named file, the user's own, and the harmless keys of one in the working directory.
+"""``deputize.toml``: the first of ``--config``, ``DEPUTIZE_CONFIG`` and the user's own, and how such files are read.
 
-The file is the first of ``--config``, ``DEPUTIZE_CONFIG`` and the user's own. Where neither of the first two is given,
-one in the working directory counts as well: its harmless keys, and all of it where its directory is trusted.
+One that merely lies in the working directory is not used: it may have come with a repository that is not trusted.
 """
 
 from __future__ import annotations
 
+import os
+import stat
+import tomllib
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from deputize.shared.errors import Misconfigured
-from deputize.shared.log import log
-from deputize.shared.request import Limits
-from deputize.shared.text import visible
-from deputize.shared.trust import (
-    CONFIG,
-    HOW,
-    SERVERS,
-    SKILLS,
-    TrustRecords,
-    configuration_folder,
-    regular_bytes,
-    toml_of,
-)
 
-_MAX_MODEL = 200
+_MAX_FILE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FileSettings:
-    """The files' settings. ``trusted`` is the directory whose files apply because their trust record holds."""
-
-    values: dict[str, Any] = field(default_factory=dict[str, Any])
-    trusted: Path | None = None
-
-
-def read(config: Path | None, environ: Mapping[str, str], caps: Limits, paths: Set[str]) -> FileSettings:
-    """Returns the settings of all files that apply.
+def read(config: Path | None, environ: Mapping[str, str], paths: Set[str]) -> dict[str, Any]:
+    """Returns the settings of the file that applies.
 
     Args:
         config: The file that the command line names.
         environ: The variables that may name another one, and the user's own configuration folder.
-        caps: Limits that a found file cannot raise.
         paths: Names of the settings that are paths.
 
     Raises:
-        Misconfigured: A named file, or the user's own, cannot be read.
+        Misconfigured: The file cannot be read.
     """
     named = config or (Path(environ["DEPUTIZE_CONFIG"]) if environ.get("DEPUTIZE_CONFIG") else None)
     if named:
-        return FileSettings(_parsed(_bytes_of(named), named, paths))
-    own_folder = configuration_folder(environ)
-    own = own_folder / CONFIG
-    values = _parsed(regular_bytes(own) or b"", own, paths)
+        return _parsed(_bytes_of(named), named, paths)
+    own = configuration_folder(environ) / "deputize.toml"
+    return _parsed(regular_bytes(own) or b"", own, paths)
+
+
+def configuration_folder(environ: Mapping[str, str]) -> Path:
+    """Returns the user's configuration folder: ``$XDG_CONFIG_HOME/deputize``, by default ``~/.config/deputize``."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    # Without any home it does not exist; it is never a path below the working directory.
+    own = Path("/", os.path.expanduser("~"), ".config")  # noqa: PTH111 - the other one raises without a home
+    return (Path(base) if base.startswith("/") else own) / "deputize"
+
+
+def regular_bytes(path: Path) -> bytes | None:
+    """Returns the bytes of a regular file, or None for anything else: a pipe or a device would block.
+
+    Raises Misconfigured for a file that cannot be read or is longer than 1 MiB.
+    """
     try:
-        here = Path.cwd()
-    except FileNotFoundError:
-        return FileSettings(values)
-    if here == own_folder:
-        return FileSettings(values)
-    if (files := TrustRecords(own_folder).held(here)) is not None:
-        return FileSettings({**values, **_of_trusted(files, here, paths)}, here)
-    return FileSettings({**values, **_found(here, values, caps)})
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            data = file.read(_MAX_FILE + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > _MAX_FILE:
+        raise Misconfigured(f"{path} is larger than {_MAX_FILE} bytes")
+    return data
+
+
+def toml_of(data: bytes) -> dict[str, Any]:
+    """Parses TOML. Raises ValueError if it is not valid."""
+    try:
+        return tomllib.loads(data.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _bytes_of(named: Path) -> bytes:
@@ -106,76 +108,3 @@ def _from(folder: Path, value: Any) -> Any:
     if isinstance(value, list):
         return [_from(folder, each) for each in value]
     return str(folder / Path(value).expanduser()) if isinstance(value, str) else value
-
-
-def _of_trusted(files: Mapping[str, bytes], folder: Path, paths: Set[str]) -> dict[str, Any]:
-    """Returns all settings of a trusted directory's files, with the servers and skills beside them."""
-    values = _parsed(files.get(str(folder / CONFIG), b""), folder / CONFIG, paths)
-    tools = values.get("tools")
-    tools = tools if isinstance(tools, dict) else {}
-    servers = next((path for name in SERVERS if (path := str(folder / name)) in files), None)
-    if servers and not (values.get("mcp_config") or tools.get("mcp_config_path")):
-        values["mcp_config"] = servers
-    skills = str(folder / SKILLS)
-    if any(path.startswith(f"{skills}/") for path in files) and not (
-        values.get("skills_dir") or tools.get("skills_dir")
-    ):
-        values["skills_dir"] = skills
-    return values
-
-
-def _found(folder: Path, own: Mapping[str, Any], caps: Limits) -> dict[str, Any]:
-    """Returns the settings that apply from a file that was only found; logs a warning for the rest."""
-    path = folder / CONFIG
-    try:
-        data = regular_bytes(path)
-        values = {} if data is None else toml_of(data)
-    except (Misconfigured, ValueError) as error:
-        log.warning("%s was only found here and is ignored: %s", path, visible(str(error)))
-        return {}
-    kept = {key: value for key in values if (value := _harmless(key, values[key], own, caps)) is not None}
-    if ignored := [visible(key) for key in values if key not in kept][:20]:
-        log.warning(
-            "%s was only found here, so these of its keys are ignored: %s. %s; or name the file with --config",
-            *(path, ", ".join(ignored), HOW.format(folder=folder)),
-        )
-    return kept
-
-
-def _harmless(key: str, value: Any, own: Mapping[str, Any], caps: Limits) -> Any:
-    """Returns the value as it applies from a found file, or None if it does not apply."""
-    match key, value:
-        case "model", str() if value.isprintable() and len(value) <= _MAX_MODEL and not value.startswith("scripted:"):
-            return value
-        case "context_tokens", int() if value >= 1000:
-            return value
-        case "agents", dict():
-            return _harmless_agents(value, own.get("agents"), caps)
-        case "caps", dict():
-            return _lowered(value, own.get("caps"), caps)
-        case _:
-            return None
-
-
-def _harmless_agents(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:
-    """Returns the found agents without tools, approval mode and sandbox, beside the user's own, which stay."""
-    own_agents = own if isinstance(own, dict) else {}
-    kept = {
-        name: agent
-        for name, agent in found.items()
-        if isinstance(agent, dict)
-        and agent.keys() <= {"description", "system_prompt", "model", "limits"}
-        and ("model" not in agent or _harmless("model", agent["model"], {}, caps) is not None)
-    }
-    if ignored := [visible(name) for name in found if name not in kept or name in own_agents][:20]:
-        log.warning("agents that were only found here, with rights or under a name of yours, are ignored: %s", ignored)
-    return {**kept, **own_agents} or None
-
-
-def _lowered(found: dict[str, Any], own: Any, caps: Limits) -> dict[str, Any] | None:
-    """Returns limits that nowhere exceed the user's own; None if they are not valid limits."""
-    try:
-        roof = Limits.model_validate({**caps.model_dump(), **(own if isinstance(own, dict) else {})})
-        return Limits.model_validate({**roof.model_dump(), **found}).capped(roof).model_dump()
-    except ValidationError:
-        return None

@@ -17,7 +17,7 @@ from deputize.shared.wire import field_docstrings
 
 HIDDEN = "(set)"
 """Stands for the value of a secret."""
-_SET_BY_THE_STACK = {"local", "temporary", "stack_since", "trusted_folder"}
+_SET_BY_THE_STACK = {"local", "temporary", "stack_since"}
 
 
 @dataclass(frozen=True, slots=True)

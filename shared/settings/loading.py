@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import Limits
 from deputize.shared.settings import files, variables
-from deputize.shared.settings.fields import CAPS, SettingsFields, SpendSettings, ToolSettings
+from deputize.shared.settings.fields import SettingsFields, SpendSettings, ToolSettings
 from deputize.shared.settings.model_endpoint import (
     MODEL_VARIABLES,
     URL_VARIABLES,
@@ -127,8 +127,7 @@ class Settings(SettingsFields):
             variables.unset_blank()
             environ = variables.environment()
         variables.warn_of_unknown(environ, VARIABLES)
-        found = files.read(config, environ, CAPS, _PATHS)
-        values = found.values
+        values = files.read(config, environ, _PATHS)
         variables.refuse_removed(environ, values, _REMOVED)
         if "sandbox" in values:
             values["sandbox"] = sandbox_table(values["sandbox"])
@@ -139,7 +138,6 @@ class Settings(SettingsFields):
                     holder[name] = text
         endpoint = {name: variables.read(name, environ) for name in MODEL_VARIABLES}
         values["model_endpoint"] = {name: text for name, text in endpoint.items() if text is not None}
-        override = {"trusted_folder": found.trusted, **override}
         values |= {name: value for name, value in override.items() if value is not None}
         try:
             return cls.model_validate(values)

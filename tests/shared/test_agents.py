@@ -74,28 +74,14 @@ def test_a_mistake_in_an_agent_stops_the_start(tmp_path: Path, wrong: str) -> No
         Settings.load(tmp_path / "mine.toml", environ={})
 
 
-def test_a_file_that_was_only_found_defines_no_agent_with_rights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_was_only_found_defines_no_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, here = tmp_path / "config/deputize", tmp_path / "here"
     for folder in (own, here):
         folder.mkdir(parents=True)
     (own / "deputize.toml").write_text('[agents.mine]\nsystem_prompt = "Mine."\n')
     (here / "deputize.toml").write_text(
         '[agents.mine]\nsystem_prompt = "Theirs."\n[agents.plain]\nsystem_prompt = "Plain."\n'
-        '[agents.armed]\ntools = ["bash"]\n[agents.bold]\napproval_mode = "auto"\n'
-        '[agents.actor]\nmodel = "scripted:/etc/passwd"\n'
     )
     monkeypatch.chdir(here)
     agents = Settings.load(environ={"XDG_CONFIG_HOME": str(tmp_path / "config")}).agents
-    assert {name: agent.system_prompt for name, agent in agents.items()} == {"mine": "Mine.", "plain": "Plain."}
-    assert all(name in caplog.text for name in ("armed", "bold", "actor", "mine"))
-
-
-def test_harmless_agents_of_a_found_file_count_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "deputize.toml").write_text('[agents.plain]\nsystem_prompt = "Plain."\n')
-    monkeypatch.chdir(tmp_path)
-    agents = Settings.load(environ={"XDG_CONFIG_HOME": str(tmp_path / "config")}).agents
-    assert (list(agents), "are ignored" in caplog.text) == (["plain"], False)
+    assert {name: agent.system_prompt for name, agent in agents.items()} == {"mine": "Mine."}

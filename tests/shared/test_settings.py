@@ -10,9 +10,9 @@ import pytest
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
+from deputize.shared.settings.files import configuration_folder
 from deputize.shared.settings.loading import secret_variables
 from deputize.shared.settings.model_endpoint import HEADER_VARIABLES
-from deputize.shared.trust import configuration_folder
 from tests.ordinary_user import need_ordinary_user
 from tests.worker.forked import in_child
 
@@ -223,3 +223,20 @@ def test_a_user_without_a_home_has_no_settings_of_its_own_and_is_asked_for_a_pla
     assert "this user has no home; set HOME" in refused
     assert "DEPUTIZE_HOME" in refused
     assert (home, own) == ("/x", "/~/.config/deputize")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("DEPUTIZE_TOKN", "did you mean DEPUTIZE_TOKEN?"),
+        ("deputize_model", "did you mean DEPUTIZE_MODEL?"),
+        ("DEPUTIZE_TOOLS_PRIVATE_HOST", "did you mean DEPUTIZE_TOOLS_PRIVATE_HOSTS?"),
+        ("DEPUTIZE_MAX_TURNS", "did you mean DEPUTIZE_CAP_MAX_TURNS?"),
+        ("DEPUTIZE_TOKEN_FIEL", "did you mean DEPUTIZE_TOKEN_FILE?"),
+    ],
+)
+def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture, name: str, hint: str) -> None:
+    Settings.load(environ={name: "x", "DEPUTIZE_EMPTY": ""})
+    (message,) = caplog.messages
+    assert name in message
+    assert message.endswith(hint)

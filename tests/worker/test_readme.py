@@ -13,7 +13,7 @@ import pytest
 
 from deputize.shared.events import StepCompleted
 from deputize.shared.settings import Settings, ToolSettings
-from deputize.worker.mcp.config import Config, Found
+from deputize.worker.mcp.config import Config
 from deputize.worker.policy.explanation import try_examples
 from deputize.worker.policy.matchers import MATCHERS
 from deputize.worker.policy.rule_file import load_rules
@@ -90,7 +90,7 @@ def test_every_setting_of_the_tools_is_in_its_table_and_no_other() -> None:
 def test_the_mcp_file_it_shows_is_read_without_a_complaint(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(block("MCP servers", "json"))
-    config = Config.read(Found(file, named=True), {}, tmp_path)
+    config = Config.read(file, {}, tmp_path)
     assert config.problems == {}
     git, tracker = config.servers
     assert (git.command, git.trusts("git_log"), git.trusts("git_commit")) == ("mcp-server-git", True, False)

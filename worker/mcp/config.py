@@ -12,13 +12,12 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from deputize.shared.errors import Misconfigured
-from deputize.shared.trust import HOW, SERVERS, TrustRecords, regular_bytes
+from deputize.shared.settings.files import regular_bytes
 from deputize.worker.mcp.entry import Server, without_effect
 from deputize.worker.sandbox.environment import MOUNT
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MAX_BYTES = 1024 * 1024
 _MAX_REMARKS = 10
 _FILLED = {"command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "show"}
 """Keys whose strings may contain variables."""
@@ -60,19 +59,6 @@ def _meant(inside: str, variables: Mapping[str, str], places: Mapping[str, str])
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The file that was found, and its trusted content (``data``), if any.
-
-    A file that is neither named nor trusted may have come into the working directory with a foreign repository:
-    nothing of it is run.
-    """
-
-    path: Path
-    named: bool
-    data: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Config:
     """The valid servers, in the file's order, and the errors of the others by name."""
 
@@ -82,7 +68,7 @@ class Config:
     """By server name: messages about keys without effect."""
 
     @classmethod
-    def read(cls, found: Found, environ: Mapping[str, str], workspace: Path) -> Self:
+    def read(cls, path: Path, environ: Mapping[str, str], workspace: Path) -> Self:
         """Reads the file. ``workspace`` is the directory of the run's files outside of the sandbox.
 
         Raises ``Misconfigured`` if the file as a whole is invalid; one invalid server is listed in ``problems``.
@@ -90,57 +76,43 @@ class Config:
         servers: list[Server] = []
         problems: dict[str, str] = {}
         remarks: dict[str, Sequence[str]] = {}
-        for name, given in _entries(found).items():
+        for name, given in _entries(path).items():
             if isinstance(given, dict) and (given.get("disabled") is True or given.get("enabled") is False):
                 continue
             try:
-                _refuse_unless_named(found)
                 server = _server(name, given, environ, workspace)
                 if not server.disabled:
                     servers.append(server)
                     messages = [*without_effect(given)][:_MAX_REMARKS]
-                    remarks[name] = [f"the MCP server {name!r} of {found.path}: {each}" for each in messages]
+                    remarks[name] = [f"the MCP server {name!r} of {path}: {each}" for each in messages]
             except (Misconfigured, ValidationError) as error:
-                problems[name] = f"the MCP server {name!r} of {found.path} is left out: {_explained(error)}"
+                problems[name] = f"the MCP server {name!r} of {path} is left out: {_explained(error)}"
         return cls(servers, problems, remarks)
 
 
-def find_config_file(configured: Path | None, here: Path, own: Path, trusted: Path | None = None) -> Found | None:
-    """Returns the file to use: the configured one, else mcp.json or .mcp.json ``here``, else the one in the user's
-    ``own`` configuration directory.
+def find_config_file(configured: Path | None, here: Path, own: Path) -> Path | None:
+    """Returns the file to use: the configured one, else the one in the user's ``own`` configuration directory, if any.
 
-    A relative path is searched ``here`` and in ``own``. A file ``here`` or in the directory ``trusted`` is read as
-    it was when trusted. Raises ``Misconfigured`` for a configured file that is missing or no longer trusted.
+    A relative path is searched ``here`` and in ``own``. A file that merely lies ``here`` is not used: it may have come
+    with a repository that is not trusted. Raises ``Misconfigured`` for a configured file that is missing.
     """
-    records = TrustRecords(own)
     if configured is None:
-        lying = next((here / name for name in SERVERS if (here / name).is_file()), None)
-        if lying is None or here == own:
-            path = lying or own / SERVERS[0]
-            return Found(path, named=True) if path.is_file() else None
-        data = (records.held(here) or {}).get(str(here.resolve() / lying.name))
-        return Found(lying, data is not None, data)
+        return path if (path := own / "mcp.json").is_file() else None
     path = next((path for path in (here / configured, own / configured) if path.is_file()), None)
     if path is None:
         raise Misconfigured(f"MCP config file not found: {configured}")
-    if trusted is None or not path.is_relative_to(trusted):
-        return Found(path, named=True)
-    held = records.held(trusted)
-    if held is None or str(path) not in held:
-        raise Misconfigured(f"{path} is not used: {trusted} is not trusted as it is now; {HOW.format(folder=trusted)}")
-    return Found(path, named=True, data=held[str(path)])
+    return path
 
 
-def server_names(found: Found) -> list[str]:
+def server_names(path: Path) -> list[str]:
     """Returns the names of all servers in the file, also of those that are switched off. Raises ``Misconfigured``."""
-    return [*_entries(found)]
+    return [*_entries(path)]
 
 
-def _entries(found: Found) -> dict[str, Any]:
-    path = found.path
-    data = regular_bytes(path, MAX_BYTES) if found.data is None else found.data
+def _entries(path: Path) -> dict[str, Any]:
+    data = regular_bytes(path) or b""
     try:
-        whole = json.loads((data or b"").decode("utf-8-sig"))
+        whole = json.loads(data.decode("utf-8-sig"))
     except ValueError as error:
         raise Misconfigured(f"{path} is not valid JSON: {error}") from None
     for key in ("mcpServers", "servers"):
@@ -170,14 +142,6 @@ def _refuse_controls(value: Any, where: str = "") -> None:
             _refuse_controls(part, where)
     elif isinstance(value, str) and ("\0" in value or (where.startswith("headers") and _CONTROL.search(value))):
         raise Misconfigured(f"{where or 'its name'} contains a control character, which is not allowed there")
-
-
-def _refuse_unless_named(found: Found) -> None:
-    if not found.named:
-        raise Misconfigured(
-            "this file was only found in the working directory; name it with DEPUTIZE_MCP_CONFIG if it is yours, or "
-            + HOW.format(folder=found.path.parent)
-        )
 
 
 def _explained(error: Exception) -> str:

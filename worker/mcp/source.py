@@ -12,7 +12,7 @@ from deputize.shared.errors import DeputizeError, Misconfigured
 from deputize.shared.fleet import MCP
 from deputize.shared.log import hide, log
 from deputize.shared.settings import Settings, environment
-from deputize.shared.trust import configuration_folder
+from deputize.shared.settings.files import configuration_folder
 from deputize.worker.mcp.config import Config, find_config_file
 from deputize.worker.mcp.entry import Server, prefix
 from deputize.worker.threads import run_in_thread
@@ -23,20 +23,12 @@ from deputize.worker.tools.base import AnyTool
 class McpServers:
     """The servers of mcp.json. The file is read for every run, so that a change needs no restart.
 
-    ``configured`` is the file named in the settings; without one it is searched ``here``. ``environ`` supplies the
-    file's variables; ``trusted`` is the directory that was trusted when the settings were read.
+    ``configured`` is the file named in the settings; a relative path is searched ``here``. ``environ`` supplies the
+    file's variables.
     """
 
-    def __init__(
-        self,
-        configured: Path | None,
-        connect_seconds: float,
-        environ: Mapping[str, str],
-        here: Path,
-        trusted: Path | None = None,
-    ) -> None:
+    def __init__(self, configured: Path | None, connect_seconds: float, environ: Mapping[str, str], here: Path) -> None:
         self._configured = configured
-        self._trusted = trusted
         self._seconds = connect_seconds
         self._environ = environ
         self._here = here
@@ -46,8 +38,7 @@ class McpServers:
         """One source, or none where MCP is switched off."""
         if settings.tools.enable_mcp is False:
             return []
-        seconds = settings.tools.mcp_connect_seconds
-        return [cls(settings.mcp_file, seconds, environment(), Path.cwd(), settings.trusted_folder)]
+        return [cls(settings.mcp_file, settings.tools.mcp_connect_seconds, environment(), Path.cwd())]
 
     @asynccontextmanager
     async def open(self, context: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
@@ -66,7 +57,7 @@ class McpServers:
     async def _load(self, context: ToolSourceContext, opened: AsyncExitStack) -> Sequence[AnyTool]:
         try:
             own = configuration_folder(self._environ)
-            found = await run_in_thread(find_config_file, self._configured, self._here, own, self._trusted)
+            found = await run_in_thread(find_config_file, self._configured, self._here, own)
         except Misconfigured as error:
             context.add_missing(MCP)
             context.warn(str(error))
@@ -88,7 +79,7 @@ class McpServers:
         if not tools:
             context.warn("No available MCP tools found")
         servers = list(dict.fromkeys(str(tool.origin.server) for tool in tools))
-        log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found.path)
+        log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found)
         return tools
 
     async def _served(

@@ -12,8 +12,8 @@ from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.fleet import MCP, ToolTraits
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings, environment
+from deputize.shared.settings.files import configuration_folder
 from deputize.shared.text import did_you_mean
-from deputize.shared.trust import configuration_folder
 from deputize.worker.mcp.config import find_config_file, server_names
 from deputize.worker.mcp.entry import prefix
 from deputize.worker.policy.base import PolicyCall, PolicyContext
@@ -147,7 +147,7 @@ def _servers(settings: Settings) -> Sequence[str]:
         return ()
     try:
         own = configuration_folder(environment())
-        found = find_config_file(settings.mcp_file, Path.cwd(), own, settings.trusted_folder)
+        found = find_config_file(settings.mcp_file, Path.cwd(), own)
         return server_names(found) if found else ()
     except (Misconfigured, OSError, RecursionError):
         return ()

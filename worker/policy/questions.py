@@ -35,14 +35,14 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
             Path(workspace) if workspace else None,
             _sources(question.get("taint", ())),
         )
-        rules = load_rules(settings.policy, settings.trusted_folder)
+        rules = load_rules(settings.policy)
         return Explainer(settings, rules).explain(question["call"], situation)
     except DeputizeError as error:
         return {"error": str(error), "usage": isinstance(error, Invalid)}
 
 
 def _replayed(settings: Settings, files: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    old = load_rules(settings.policy, settings.trusted_folder)
+    old = load_rules(settings.policy)
     replay = Replay(settings, old, load_rules([Path(file) for file in files]))
     return [replay.run(each) for each in runs]
 

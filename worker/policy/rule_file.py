@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,8 @@ from pydantic import ValidationError
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import ApprovalMode
-from deputize.shared.settings import environment
+from deputize.shared.settings.files import regular_bytes, toml_of
 from deputize.shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
-from deputize.shared.trust import HOW, TrustRecords, configuration_folder, regular_bytes, toml_of
 from deputize.shared.wire import explain
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
 from deputize.worker.policy.matchers import MATCHERS, Matches
@@ -68,9 +66,9 @@ class RuleFile:
     """Each with its place."""
 
 
-def load_rules(paths: Sequence[Path], trusted: Path | None = None) -> Sequence[FileRule]:
+def load_rules(paths: Sequence[Path]) -> Sequence[FileRule]:
     """Returns the rules of all files by priority, then in their order. Raises Misconfigured as ``read_file`` does."""
-    return by_priority([rule for path in paths for rule in read_file(path, trusted).rules])
+    return by_priority([rule for path in paths for rule in read_file(path).rules])
 
 
 def by_priority(rules: Sequence[FileRule]) -> Sequence[FileRule]:
@@ -78,12 +76,9 @@ def by_priority(rules: Sequence[FileRule]) -> Sequence[FileRule]:
     return sorted(rules, key=lambda rule: -rule.fields.priority)
 
 
-def read_file(path: Path, trusted: Path | None = None) -> RuleFile:
-    """Reads a file of rules; one below the directory ``trusted`` as it was when that was trusted.
-
-    Raises Misconfigured with the file, the line and the correction of each mistake.
-    """
-    data = _trusted_bytes(path, trusted) if trusted and path.is_relative_to(trusted) else regular_bytes(path)
+def read_file(path: Path) -> RuleFile:
+    """Reads a file of rules. Raises Misconfigured with the file, the line and the correction of each mistake."""
+    data = regular_bytes(path)
     if data is None:
         raise Misconfigured(f"the policy file {path} does not exist; correct DEPUTIZE_POLICY or the key policy")
     try:
@@ -102,14 +97,6 @@ def read_file(path: Path, trusted: Path | None = None) -> RuleFile:
         [FileRule.of(each, f"{path}:{line_of(lines, ('rule', at))}") for at, each in enumerate(fields.rule)],
         [(each, f"{path}:{line_of(lines, ('example', at))}") for at, each in enumerate(fields.example)],
     )
-
-
-def _trusted_bytes(path: Path, trusted: Path) -> bytes | None:
-    held = TrustRecords(configuration_folder(environment())).held(trusted)
-    if held is None:
-        raise Misconfigured(f"{path} is not used: {trusted} is not trusted as it is now; {HOW.format(folder=trusted)}")
-    named_there = held.get(os.path.normpath(path))
-    return regular_bytes(path) if named_there is None else named_there
 
 
 def _located(path: Path, lines: Mapping[KeyPath, int], mistake: Mapping[str, str]) -> str:

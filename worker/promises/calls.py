@@ -63,7 +63,7 @@ async def _file_tools(canaries: Canaries) -> list[str]:
 
 
 def _forbidden(settings: Settings) -> list[str]:
-    return try_forbidden(Explainer(settings, load_rules(settings.policy, settings.trusted_folder)))
+    return try_forbidden(Explainer(settings, load_rules(settings.policy)))
 
 
 def try_forbidden(judge: Judge) -> list[str]:

@@ -65,6 +65,7 @@ async def test_a_text_may_begin_with_the_sign_of_a_file(url: str, service: FakeS
         (["lst"], "did you mean list?"),
         *(([word], f"No such command '{word}'; `deputize {ours}") for word, ours in USUAL.items()),
         (["stop"], "Ctrl-C ends `deputize up`"),
+        (["trust", "."], "not used any more; name a deputize.toml with --config"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

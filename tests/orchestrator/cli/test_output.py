@@ -72,8 +72,8 @@ FOLLOWING = {
     "demo": [["demo"]],
 }
 SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}
-LOOKING = {"trust", "policy"}
-"""Commands that print what lies in files (``test_policy.py`` tries the second)."""
+LOOKING = {"policy"}
+"""Commands that print what lies in files (``test_policy.py`` tries them)."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
 
 
@@ -259,21 +259,6 @@ def test_a_hostile_setting_prints_nothing_that_acts(tried: str, tmp_path: Path) 
     variables = {"DEPUTIZE_HOME": str(tmp_path), **dict.fromkeys(names, str(tmp_path / HOSTILE))}
     done = CliRunner(env=variables).invoke(cli, [command])
     assert_harmless(done.output)
-
-
-def test_a_hostile_directory_prints_nothing_that_acts(tmp_path: Path) -> None:
-    folder = tmp_path / f"repo {ACTING}"
-    (folder / ".deputize" / "skills").mkdir(parents=True)
-    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {HOSTILE: {"command": HOSTILE}}}, ensure_ascii=False))
-    (folder / "deputize.toml").write_text(f"# {ACTING}\n")
-    variables = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
-    outputs = [
-        CliRunner().invoke(cli, ["trust", *more], env=variables).output
-        for more in ([str(folder)], [str(folder), "--yes"], ["--list"], [str(folder), "--revoke"])
-    ]
-    assert all("\\x1b]0;PWNED" in output for output in outputs)
-    for output in outputs:
-        assert_harmless(output)
 
 
 async def test_a_patch_and_an_artifact_are_exact_for_programs(url: str, service: FakeService, id: str) -> None:

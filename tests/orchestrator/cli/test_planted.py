@@ -38,7 +38,6 @@ ASKED: dict[str, list[list[str]]] = {
     "approve": [["approve", FIRST]],
     "deny": [["deny", FIRST]],
     "cancel": [["cancel", "ID"]],
-    "trust": [["trust", ".", "--yes"], ["trust", "--list"], ["trust", "--revoke", "."]],
     "policy": [["policy", "explain", CALL], ["policy", "test", "rules.toml"]],
     "doctor": [["doctor"], ["doctor", "--workspace", "."]],
     "prune": [["prune", "--dry-run"]],

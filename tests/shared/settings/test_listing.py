@@ -23,7 +23,7 @@ def test_every_setting_that_a_person_may_set_is_listed_with_its_variable() -> No
     assert (lines["DEPUTIZE_PORT"].value, lines["DEPUTIZE_PORT"].default) == ("1", "8642")
     assert (lines["DEPUTIZE_CAP_MAX_TURNS"].table, lines["DEPUTIZE_CAP_MAX_TURNS"].value) == ("caps", "7")
     assert "script" in lines["DEPUTIZE_MODEL"].description
-    own = {"local", "temporary", "stack_since", "trusted_folder", "model_endpoint"}
+    own = {"local", "temporary", "stack_since", "model_endpoint"}
     assert {line.table or line.name for line in lines.values()} == set(SettingsFields.model_fields) - own
 
 

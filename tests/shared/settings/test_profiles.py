@@ -13,7 +13,6 @@ from deputize.shared.errors import Invalid, Misconfigured
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.shared.settings.listing import as_toml, setting_lines
 from deputize.shared.settings.sandbox import RunSandbox
-from deputize.shared.trust import TrustRecords, configuration_folder, covered
 from deputize.worker.web.egress_proxy import EgressProxy
 from deputize.worker.web.targets import ForbiddenTarget, target
 
@@ -76,19 +75,12 @@ def test_a_mistake_in_a_profile_or_its_name_stops_the_start(tmp_path: Path, text
         Settings.load(tmp_path / "mine.toml", environ={})
 
 
-def test_only_a_file_that_is_named_or_trusted_defines_profiles_or_chooses_one(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_a_file_that_is_named_defines_profiles_or_chooses_one(folder: Path, tmp_path: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-    own = configuration_folder(environ)
-    own.mkdir(parents=True)
-    (own / "deputize.toml").write_text("[sandbox.profiles.online]\n")
     found = Settings.load(environ=environ)
-    assert (found.agents, found.sandbox.profiles["online"].model_fields_set) == ({}, set())
-    assert "sandbox" in caplog.text
-    assert "surfer" in caplog.text
-    TrustRecords(own).record(folder, covered(folder))
-    assert sandbox_of(["surfer"], Settings.load(environ=environ)).allowed_hosts == ["*.example.org"]
+    assert (found.agents, found.sandbox.profiles) == ({}, {})
+    named = Settings.load(folder / "deputize.toml", environ=environ)
+    assert sandbox_of(["surfer"], named).allowed_hosts == ["*.example.org"]
 
 
 def test_the_sandbox_of_an_agent_that_is_not_known_is_not_guessed() -> None:

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import Misconfigured
-from deputize.shared.trust import TrustRecords, covered
-from deputize.worker.mcp.config import Found, expanded, find_config_file
+from deputize.worker.mcp.config import expanded, find_config_file
 from tests.worker.mcp.configuration import one, problem, read
 
 # where
@@ -19,46 +18,29 @@ from tests.worker.mcp.configuration import one, problem, read
 
 @pytest.mark.requirement("S000-018", "S000-103")
 def test_the_file_is_looked_for_in_order(tmp_path: Path, home: Path) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    assert find_config_file(None, here, home) is None
-    places = [home / "mcp.json", here / ".mcp.json", here / "mcp.json"]
-    for place in places:
-        place.touch()
-        assert find_config_file(None, here, home) == Found(place, named=place.parent == home)
+    assert find_config_file(None, tmp_path, home) is None
+    (home / "mcp.json").touch()
+    assert find_config_file(None, tmp_path, home) == home / "mcp.json"
     (tmp_path / "other.json").touch()
-    assert find_config_file(tmp_path / "other.json", here, home) == Found(tmp_path / "other.json", named=True)
+    assert find_config_file(tmp_path / "other.json", tmp_path, home) == tmp_path / "other.json"
 
 
 @pytest.mark.requirement("S000-018")
 def test_a_relative_path_is_looked_for_here_and_beside_the_users_own(tmp_path: Path, home: Path) -> None:
     (home / "team.json").touch()
-    assert find_config_file(Path("team.json"), tmp_path, home) == Found(home / "team.json", named=True)
+    assert find_config_file(Path("team.json"), tmp_path, home) == home / "team.json"
     (tmp_path / "team.json").touch()
-    assert find_config_file(Path("team.json"), tmp_path, home) == Found(tmp_path / "team.json", named=True)
+    assert find_config_file(Path("team.json"), tmp_path, home) == tmp_path / "team.json"
 
 
+@pytest.mark.requirement("P-17")
 @pytest.mark.parametrize("name", ["mcp.json", ".mcp.json"])
-def test_a_file_that_lies_here_counts_as_it_was_trusted(tmp_path: Path, home: Path, name: str) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / name).write_text('{"mcpServers": {}}')
-    TrustRecords(home).record(here, covered(here))
-    assert find_config_file(None, here, home) == Found(here / name, named=True, data=b'{"mcpServers": {}}')
-    (here / name).write_text('{"mcpServers": {"one": {"command": "x"}}}')
-    assert find_config_file(None, here, home) == Found(here / name, named=False)
-
-
-def test_what_a_trusted_directory_names_is_looked_at_again_for_every_run(tmp_path: Path, home: Path) -> None:
-    (tmp_path / "deputize.toml").write_text('mcp_config = "tools.json"')
-    tools = tmp_path / "tools.json"
-    tools.write_text('{"mcpServers": {}}')
-    TrustRecords(home).record(tmp_path, covered(tmp_path))
-    assert find_config_file(tools, tmp_path, home, tmp_path) == Found(tools, named=True, data=b'{"mcpServers": {}}')
-    tools.write_text('{"mcpServers": {"one": {"command": "x", "sandbox": false}}}')
-    with pytest.raises(Misconfigured, match="is not trusted as it is now"):
-        find_config_file(tools, tmp_path, home, tmp_path)
-    assert find_config_file(tools, tmp_path, home) == Found(tools, named=True)  # the operator named it
+def test_a_file_that_merely_lies_here_is_not_used(tmp_path: Path, home: Path, name: str) -> None:
+    """It may have come into the working directory with somebody's files."""
+    (tmp_path / name).write_text('{"mcpServers": {"one": {"command": "x", "sandbox": false}}}')
+    assert find_config_file(None, tmp_path, home) is None
+    (home / "mcp.json").touch()
+    assert find_config_file(None, tmp_path, home) == home / "mcp.json"
 
 
 # what
@@ -182,27 +164,6 @@ def test_what_is_disabled_needs_not_even_be_right(tmp_path: Path) -> None:
 def test_a_file_that_says_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(Misconfigured, match=said):
         read(tmp_path, text)
-
-
-@pytest.mark.requirement("P-17")
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"url": "https://a.test"},
-        {"command": "x", "sandbox": False},
-        {"command": "x", "show": ["/root"]},
-        {"command": "x", "trust": True},
-        {"command": "x", "env": {"A": "${TOKEN}"}},
-        {"command": "x"},
-    ],
-)
-def test_nothing_of_a_file_that_nobody_named_is_used(tmp_path: Path, entry: Any) -> None:
-    """It may have come into the working directory with somebody's files."""
-    config = read(tmp_path, {"mcpServers": {"one": entry}}, named=False)
-    assert not config.servers
-    assert "name it with DEPUTIZE_MCP_CONFIG if it is yours" in config.problems["one"]
-    assert f"`deputize trust {tmp_path}`" in config.problems["one"]
-    one(tmp_path, entry)
 
 
 @pytest.mark.requirement("P-17")

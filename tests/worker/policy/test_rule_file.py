@@ -8,7 +8,6 @@ import pytest
 
 from deputize.shared.errors import ErrorType, Misconfigured
 from deputize.shared.request import ApprovalMode
-from deputize.shared.trust import TrustRecords, configuration_folder, covered
 from deputize.worker.policy import PolicyContext, decide, denial, judge
 from deputize.worker.policy.base import Decision, Verdict
 from deputize.worker.policy.rule_file import load_rules, read_file
@@ -165,21 +164,3 @@ def test_rules_written_inline_are_rules(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b'# one\r\nrule = [{ name = "a", decision = "allow" }]\r\n')
     (found,) = read_file(tmp_path / "x.toml").rules
     assert found.place == f"{tmp_path}/x.toml:2"
-
-
-def test_a_file_of_a_trusted_directory_counts_as_it_was_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
-    records = TrustRecords(configuration_folder({"XDG_CONFIG_HOME": str(tmp_path / "own")}))
-    repo = tmp_path / "repo"
-    repo.mkdir()
-    (repo / "deputize.toml").write_text('policy = ["rules.toml"]\n')
-    (repo / "rules.toml").write_text(HEAD)
-    (repo / "other.toml").write_text(HEAD)
-    with pytest.raises(Misconfigured, match="is not trusted as it is now"):
-        load_rules([repo / "rules.toml"], repo)
-    records.record(repo, covered(repo))
-    assert len(load_rules([repo / "rules.toml"], repo)) == 1
-    assert len(load_rules([repo / "other.toml"], repo)) == 1  # the files there do not name it, so its user did
-    (repo / "rules.toml").write_text(HEAD + HEAD)
-    with pytest.raises(Misconfigured, match="is not trusted as it is now"):
-        load_rules([repo / "rules.toml"], repo)

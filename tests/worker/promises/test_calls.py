@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from deputize.shared.settings import Settings
-from deputize.shared.trust import TrustRecords, configuration_folder, covered
 from deputize.worker.policy.explanation import Explainer, Situation
 from deputize.worker.promises.__main__ import find
 from deputize.worker.promises.calls import try_file_tools, try_forbidden, try_permission
@@ -72,13 +71,16 @@ async def test_file_tools_that_follow_a_link_or_a_name_are_found(canaries: Canar
 
 
 async def test_configuration_that_applies_is_found(canaries: Canaries, tmp_path: Path) -> None:
-    """It does where the operator has recorded that it is trusted."""
+    """It does where the operator's own settings name it."""
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     folder, empty = canaries.workspace("planted"), canaries.workspace("empty")
     plant(folder, folder.with_name("executed"))
     assert await try_planted(folder, empty, environ) == []
-    TrustRecords(configuration_folder(environ)).record(folder, covered(folder))
-    found = await try_planted(folder, canaries.workspace("empty"), environ)
+    (empty / "deputize.toml").touch()
+    (tmp_path / "deputize").mkdir()
+    (tmp_path / "deputize/mcp.json").symlink_to(folder / "mcp.json")
+    named = {"DEPUTIZE_CONFIG": "deputize.toml", "DEPUTIZE_SKILLS_DIR": "skills"}
+    found = await try_planted(folder, empty, environ | named)
     names = ("policy", "sandbox", "mcp_config", "skills_dir")
     assert {f"the setting {name} of a file in a workspace applies" for name in names} <= {*found}
     assert found[-2:] == ["a skill in a workspace is offered", "a program that a workspace names was executed"]
