@@ -39,6 +39,13 @@ FIRST_SEARCHED = 20
 SEARCHED = 5000
 """Number of the newest delegations among which a short id is looked up."""
 SHOWN = 3
+_UNUSED = (
+    ("deputize.toml", "--config or ", "DEPUTIZE_CONFIG"),
+    ("mcp.json", "", "DEPUTIZE_MCP_CONFIG"),
+    (".mcp.json", "", "DEPUTIZE_MCP_CONFIG"),
+    ("skills/*/SKILL.md", "", "DEPUTIZE_SKILLS_DIR"),
+)
+"""Files that count only if they are named: a pattern, the option and the variable that name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,31 @@ def load_settings(ctx: click.Context, **override: Any) -> Settings:
     from deputize.shared.settings import Settings
 
     config: Path | None = ctx.find_root().obj
-    return Settings.load(config, **override)
+    settings = Settings.load(config, **override)
+    _hint_at_unused(settings, config)
+    return settings
+
+
+def _hint_at_unused(settings: Settings, config: Path | None) -> None:
+    """Prints one line about the files in the working directory that would count if they were named."""
+    from deputize.shared.settings import environment
+    from deputize.shared.settings.files import configuration_folder
+
+    variables = environment()
+    if (own := configuration_folder(variables)).is_dir() and own.samefile("."):
+        return
+    named = {
+        "DEPUTIZE_CONFIG": config or variables.get("DEPUTIZE_CONFIG"),
+        "DEPUTIZE_MCP_CONFIG": settings.mcp_file,
+        "DEPUTIZE_SKILLS_DIR": settings.skills,
+    }
+    hints = [
+        f"found ./{pattern.partition('/')[0]}, which is not used; name it with {option}{variable}"
+        for pattern, option, variable in _UNUSED
+        if not named[variable] and next(Path().glob(pattern), None)
+    ]
+    if hints:
+        output.line("; ".join(hints), err=True)
 
 
 def stack_here(settings: Settings) -> StackInfo | None:
