@@ -155,8 +155,7 @@ def _mask() -> Callable[[str], str]:
 
 def _report(error: Exception, mask: Callable[[str], str]) -> str:
     """Writes what a report needs below the home's logs. Returns the end of a sentence with its path."""
-    from importlib.metadata import PackageNotFoundError, version
-
+    from deputize.shared.fleet import own_version
     from deputize.shared.settings import Settings
 
     now = datetime.now(UTC)
@@ -165,14 +164,14 @@ def _report(error: Exception, mask: Callable[[str], str]) -> str:
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = logs / f"error-{now:%Y%m%dT%H%M%S}-{os.getpid()}.txt"
         facts = (
-            f"deputize {version('deputize')}, Python {platform.python_version()}, {platform.platform()}",
+            f"deputize {own_version()}, Python {platform.python_version()}, {platform.platform()}",
             f"{now:%Y-%m-%d %H:%M:%S} UTC: {shlex.join(sys.argv)}",
             "".join(traceback.format_exception(error)),
         )
         private = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(private, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(mask("\n".join(facts)))
-    except (OSError, DeputizeError, PackageNotFoundError):
+    except (OSError, DeputizeError):
         return " with this line and the command that led to it."
     return f" with the file {path}, which holds the command and the whole error."
 

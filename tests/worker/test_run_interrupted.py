@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
@@ -146,3 +147,35 @@ async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, 
     assert len(await bench.events(id)) == seen
     assert (await bench.store.get(id)).result is None
     await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), ledger_key(id), LEASES)
+
+
+async def test_a_run_whose_writes_redis_has_lost_stops_and_the_next_attempt_settles_what_it_did(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """As after a restart with an older state, or when a replica that lagged took over."""
+    steps = [f"echo {n} >> log; until [ -e go{n} ]; do :; done" for n in (1, 2)]
+    model = script(tmp_path, *([call("bash", command=step)] for step in steps), [say("done")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    files = bench.settings.workspaces / id / "files"
+    redis = Redis.from_url(bench.settings.redis_url or "")  # the dumps are bytes
+
+    def logged() -> str:
+        return (files / "log").read_text() if (files / "log").exists() else ""
+
+    await until(lambda: logged() == "1\n")
+    older = {key: await redis.dump(key) for key in [LEASES, *await redis.keys(f"*{id}*")]}
+    (files / "go1").touch()
+    await until(lambda: logged() == "1\n2\n")
+    for key, dump in older.items():
+        await redis.restore(key, 0, dump or b"", replace=True)
+    (files / "go2").touch()
+    assert await asyncio.wait_for(running, 30) is None
+    assert await redis.zscore(LEASES, id) == 0
+    await bench.store.reap(60)
+    await asyncio.wait_for(carry_out(bench.services, id), 30)
+    await redis.aclose()
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 2)
+    assert (files.with_name("files.2") / "log").read_text() == "1\n2\n"
+    assert "outcome unknown: this call had begun before Redis lost what it had recorded" in result.details

@@ -7,7 +7,7 @@
 --   (call, state; a call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content),
 --   permissions (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the
 --   run, for these)
--- Returns 'written', or 'fenced' where the fence is another's.
+-- Returns 'written', or 'fenced' where the fence is another's, or where earlier writes of this run are gone.
 local arguments = cjson.decode(ARGV[1])
 local leases, pending, record, events, history, ledger, _, artifacts, permissions = unpack(KEYS)
 local held, finisher, seq = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq'))
@@ -24,6 +24,13 @@ local function following()
 end
 
 local last = tonumber(seq)
+if (arguments.events > 0 and tonumber(ARGV[2]) > last + 1)
+    or (arguments.history > 0 and redis.call('LLEN', history) < arguments.before) then
+  -- Redis has an older state than this run has written: it was restored, or a replica that lagged took over. The run
+  -- stops, and the next attempt settles what is in doubt with the marks on the disk.
+  redis.call('ZADD', leases, 0, arguments.id)
+  return 'fenced'
+end
 for _ = 1, arguments.events do
   local number, event = tonumber(following()), following()
   if number > last then

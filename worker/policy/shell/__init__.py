@@ -20,8 +20,6 @@ PLAINLY = (
     "where a line is not plain, each word of it counts; write it plainly: literal words joined by ; && || |, and files "
     "with the tools for files"
 )
-
-
 _CACHED = 2_000
 """Characters: longer lines are hardly ever repeated, and cost memory."""
 
