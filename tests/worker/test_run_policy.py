@@ -72,10 +72,7 @@ async def test_a_compound_line_does_not_pass_the_prefix_of_a_rule(redis_url: str
             bench, await bench.run(model=model, approval_mode=ApprovalMode.ASK, tool_call_style=style)
         )
     assert plain.status is StepStatus.COMPLETED
-    assert {each.error.partition(".")[0] for each in compound} == {
-        "denied: bash changes something (execute)",
-        "denied: no rule allows 'mkdir no' (mkdir may change something)",
-    }
+    assert {each.error.partition(".")[0] for each in compound} == {"denied: bash changes something (execute)"}
     assert len(compound) == len(lines) - 1
 
 
