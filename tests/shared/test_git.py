@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from deputize.orchestrator.patches.merge import content_in_git
-from deputize.shared.git import GitCommand, git, repository_of
+from deputize.shared.git import GitCommand, git, read_regular, repository_of
 from tests.planted import Planted, plant
 
 ASKED: dict[str, list[str]] = {
@@ -110,3 +110,12 @@ def test_a_repository_whose_state_cannot_be_found_has_no_contents(named: str, tm
     (tmp_path / ".git").write_text(named)
     assert repository_of(tmp_path / "below") == tmp_path
     assert content_in_git(tmp_path, "1" * 40) is None
+
+
+def test_only_the_bytes_of_regular_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"some")
+    os.mkfifo(tmp_path / "pipe")
+    unreadable = Path("/proc/self/mem")  # a regular file whose first page is not mapped
+    paths = [tmp_path / "file", tmp_path / "pipe", tmp_path, tmp_path / "missing", unreadable]
+    assert [read_regular(path, 4) for path in paths] == [b"some", None, None, None, None]
+    assert read_regular(tmp_path / "file", 3) is None

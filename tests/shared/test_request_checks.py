@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import TooLarge
-from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
+from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest, DirectoryWorkspace
 from deputize.shared.request_checks import check_sizes, foreign_script
 from deputize.shared.settings import Settings
 
@@ -39,3 +39,11 @@ def test_a_script_may_be_named_inside_the_operators_folder_only(tmp_path: Path) 
     for path in ("/opt/two.yaml", f"{inside}/../x", f"{inside}/out.yaml", "a\0b", "x" * 9000):
         assert "a request may not name a script" in str(foreign_script(f"scripted:{path}", settings))
     assert foreign_script("scripted:/opt/two.yaml", Settings.load(environ={})) is not None
+
+
+def test_a_relative_directory_begins_where_the_caller_is() -> None:
+    for given, path in (("src", "/base/src"), ("/abs", "/abs")):
+        located = DelegationRequest.model_validate({"task": "t", "workspace": given}).located_in(Path("/base"))
+        assert located.workspace == DirectoryWorkspace(kind="directory", path=path)
+    empty = DelegationRequest(task="t")
+    assert empty.located_in(Path("/base")) is empty

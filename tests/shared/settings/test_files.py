@@ -11,7 +11,7 @@ import pytest
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
-from deputize.shared.settings.files import configuration_folder, read, regular_bytes
+from deputize.shared.settings.files import configuration_folder, read, regular_bytes, toml_of
 
 PATHS = {"home", "mcp_config", "mcp_config_path", "skills_dir", "workspace_sources"}
 HOSTILE = """
@@ -172,3 +172,19 @@ def test_a_file_that_is_too_long_is_refused(own: Path) -> None:
     (own / "long").write_bytes(b"x" * (1024 * 1024 + 1))
     with pytest.raises(Misconfigured, match="is larger than 1048576 bytes"):
         regular_bytes(own / "long")
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(own: Path) -> None:
+    (own / "loop").symlink_to("loop")
+    with pytest.raises(Misconfigured, match="loop cannot be read: Too many levels of symbolic links"):
+        regular_bytes(own / "loop")
+
+
+def test_a_table_that_is_nested_too_deeply_is_not_valid() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        toml_of(b"a = " + b"[" * 100_000)
+
+
+def test_a_home_that_cannot_be_known_is_refused_with_what_to_set(environ: dict[str, str]) -> None:
+    with pytest.raises(Misconfigured, match="this user has no home; set HOME, or an absolute path"):
+        Settings.load(None, {**environ, "DEPUTIZE_HOME": "~no-such-user-here/home"})

@@ -14,6 +14,8 @@ from deputize.worker.policy.known_tools import Known
 from deputize.worker.policy.questions import answer
 from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.context import ToolContext, Touches
 from tests.worker.policy.rule_files import TOOLS
 
 SERVERS = {"mcpServers": {"github": {"command": "x"}, "my files": {"command": "x", "disabled": True}}}
@@ -114,6 +116,30 @@ def test_tools_that_a_worker_is_given_are_known(tmp_path: Path) -> None:
     assert Known(Settings(), list(TOOLS.values())).check(rules) == []
     with pytest.raises(Misconfigured, match="there is no tool 'web_fetch'"):
         Known(Settings(), [TOOLS["bash"]]).check(rules)
+
+
+class Deploy(Tool[Params]):
+    """Deploys the named place."""
+
+    name = "deploy"
+    kind = Kind.EXECUTE
+    effect = Effect.EFFECTFUL
+    params = Params
+
+    def touches(self, params: Params) -> Touches:
+        return Touches(paths=("place",))
+
+    async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
+        return ToolResult("done")
+
+
+def test_what_a_tool_of_ones_own_touches_is_not_judged(tmp_path: Path) -> None:
+    rules = load_rules([written(tmp_path, 'tool = "deploy"\npath = "a"')])
+    assert Known(Settings(), [*BUILTIN, Deploy()]).check(rules) == []
+
+
+def test_without_mcp_no_server_is_known(tmp_path: Path) -> None:
+    assert known(tmp_path, DEPUTIZE_TOOLS_ENABLE_MCP="false").servers == ()
 
 
 def test_the_test_of_a_file_says_so(tmp_path: Path) -> None:
