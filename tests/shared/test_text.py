@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputize.shared import text as texts
-from deputize.shared.text import clip, safe_cut, visible, visible_block, visible_json
+from deputize.shared.text import clip, safe_cut, valid_json_unicode, visible, visible_block, visible_json
 from tests.architecture.sources import ROOT
 from tests.hostile import ACTING, HOSTILE, assert_harmless
 
@@ -115,3 +115,17 @@ def test_a_cut_moves_to_the_edge_of_a_character_unless_it_is_far(text: str, at: 
 def test_what_was_cut_says_so_where_there_is_room_for_it() -> None:
     assert clip("x" * 200, 100) == "x" * 64 + "… [cut: 200 characters, 100 allowed]"
     assert [clip("abcdef", room) for room in (6, 3, 1, 0)] == ["abcdef", "ab…", "…", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (rb'"plain"', "plain"),
+        (b'"\xff"', "\ufffd"),
+        (rb'"\ud83d"', "\ufffd"),
+        (rb'"\uD83D\uDE00 \udc00"', "\U0001f600 \ufffd"),
+        (rb'"\\ud83d"', "\\ud83d"),
+    ],
+)
+def test_json_with_half_a_surrogate_pair_is_mended(text: bytes, read: str) -> None:
+    assert json.loads(valid_json_unicode(text)) == read
