@@ -73,10 +73,7 @@ class WorkerCard(Wire):
 @cache
 def own_version() -> str:
     """Returns the version of deputize that is installed here; empty if it is not installed."""
-    try:
-        return metadata.version("deputize")
-    except metadata.PackageNotFoundError:  # pragma: no cover - where tests run it is installed
-        return ""
+    return next((each.version for each in metadata.distributions(name="deputize")), "")
 
 
 class Fleet:

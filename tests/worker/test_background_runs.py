@@ -45,7 +45,8 @@ async def first_step(bench: Bench, id: str) -> StepCompleted:
 
 @pytest.mark.requirement("S000-072", "S000-084", "S000-066")
 async def test_a_model_starts_reads_and_ends_a_shell(bench: Bench, tmp_path: Path) -> None:
-    serving = "mkfifo never; trap 'echo down; exit' TERM; echo up; read -r line <>never"
+    # A signal just before ``read`` blocks would wait for its line; between two commands it never waits.
+    serving = "trap 'echo down; exit' TERM; echo up; while :; do sleep 0.05; done"
     turns = [
         [background(serving), call("bash", command="echo meanwhile")],
         [call("bash_output", bash_id=ID)],
