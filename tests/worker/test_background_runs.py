@@ -59,7 +59,7 @@ async def test_a_model_starts_reads_and_ends_a_shell(bench: Bench, tmp_path: Pat
     assert started.startswith("Command started in background.")
     assert meanwhile == "meanwhile"
     assert seen.startswith("up\n[bash_id: ")
-    assert ended.startswith("down\n[bash_id: ")
+    assert "down\n[bash_id: " in ended  # bash may report the end of its sleep before
     assert "status: terminated" in ended
     assert "is gone: bash_kill ended it" in gone
     assert (result.termination_reason, result.tool_call_count, result.reaped) == ("completed", 5, [])
