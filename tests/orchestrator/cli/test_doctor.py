@@ -156,11 +156,11 @@ async def test_an_open_address_without_a_token_a_home_that_is_none_and_what_is_n
     file = tmp_path / "file"
     file.write_text("")
     given: dict[str, Any] = {"DEPUTIZE_HOST": "0.0.0.0", "DEPUTIZE_HOME": str(file / "below")}
-    shown = '{"tools": {"show": ["/root"]}}'
+    shown = '{"tools": {"show": ["/"]}}'
     done = await deputize("doctor", "--json", DEPUTIZE_SANDBOX_PROFILES=shown, **given)
     assert done.code == 3
     assert {"token": "broken", "home": "broken", "settings": "broken"}.items() <= states(done).items()
-    assert "sandbox.profiles.tools.show names /root, which is never shown" in rows(done)["settings"]["detail"]
+    assert "sandbox.profiles.tools.show names /, which is never shown" in rows(done)["settings"]["detail"]
     assert states(done)["secrets"] == "warning"
 
 
