@@ -14,26 +14,26 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deputize.orchestrator import problems, web
-from deputize.orchestrator.audit_recorder import AuditRecorder
-from deputize.orchestrator.auth import check_origin, require_token
-from deputize.orchestrator.caller import NOTE, RequestNote
-from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.mcp.http import METHODS, McpEndpoint
-from deputize.orchestrator.problems import Problem
-from deputize.orchestrator.protocol import SAFE_HEADERS, check_head
-from deputize.orchestrator.routes import BODIES, OPEN, ROUTERS
-from deputize.orchestrator.scopes import MCP_PATH, ROUTES
-from deputize.orchestrator.sockets import check_binding
-from deputize.orchestrator.sse import StreamSlots
-from deputize.orchestrator.token_file import Tokens
-from deputize.shared.errors import Refused
-from deputize.shared.events import AnyEvent
-from deputize.shared.fleet import VERSION_HEADER, own_version
-from deputize.shared.ids import new_id
-from deputize.shared.log import log
-from deputize.shared.settings import Settings
-from deputize.shared.wire import Timestamp, Wire
+from ..shared.errors import Refused
+from ..shared.events import AnyEvent
+from ..shared.fleet import VERSION_HEADER, own_version
+from ..shared.ids import new_id
+from ..shared.log import log
+from ..shared.settings import Settings
+from ..shared.wire import Timestamp, Wire
+from . import problems, web
+from .audit_recorder import AuditRecorder
+from .auth import check_origin, require_token
+from .caller import NOTE, RequestNote
+from .delegations import Delegations
+from .mcp.http import METHODS, McpEndpoint
+from .problems import Problem
+from .protocol import SAFE_HEADERS, check_head
+from .routes import BODIES, OPEN, ROUTERS
+from .scopes import MCP_PATH, ROUTES
+from .sockets import check_binding
+from .sse import StreamSlots
+from .token_file import Tokens
 
 OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
 

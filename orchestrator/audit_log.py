@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.runs.keys import AUDIT, REFUSED
-from deputize.shared.wire import Timestamp, Wire, now
+from ..shared.runs.keys import AUDIT, REFUSED
+from ..shared.wire import Timestamp, Wire, now
 
 MAX_ENTRIES = 100_000
 MAX_REFUSALS = 10_000

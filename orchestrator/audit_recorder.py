@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope as AsgiScope
 
-from deputize.orchestrator.audit_log import REFUSALS, AuditRecord
-from deputize.orchestrator.auth import SAFE_METHODS
-from deputize.orchestrator.caller import note_of
-from deputize.orchestrator.scopes import MCP_PATH
-from deputize.shared.background import RepeatedCause
-from deputize.shared.errors import Unavailable
-from deputize.shared.wire import now
+from ..shared.background import RepeatedCause
+from ..shared.errors import Unavailable
+from ..shared.wire import now
+from .audit_log import REFUSALS, AuditRecord
+from .auth import SAFE_METHODS
+from .caller import note_of
+from .scopes import MCP_PATH
 
 LONGEST_PATH = 200
 LONGEST_ADDRESS = 64

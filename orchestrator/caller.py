@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.types import Scope as AsgiScope
 
-from deputize.orchestrator.scopes import ALL, Scope
-from deputize.orchestrator.token_file import Tokens
-from deputize.shared.errors import ScopeMissing, Unauthorized
+from ..shared.errors import ScopeMissing, Unauthorized
+from .scopes import ALL, Scope
+from .token_file import Tokens
 
 NOTE = "deputize.note"
 """Key of the request's note in its ASGI scope."""

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deputize.orchestrator.home import is_full
-from deputize.shared.background import Backoff
-from deputize.shared.errors import Misconfigured
-from deputize.shared.libc import send_on_death_of_parent
-from deputize.shared.log import log
+from ..shared.background import Backoff
+from ..shared.errors import Misconfigured
+from ..shared.libc import send_on_death_of_parent
+from ..shared.log import log
+from .home import is_full
 
 TAIL_BYTES = 64 * 1024
 MAX_LINE_CHARS = 300

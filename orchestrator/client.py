@@ -14,22 +14,22 @@ from urllib.parse import quote
 
 import httpx2
 
-from deputize.orchestrator.http_connection import ANSWER_SECONDS, CONNECT_SECONDS, HttpConnection
-from deputize.orchestrator.reconnect import ReconnectPolicy
-from deputize.orchestrator.workspace_files import FileList
-from deputize.shared.delegation import Delegation, Status, ToolAgentStep
-from deputize.shared.errors import Unavailable
-from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.request import DelegationRequest, Limits
+from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.errors import Unavailable
+from ..shared.events import Envelope, RunFinished
+from ..shared.request import DelegationRequest, Limits
+from .http_connection import ANSWER_SECONDS, CONNECT_SECONDS, HttpConnection
+from .reconnect import ReconnectPolicy
+from .workspace_files import FileList
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from deputize.orchestrator.audit_log import AuditPage
-    from deputize.shared.fleet import ToolCard, WorkerCard
-    from deputize.shared.permission import PermissionOutcome, PermissionRequest
-    from deputize.shared.runs.cost import CostReport
-    from deputize.shared.runs.disk import DiskUsage, Pruned
+    from ..shared.fleet import ToolCard, WorkerCard
+    from ..shared.permission import PermissionOutcome, PermissionRequest
+    from ..shared.runs.cost import CostReport
+    from ..shared.runs.disk import DiskUsage, Pruned
+    from .audit_log import AuditPage
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ class Client:
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
         """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
-        from deputize.shared.permission import PermissionRequest
+        from ..shared.permission import PermissionRequest
 
         params = {"delegation": delegation} if delegation else {}
         answer = await self._http.send("GET", "/v1/permissions", params=params)
@@ -191,7 +191,7 @@ class Client:
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
         """Removes finished delegations; without ``older_than`` and ``keep_bytes`` the service's setting applies."""
-        from deputize.shared.runs.disk import Pruned
+        from ..shared.runs.disk import Pruned
 
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         answer = await self._http.send("POST", "/v1/delegations:prune", content=body)
@@ -199,13 +199,13 @@ class Client:
 
     async def disk(self) -> DiskUsage:
         """Returns what the files of finished delegations take on disk."""
-        from deputize.shared.runs.disk import DiskUsage
+        from ..shared.runs.disk import DiskUsage
 
         return self._http.read(await self._http.send("GET", "/v1/disk"), DiskUsage.model_validate)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
-        from deputize.shared.runs.cost import CostReport
+        from ..shared.runs.cost import CostReport
 
         params = {"by": by} | ({"since": since.isoformat()} if since else {})
         answer = await self._http.send("GET", "/v1/cost", params=params)
@@ -213,7 +213,7 @@ class Client:
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
         """Returns a page of the audit log, newest first."""
-        from deputize.orchestrator.audit_log import AuditPage
+        from .audit_log import AuditPage
 
         params = {"limit": limit} | ({"cursor": cursor} if cursor else {})
         return self._http.read(await self._http.send("GET", "/v1/audit", params=params), AuditPage.model_validate)
@@ -229,13 +229,13 @@ class Client:
     # Imported late: their module imports the Redis client, which most commands do not need.
 
     async def workers(self) -> list[WorkerCard]:
-        from deputize.shared.fleet import WorkerCard
+        from ..shared.fleet import WorkerCard
 
         answer = await self._http.send("GET", "/v1/workers")
         return self._http.read(answer, partial(_each, WorkerCard.model_validate))
 
     async def tools(self) -> list[ToolCard]:
-        from deputize.shared.fleet import ToolCard
+        from ..shared.fleet import ToolCard
 
         answer = await self._http.send("GET", "/v1/tools")
         return self._http.read(answer, partial(_each, ToolCard.model_validate))

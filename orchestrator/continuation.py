@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deputize.shared.delegation import Delegation
-from deputize.shared.errors import Conflict, Invalid
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.record import files_gone, nothing_to_continue
-from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.turns import files_before
-from deputize.shared.settings import Settings
+from ..shared.delegation import Delegation
+from ..shared.errors import Conflict, Invalid
+from ..shared.request import DelegationRequest, Limits
+from ..shared.runs.record import files_gone, nothing_to_continue
+from ..shared.runs.store import RunStore
+from ..shared.runs.turns import files_before
+from ..shared.settings import Settings
 
 _OF_CONVERSATION = ("model", "tool_call_style")
 _OF_TASK = ("task", "context", "expected_outcome", "system_prompt")

@@ -11,33 +11,33 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from deputize.orchestrator import audit_log
-from deputize.orchestrator.audit_log import AuditPage, AuditRecord
-from deputize.orchestrator.continuation import check_continued, continued_request, repeated_request
-from deputize.orchestrator.dispatch import Dispatcher
-from deputize.orchestrator.home import is_full, no_space
-from deputize.orchestrator.permission_arguments import check_arguments
-from deputize.orchestrator.request_checks import check_requests
-from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
-from deputize.shared import bus
-from deputize.shared.agents import with_agent
-from deputize.shared.connection import REDIS_DOWN, connect
-from deputize.shared.delegation import Delegation, Status, ToolAgentStep
-from deputize.shared.errors import OutOfSpace, TooLarge, Unavailable
-from deputize.shared.events import Envelope, StepCompleted
-from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
-from deputize.shared.ids import new_id
-from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
-from deputize.shared.queue import Ticket
-from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
-from deputize.shared.runs import disk, permissions
-from deputize.shared.runs.cost import CostReport, cost_report
-from deputize.shared.runs.disk import DiskUsage, Pruned
-from deputize.shared.runs.pausing import resume
-from deputize.shared.runs.spend import check_caps
-from deputize.shared.runs.store import Page, RunStore
-from deputize.shared.settings import Settings
-from deputize.shared.wire import now
+from ..shared import bus
+from ..shared.agents import with_agent
+from ..shared.connection import REDIS_DOWN, connect
+from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.errors import OutOfSpace, TooLarge, Unavailable
+from ..shared.events import Envelope, StepCompleted
+from ..shared.fleet import Fleet, ToolCard, WorkerCard
+from ..shared.ids import new_id
+from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
+from ..shared.queue import Ticket
+from ..shared.request import MAX_BATCH, DelegationRequest, Limits
+from ..shared.runs import disk, permissions
+from ..shared.runs.cost import CostReport, cost_report
+from ..shared.runs.disk import DiskUsage, Pruned
+from ..shared.runs.pausing import resume
+from ..shared.runs.spend import check_caps
+from ..shared.runs.store import Page, RunStore
+from ..shared.settings import Settings
+from ..shared.wire import now
+from . import audit_log
+from .audit_log import AuditPage, AuditRecord
+from .continuation import check_continued, continued_request, repeated_request
+from .dispatch import Dispatcher
+from .home import is_full, no_space
+from .permission_arguments import check_arguments
+from .request_checks import check_requests
+from .workspace_files import FileList, OpenedFile, list_files, open_file
 
 LOCAL_RECHECK_SECONDS = 1.0
 """Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""

@@ -13,11 +13,11 @@ from fastapi import Depends
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from deputize.orchestrator.caller import RequestNote, note_here
-from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.problems import summarize
-from deputize.shared.errors import Invalid, Refused, TooLarge
-from deputize.shared.wire import explain, unique_keys
+from ..shared.errors import Invalid, Refused, TooLarge
+from ..shared.wire import explain, unique_keys
+from .caller import RequestNote, note_here
+from .delegations import Delegations
+from .problems import summarize
 
 MAX_VALUES = 20_000
 """Maximum values of one request, in all its lists and tables."""

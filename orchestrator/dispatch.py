@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from deputize.shared.errors import Unavailable
-from deputize.shared.log import log
-from deputize.shared.queue import Ticket, create_app, send_tickets
-from deputize.shared.settings import Settings
+from ..shared.errors import Unavailable
+from ..shared.log import log
+from ..shared.queue import Ticket, create_app, send_tickets
+from ..shared.settings import Settings
 
 
 class Dispatcher:

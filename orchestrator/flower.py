@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from deputize.orchestrator.child import ChildProgram, python
-from deputize.orchestrator.sockets import free_port
+from .child import ChildProgram, python
+from .sockets import free_port
 
 
 class Flower:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO
 
-from deputize.shared.errors import Misconfigured
+from ..shared.errors import Misconfigured
 
 SUPERVISOR_LOCK = "supervisor.lock"
 USERS_LOCK = "users.lock"

@@ -11,7 +11,7 @@ from urllib.request import getproxies
 import httpx2
 from pydantic import ValidationError
 
-from deputize.shared.errors import (
+from ..shared.errors import (
     Conflict,
     Invalid,
     KeyReused,
@@ -25,11 +25,11 @@ from deputize.shared.errors import (
     Unauthorized,
     Unavailable,
 )
-from deputize.shared.events import Envelope
-from deputize.shared.fleet import VERSION_HEADER, own_version
-from deputize.shared.log import log
-from deputize.shared.text import visible
-from deputize.shared.wire import LONGEST_SHOWN
+from ..shared.events import Envelope
+from ..shared.fleet import VERSION_HEADER, own_version
+from ..shared.log import log
+from ..shared.text import visible
+from ..shared.wire import LONGEST_SHOWN
 
 T = TypeVar("T")
 

@@ -15,19 +15,19 @@ from typing import Any, Self, Unpack
 
 from pydantic import ValidationError
 
-from deputize.orchestrator.client import Client
-from deputize.orchestrator.delegations import AcceptedDelegation, Delegations, open_service
-from deputize.orchestrator.reconnect import follow_unless_paused, refuse_paused
-from deputize.orchestrator.redis_check import check_redis
-from deputize.orchestrator.request_fields import RequestFields
-from deputize.orchestrator.stack import stack_in_use
-from deputize.shared.delegation import Delegation, ToolAgentResult
-from deputize.shared.errors import DeputizeError, Invalid, Misconfigured
-from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.settings import Settings
-from deputize.shared.wire import explain
+from ..shared.delegation import Delegation, ToolAgentResult
+from ..shared.errors import DeputizeError, Invalid, Misconfigured
+from ..shared.events import Envelope, RunFinished
+from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
+from ..shared.request import DelegationRequest, Limits
+from ..shared.settings import Settings
+from ..shared.wire import explain
+from .client import Client
+from .delegations import AcceptedDelegation, Delegations, open_service
+from .reconnect import follow_unless_paused, refuse_paused
+from .redis_check import check_redis
+from .request_fields import RequestFields
+from .stack import stack_in_use
 
 OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
 """Called with every event of a delegation, text deltas, progress and errors included; it may be async."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from deputize.shared.errors import Invalid
-from deputize.shared.fleet import Fleet
-from deputize.shared.runs import permissions
+from ..shared.errors import Invalid
+from ..shared.fleet import Fleet
+from ..shared.runs import permissions
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

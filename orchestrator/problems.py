@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from deputize.shared.errors import (
+from ..shared.errors import (
     Invalid,
     OutOfSpace,
     Refused,
@@ -24,8 +24,8 @@ from deputize.shared.errors import (
     Unauthorized,
     Unavailable,
 )
-from deputize.shared.runs.spend import seconds_to_midnight
-from deputize.shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
+from ..shared.runs.spend import seconds_to_midnight
+from ..shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5

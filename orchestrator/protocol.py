@@ -16,7 +16,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from deputize.shared.errors import Refused
+from ..shared.errors import Refused
 
 HEAD_SECONDS = 10.0
 """Seconds from the connection, or the first byte of its next request, to the end of that request's head."""

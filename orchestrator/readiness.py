@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from deputize.orchestrator.child import last_line
-from deputize.orchestrator.home import StackInfo, holder
+from .child import last_line
+from .home import StackInfo, holder
 
 TICK_SECONDS = 0.03
 ANSWER_SECONDS = 2.0

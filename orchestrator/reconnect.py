@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import NoReturn
 
-from deputize.shared.background import Backoff
-from deputize.shared.delegation import Delegation
-from deputize.shared.errors import Conflict, OutOfSpace, Unavailable
-from deputize.shared.events import Envelope
+from ..shared.background import Backoff
+from ..shared.delegation import Delegation
+from ..shared.errors import Conflict, OutOfSpace, Unavailable
+from ..shared.events import Envelope
 
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""

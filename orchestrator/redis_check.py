@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import AuthenticationError, RedisError
 
-from deputize.shared.connection import connect
-from deputize.shared.errors import Misconfigured, Unavailable
-from deputize.shared.redis_access import NO_PASSWORD
+from ..shared.connection import connect
+from ..shared.errors import Misconfigured, Unavailable
+from ..shared.redis_access import NO_PASSWORD
 
 PATIENCE_SECONDS = 3.0
 """Seconds to wait for a server that is starting."""

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from deputize.shared.errors import Misconfigured
+from ..shared.errors import Misconfigured
 
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from deputize.shared.agents import unknown_agent
-from deputize.shared.errors import Invalid, Refused
-from deputize.shared.fleet import MCP, ToolCard
-from deputize.shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
-from deputize.shared.request_checks import check_sizes, foreign_script
-from deputize.shared.settings import Settings
-from deputize.shared.text import did_you_mean
-from deputize.shared.wire import LONGEST_COMPARED, MAX_MISTAKES
+from ..shared.agents import unknown_agent
+from ..shared.errors import Invalid, Refused
+from ..shared.fleet import MCP, ToolCard
+from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
+from ..shared.request_checks import check_sizes, foreign_script
+from ..shared.settings import Settings
+from ..shared.text import did_you_mean
+from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
-from deputize.shared.facts import VerifyItem
-from deputize.shared.request import ApprovalMode, AutomaticRetry, Limits, RetryReason, WorkspaceSpec
+from ..shared.facts import VerifyItem
+from ..shared.request import ApprovalMode, AutomaticRetry, Limits, RetryReason, WorkspaceSpec
 
 
 class LimitFields(TypedDict, total=False):

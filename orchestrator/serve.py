@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ..shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport] - cheaper imports after it
+
+# isort: split
 
 import argparse
 import socket
@@ -12,16 +14,16 @@ from functools import partial
 
 import uvicorn
 
-from deputize.orchestrator.app import create_app
-from deputize.orchestrator.delegations import open_service
-from deputize.orchestrator.protocol import BoundedProtocol, most_connections
-from deputize.orchestrator.sockets import TRUSTED, bound_url, check_binding, listen
-from deputize.shared.errors import DeputizeError, Misconfigured
-from deputize.shared.libc import keep_memory_private
-from deputize.shared.log import log, log_uncaught, set_up
-from deputize.shared.redis_access import reach
-from deputize.shared.settings import Settings
-from deputize.shared.text import visible
+from ..shared.errors import DeputizeError, Misconfigured
+from ..shared.libc import keep_memory_private
+from ..shared.log import log, log_uncaught, set_up
+from ..shared.redis_access import reach
+from ..shared.settings import Settings
+from ..shared.text import visible
+from .app import create_app
+from .delegations import open_service
+from .protocol import BoundedProtocol, most_connections
+from .sockets import TRUSTED, bound_url, check_binding, listen
 
 EXIT_MISCONFIGURED = 3
 STREAMS_SECONDS = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.settings import Settings
+from ..shared.errors import Misconfigured
+from ..shared.settings import Settings
 
 TRUSTED = "every user and every program of this machine may use it"
 

@@ -12,11 +12,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from deputize.orchestrator import problems
-from deputize.orchestrator.caller import name_of_caller
-from deputize.shared.errors import Unavailable
-from deputize.shared.events import Envelope
-from deputize.shared.log import log
+from ..shared.errors import Unavailable
+from ..shared.events import Envelope
+from ..shared.log import log
+from . import problems
+from .caller import name_of_caller
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"

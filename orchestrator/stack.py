@@ -24,8 +24,10 @@ from typing import IO
 
 from pydantic import SecretStr
 
-from deputize.orchestrator.child import keep_last_log, last_line
-from deputize.orchestrator.home import (
+from ..shared.errors import Misconfigured, Unavailable
+from ..shared.settings import Settings
+from .child import keep_last_log, last_line
+from .home import (
     INFO,
     SUPERVISOR_LOCK,
     USERS_LOCK,
@@ -39,9 +41,7 @@ from deputize.orchestrator.home import (
     try_lock,
     unusable,
 )
-from deputize.orchestrator.readiness import TICK_SECONDS, WORKER, Stage, StartProgress, stage_of
-from deputize.shared.errors import Misconfigured, Unavailable
-from deputize.shared.settings import Settings
+from .readiness import TICK_SECONDS, WORKER, Stage, StartProgress, stage_of
 
 STALLED_SECONDS = 60.0
 """Seconds without progress after which a start is given up."""

@@ -6,7 +6,9 @@ the foreground.
 
 from __future__ import annotations
 
-import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ..shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport] - cheaper imports after it
+
+# isort: split
 
 import argparse
 import asyncio
@@ -22,9 +24,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deputize.orchestrator.child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
-from deputize.orchestrator.flower import Flower
-from deputize.orchestrator.home import (
+from ..shared.errors import DeputizeError, Misconfigured
+from ..shared.ids import first_id
+from ..shared.libc import keep_memory_private
+from ..shared.log import log, log_uncaught, set_up
+from ..shared.settings import Settings
+from ..shared.text import visible
+from ..shared.wire import now
+from .child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
+from .flower import Flower
+from .home import (
     INFO,
     SUPERVISOR_LOCK,
     USERS_LOCK,
@@ -41,17 +50,10 @@ from deputize.orchestrator.home import (
     unusable,
     write_info,
 )
-from deputize.orchestrator.readiness import until_ready
-from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
-from deputize.orchestrator.sockets import listen, url_of
-from deputize.orchestrator.stack import StackOptions, setting_digests
-from deputize.shared.errors import DeputizeError, Misconfigured
-from deputize.shared.ids import first_id
-from deputize.shared.libc import keep_memory_private
-from deputize.shared.log import log, log_uncaught, set_up
-from deputize.shared.settings import Settings
-from deputize.shared.text import visible
-from deputize.shared.wire import now
+from .readiness import until_ready
+from .redis_server import EmbeddedRedis, prepare
+from .sockets import listen, url_of
+from .stack import StackOptions, setting_digests
 
 CLEANUP_SECONDS = 12.0
 """Seconds that a worker may need for cleaning up after its ``shutdown_seconds``."""

@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar, Unpack
 
-from deputize.orchestrator.orchestrator import OnEvent, Orchestrator
-from deputize.orchestrator.request_fields import RequestFields
-from deputize.shared.delegation import Delegation, ToolAgentResult
-from deputize.shared.events import Envelope
-from deputize.shared.permission import PermissionOutcome, PermissionRequest
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.settings import Settings
+from ..shared.delegation import Delegation, ToolAgentResult
+from ..shared.events import Envelope
+from ..shared.permission import PermissionOutcome, PermissionRequest
+from ..shared.request import DelegationRequest, Limits
+from ..shared.settings import Settings
+from .orchestrator import OnEvent, Orchestrator
+from .request_fields import RequestFields
 
 T = TypeVar("T")
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from deputize.orchestrator.scopes import ALL, Scope
-from deputize.shared.background import RepeatedCause
-from deputize.shared.errors import Invalid, Misconfigured, Unavailable
-from deputize.shared.settings import Settings
-from deputize.shared.toml_lines import line_numbers, line_of, syntax_error
-from deputize.shared.wire import explain, now
+from ..shared.background import RepeatedCause
+from ..shared.errors import Invalid, Misconfigured, Unavailable
+from ..shared.settings import Settings
+from ..shared.toml_lines import line_numbers, line_of, syntax_error
+from ..shared.wire import explain, now
+from .scopes import ALL, Scope
 
 DEFAULT = "default"
 """The name of the token of DEPUTIZE_TOKEN, which has all scopes."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
-from deputize.shared.errors import Conflict, NotFound
-from deputize.shared.openat2 import beneath
-from deputize.shared.text import HALF_CHARACTER
-from deputize.shared.wire import Timestamp, Wire
-from deputize.shared.workspaces import BASE, PRIVATE_DIR, generation_path, latest_generation
+from ..shared.errors import Conflict, NotFound
+from ..shared.openat2 import beneath
+from ..shared.text import HALF_CHARACTER
+from ..shared.wire import Timestamp, Wire
+from ..shared.workspaces import BASE, PRIVATE_DIR, generation_path, latest_generation
 
 MAX_LISTED = 10_000
 CHUNK = 256 * 1024

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deputize.shared.errors import Invalid
-from deputize.shared.request import DelegationRequest
-from deputize.shared.settings import AgentSettings, SandboxSettings, Settings
-from deputize.shared.text import did_you_mean
+from .errors import Invalid
+from .request import DelegationRequest
+from .settings import AgentSettings, SandboxSettings, Settings
+from .text import did_you_mean
 
 
 def with_agent(request: DelegationRequest, agents: Mapping[str, AgentSettings]) -> DelegationRequest:

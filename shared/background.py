@@ -8,7 +8,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-from deputize.shared.log import log
+from .log import log
 
 
 class Backoff:

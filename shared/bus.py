@@ -10,11 +10,11 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from deputize.shared.background import Backoff, RepeatedCause, essential
-from deputize.shared.connection import REDIS_ERRORS, shielded
-from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.runs.keys import BUS, EVENTS, channel
-from deputize.shared.runs.store import RunStore
+from .background import Backoff, RepeatedCause, essential
+from .connection import REDIS_ERRORS, shielded
+from .events import Envelope, RunFinished
+from .runs.keys import BUS, EVENTS, channel
+from .runs.store import RunStore
 
 Inbox = asyncio.Queue["str | None"]
 """A listener's queue: messages in order, and None where some may have been missed."""

@@ -10,7 +10,7 @@ from typing import Any
 import redis.exceptions
 from kombu.transport import redis as kombu_redis
 
-from deputize.shared.log import log
+from .log import log
 
 
 class SafeChannel(kombu_redis.Channel):

@@ -26,7 +26,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from deputize.shared.background import Backoff, RepeatedCause, essential
+from .background import Backoff, RepeatedCause, essential
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, computed_field, model_validator
 
-from deputize.shared.errors import DeputizeError
-from deputize.shared.facts import FileChange, Trust, Verification
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.text import count
-from deputize.shared.wire import Timestamp, Wire
+from .errors import DeputizeError
+from .facts import FileChange, Trust, Verification
+from .request import DelegationRequest, Limits
+from .text import count
+from .wire import Timestamp, Wire
 
 MAX_CALL_ERRORS = 50
 """Maximum errors of calls in a result; one more line has the number of the others."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from deputize.shared.events import MAX_EVENT_BYTES, Envelope
-from deputize.shared.text import CUT_NOTE, clip
+from .events import MAX_EVENT_BYTES, Envelope
+from .text import CUT_NOTE, clip
 
 SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000, 4000, 8000, 16_000)
 """Lengths to try for texts (characters), lists and objects (entries); the last one that fits is used."""

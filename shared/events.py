@@ -9,11 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from deputize.shared.delegation import Step, TerminationReason, ToolAgentResult, Usage
-from deputize.shared.fleet import ToolTraits
-from deputize.shared.permission import PermissionQuestion
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.wire import Timestamp, Wire
+from .delegation import Step, TerminationReason, ToolAgentResult, Usage
+from .fleet import ToolTraits
+from .permission import PermissionQuestion
+from .request import DelegationRequest, Limits
+from .wire import Timestamp, Wire
 
 MAX_EVENT_BYTES = 64 * 1024
 """Cap on one event's JSON."""

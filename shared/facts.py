@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field
 
-from deputize.shared.wire import Request, Wire
+from .wire import Request, Wire
 
 
 class FileChange(Wire):

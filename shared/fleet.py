@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from deputize.shared.delegation import Usage
-from deputize.shared.runs.keys import TOOLS, WORKERS, worker_key
-from deputize.shared.wire import Timestamp, Wire
+from .delegation import Usage
+from .runs.keys import TOOLS, WORKERS, worker_key
+from .wire import Timestamp, Wire
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from deputize.shared.settings.variables import environment
+from .settings.variables import environment
 
 GitCommand = Literal["cat-file", "check-ignore", "config", "ls-files", "merge-file"]
 """What may be asked: commands that start no other git, as ``status`` and ``diff`` do in submodules."""

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
-from deputize.shared.permission import PermissionOutcome
-from deputize.shared.wire import Wire
+from .permission import PermissionOutcome
+from .wire import Wire
 
 
 class PermissionSubject(Wire):

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-from deputize.shared.masking import SecretMask
-from deputize.shared.text import visible, visible_block, visible_json
+from .masking import SecretMask
+from .text import visible, visible_block, visible_json
 
 log = logging.getLogger("deputize")
 

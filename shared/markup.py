@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from deputize.shared.text import count
+from .text import count
 
 _NAMES = (
     "system_hint",  # worker/prompt.py
-    "tool_calls?",  # worker/models/xml_calls
+    "tool_calls?",  # worker/xml_calls
     "tool_results?",
     "tool_use",  # what the same is called elsewhere; the agent that reads a result may be any
     "function_calls?",

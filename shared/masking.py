@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from deputize.shared.literal_search import search_for_any
-from deputize.shared.partial_credential import partial_credential
-from deputize.shared.token_shapes import search_for_shapes, without_shapes
+from .literal_search import search_for_any
+from .partial_credential import partial_credential
+from .token_shapes import search_for_shapes, without_shapes
 
 MASK = "***"
 MIN_SECRET = 8

@@ -7,8 +7,8 @@ import errno
 import os
 from functools import cache
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.libc import LIBC
+from .errors import Misconfigured
+from .libc import LIBC
 
 _OPENAT2 = 437  # the same on every architecture
 _NO_MAGICLINKS = 0x02

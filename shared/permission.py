@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from deputize.shared.delegation import Step
-from deputize.shared.text import did_you_mean
-from deputize.shared.wire import Request, Timestamp, Wire
+from .delegation import Step
+from .text import did_you_mean
+from .wire import Request, Timestamp, Wire
 
 
 class PermissionOutcome(StrEnum):

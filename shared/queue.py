@@ -19,12 +19,12 @@ import redis.exceptions
 from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
-from deputize.shared.celery_fixes import SafeChannel
-from deputize.shared.errors import DeputizeError, Misconfigured, Unavailable
-from deputize.shared.libc import keep_memory_private
-from deputize.shared.log import masked
-from deputize.shared.runs.keys import KEY_PREFIX
-from deputize.shared.settings import Settings
+from .celery_fixes import SafeChannel
+from .errors import DeputizeError, Misconfigured, Unavailable
+from .libc import keep_memory_private
+from .log import masked
+from .runs.keys import KEY_PREFIX
+from .settings import Settings
 
 TASK = "deputize.run"
 QUEUE = "deputize"

@@ -8,8 +8,8 @@ import time
 import redis
 from redis.exceptions import NoPermissionError
 
-from deputize.shared.errors import Misconfigured, Unavailable
-from deputize.shared.runs.keys import BUS, INDEX, KEY_PREFIX
+from .errors import Misconfigured, Unavailable
+from .runs.keys import BUS, INDEX, KEY_PREFIX
 
 NEEDED = (
     "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE; "

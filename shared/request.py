@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import to_json
 
-from deputize.shared.facts import VerifyItem
-from deputize.shared.text import plain_number
-from deputize.shared.wire import Request
+from .facts import VerifyItem
+from .text import plain_number
+from .wire import Request
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Cap on task + context, UTF-8 bytes."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deputize.shared.errors import TooLarge
-from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
-from deputize.shared.settings import Settings
+from .errors import TooLarge
+from .request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
+from .settings import Settings
 
 PREFIX = "scripted:"
 

@@ -11,7 +11,7 @@ from binascii import Error as NotBase64
 from collections.abc import Callable
 from functools import cache
 
-from deputize.shared.literal_search import search_for_pattern
+from .literal_search import search_for_pattern
 
 _MARK = r"(?:…|\.\.\.|(?:\n|\\n)(?:\[…|<system_hint))"
 """What follows where a text was cut, also inside JSON."""

@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from deputize.shared.text import did_you_mean
+from .text import did_you_mean
 
 MAX_MISTAKES = 20
 MAX_EXAMINED = 2000

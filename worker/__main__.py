@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ..shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport] - cheaper imports after it
+
+# isort: split
 
 import argparse
 import faulthandler
 import sys
 from collections.abc import Sequence
 
-from deputize.shared import log
-from deputize.shared.errors import DeputizeError, Misconfigured
-from deputize.shared.libc import keep_memory_private
-from deputize.shared.queue import create_app
-from deputize.shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
-from deputize.shared.settings import Settings
-from deputize.shared.text import visible
-from deputize.worker import task
-from deputize.worker.celery_pool import process
-from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.web.dial import Network
+from ..shared import log
+from ..shared.errors import DeputizeError, Misconfigured
+from ..shared.libc import keep_memory_private
+from ..shared.queue import create_app
+from ..shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
+from ..shared.settings import Settings
+from ..shared.text import visible
+from . import task
+from .celery_pool import process
+from .tools import BUILTIN
+from .tools.base import AnyTool
+from .web.dial import Network
 
 
 def main(

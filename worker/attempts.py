@@ -9,24 +9,24 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from deputize.shared.connection import REDIS_ERRORS
-from deputize.shared.delegation import Progress, Step
-from deputize.shared.errors import Conflict, Fenced
-from deputize.shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
-from deputize.shared.runs.record import Claim, nothing_to_continue
-from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.turns import first_files
-from deputize.worker.conversation import Conversation, current_entries
-from deputize.worker.emit import Emitter
-from deputize.worker.ledger import Ledger
-from deputize.worker.limits import Meter
-from deputize.worker.outcome import RunOutcome
-from deputize.worker.prompt import first_message
-from deputize.worker.services import Services
-from deputize.worker.steps import StepLog, in_doubt, not_executed
-from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.removal import delete
-from deputize.worker.workspace.workspace import Workspace
+from ..shared.connection import REDIS_ERRORS
+from ..shared.delegation import Progress, Step
+from ..shared.errors import Conflict, Fenced
+from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
+from ..shared.runs.record import Claim, nothing_to_continue
+from ..shared.runs.store import RunStore
+from ..shared.runs.turns import first_files
+from .conversation import Conversation, current_entries
+from .emit import Emitter
+from .ledger import Ledger
+from .limits import Meter
+from .outcome import RunOutcome
+from .prompt import first_message
+from .services import Services
+from .steps import StepLog, in_doubt, not_executed
+from .threads import run_in_thread
+from .workspace.removal import delete
+from .workspace.workspace import Workspace
 
 MAX_DELAY_SECONDS = 60.0
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deputize.shared.delegation import Step
-from deputize.shared.errors import ContextFull, ModelUnavailable
-from deputize.shared.events import ProgressMade
-from deputize.shared.log import log
-from deputize.shared.text import clip
-from deputize.worker.limits import LimitReached
-from deputize.worker.model_calls import ModelCalls
-from deputize.worker.prompt import continued_task
-from deputize.worker.steps import StepLog
+from ..shared.delegation import Step
+from ..shared.errors import ContextFull, ModelUnavailable
+from ..shared.events import ProgressMade
+from ..shared.log import log
+from ..shared.text import clip
+from .limits import LimitReached
+from .model_calls import ModelCalls
+from .prompt import continued_task
+from .steps import StepLog
 
 MAX_LISTED = 50
 MAX_LOG_CHARS = 12_000

@@ -9,16 +9,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deputize.shared.connection import Pipe
-from deputize.shared.errors import Fenced
-from deputize.shared.event_size import capped
-from deputize.shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
-from deputize.shared.masking import SecretMask
-from deputize.shared.runs.keys import channel
-from deputize.shared.runs.record import Claim
-from deputize.shared.runs.store import RECORD
-from deputize.shared.runs.update import RunUpdate
-from deputize.shared.wire import now
+from ..shared.connection import Pipe
+from ..shared.errors import Fenced
+from ..shared.event_size import capped
+from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
+from ..shared.masking import SecretMask
+from ..shared.runs.keys import channel
+from ..shared.runs.record import Claim
+from ..shared.runs.store import RECORD
+from ..shared.runs.update import RunUpdate
+from ..shared.wire import now
 
 FRAME_SECONDS = 0.05
 """Seconds: text deltas are batched into at most one frame per interval."""

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.emit import Emitter
-from deputize.worker.models.base import Call
-from deputize.worker.steps import in_doubt
-from deputize.worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
-from deputize.worker.tools.context import ToolContext
+from ..shared.errors import ErrorType, ToolError
+from .emit import Emitter
+from .models.base import Call
+from .steps import in_doubt
+from .tools.base import AnyTool, Effect, Recoverable, ToolResult
+from .tools.context import ToolContext
 
 AHEAD = "this call had begun before Redis lost what it had recorded"
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from deputize.shared.delegation import TerminationReason, Usage
-from deputize.shared.errors import DeputizeError, Refused
-from deputize.shared.request import Limits
-from deputize.shared.text import plain_number
-from deputize.worker.models.base import Call, Model, Price, priced
-from deputize.worker.tools.result import ToolResult
+from ..shared.delegation import TerminationReason, Usage
+from ..shared.errors import DeputizeError, Refused
+from ..shared.request import Limits
+from ..shared.text import plain_number
+from .models.base import Call, Model, Price, priced
+from .tools.result import ToolResult
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0

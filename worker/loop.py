@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deputize.shared.errors import ContextFull
-from deputize.shared.events import TurnStarted
-from deputize.worker.compaction import compact
-from deputize.worker.conversation import Conversation
-from deputize.worker.limits import LimitReached, Meter, Repetition
-from deputize.worker.model_calls import ModelCalls
-from deputize.worker.models.base import Call, Reply
-from deputize.worker.models.endings import Ending, imitates_call
-from deputize.worker.prompt import last_turn
-from deputize.worker.steps import StepLog, not_executed, replied
-from deputize.worker.tool_calls import ToolCalls
+from ..shared.errors import ContextFull
+from ..shared.events import TurnStarted
+from .compaction import compact
+from .conversation import Conversation
+from .limits import LimitReached, Meter, Repetition
+from .model_calls import ModelCalls
+from .models.base import Call, Reply
+from .models.endings import Ending, imitates_call
+from .prompt import last_turn
+from .steps import StepLog, not_executed, replied
+from .tool_calls import ToolCalls
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 
-from deputize.shared.delegation import Usage
-from deputize.shared.errors import ModelUnavailable, Refused
-from deputize.shared.events import TextDelta, ThinkingDelta
-from deputize.worker.conversation import Conversation, user_message
-from deputize.worker.emit import Emitter
-from deputize.worker.fleet.endpoint_wait import EndpointWait
-from deputize.worker.fleet.shared_prefix import PrefixWait
-from deputize.worker.limits import Meter
-from deputize.worker.models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
-from deputize.worker.models.caching import Retention, shared_prefixes
-from deputize.worker.models.endings import Ending, ending_of, is_known
-from deputize.worker.prompt import (
+from ..shared.delegation import Usage
+from ..shared.errors import ModelUnavailable, Refused
+from ..shared.events import TextDelta, ThinkingDelta
+from .conversation import Conversation, user_message
+from .emit import Emitter
+from .fleet.endpoint_wait import EndpointWait
+from .fleet.shared_prefix import PrefixWait
+from .limits import Meter
+from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
+from .models.caching import Retention, shared_prefixes
+from .models.endings import Ending, ending_of, is_known
+from .prompt import (
     ask_for_call,
     ask_for_report,
     ask_for_summary,
     continue_cut_reply,
     continue_paused_reply,
 )
-from deputize.worker.spending import Spending
+from .spending import Spending
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deputize.shared.delegation import Artifact, FinalStatus, Status, TerminationReason
-from deputize.shared.runs.artifacts import fields_of
-from deputize.shared.text import clip
-from deputize.worker.fleet.lease import StopSignal
-from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.artifacts import Artifacts
-from deputize.worker.workspace.deadline import Deadline
-from deputize.worker.workspace.patches import Facts
-from deputize.worker.workspace.workspace import Workspace
+from ..shared.delegation import Artifact, FinalStatus, Status, TerminationReason
+from ..shared.runs.artifacts import fields_of
+from ..shared.text import clip
+from .fleet.lease import StopSignal
+from .threads import run_in_thread
+from .workspace.artifacts import Artifacts
+from .workspace.deadline import Deadline
+from .workspace.patches import Facts
+from .workspace.workspace import Workspace
 
 MAX_SUMMARY_CHARS = 16_000
 ENDING_SECONDS = 20.0

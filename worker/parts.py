@@ -10,42 +10,42 @@ from typing import Any, Self
 
 from pydantic_core import to_json
 
-from deputize.shared.delegation import Progress
-from deputize.shared.events import ErrorSeen
-from deputize.shared.facts import Trust
-from deputize.shared.runs.cost import SPENT
-from deputize.shared.runs.reading import TRUST, trust_of
-from deputize.shared.runs.record import Claim
-from deputize.shared.runs.turns import FILE_TURNS, FileTurns
-from deputize.shared.text import clip
-from deputize.worker.attempts import go_on, ledger_of
-from deputize.worker.conversation import Conversation
-from deputize.worker.emit import Emitter
-from deputize.worker.fleet.endpoint_wait import EndpointWait
-from deputize.worker.fleet.shared_prefix import PrefixWait
-from deputize.worker.limits import Meter, Repetition
-from deputize.worker.loop import Loop
-from deputize.worker.model_calls import ModelCalls
-from deputize.worker.models.base import Model
-from deputize.worker.models.caching import Retention
-from deputize.worker.models.xml_calls.model import XmlCalls
-from deputize.worker.permission.approval import Approval
-from deputize.worker.permission.requests import PermissionRequests
-from deputize.worker.policy import PolicyContext, within
-from deputize.worker.prompt import first_message, system_prompt
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.bubblewrap import MOUNT
-from deputize.worker.sandbox.project_tools import ProjectTools
-from deputize.worker.services import Services
-from deputize.worker.spending import Spending
-from deputize.worker.steps import StepLog
-from deputize.worker.subagents.children import Children, retried
-from deputize.worker.subagents.runner import SlotRelease, SubagentRunner
-from deputize.worker.tool_calls import ToolCalls
-from deputize.worker.toolkit.offer import RunOffer
-from deputize.worker.toolkit.run_tools import RunTools, open_tools
-from deputize.worker.trust.sources import ReadSources
-from deputize.worker.workspace.workspace import Workspace
+from ..shared.delegation import Progress
+from ..shared.events import ErrorSeen
+from ..shared.facts import Trust
+from ..shared.runs.cost import SPENT
+from ..shared.runs.reading import TRUST, trust_of
+from ..shared.runs.record import Claim
+from ..shared.runs.turns import FILE_TURNS, FileTurns
+from ..shared.text import clip
+from .attempts import go_on, ledger_of
+from .conversation import Conversation
+from .emit import Emitter
+from .fleet.endpoint_wait import EndpointWait
+from .fleet.shared_prefix import PrefixWait
+from .limits import Meter, Repetition
+from .loop import Loop
+from .model_calls import ModelCalls
+from .models.base import Model
+from .models.caching import Retention
+from .permission.approval import Approval
+from .permission.requests import PermissionRequests
+from .policy import PolicyContext, within
+from .prompt import first_message, system_prompt
+from .sandbox.base import Sandbox
+from .sandbox.bubblewrap import MOUNT
+from .sandbox.project_tools import ProjectTools
+from .services import Services
+from .spending import Spending
+from .steps import StepLog
+from .subagents.children import Children, retried
+from .subagents.runner import SlotRelease, SubagentRunner
+from .tool_calls import ToolCalls
+from .toolkit.offer import RunOffer
+from .toolkit.run_tools import RunTools, open_tools
+from .trust.sources import ReadSources
+from .workspace.workspace import Workspace
+from .xml_calls.model import XmlCalls
 
 MAX_DETAILS_CHARS = 32_000
 

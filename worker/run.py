@@ -7,18 +7,18 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from deputize.shared import log as logs
-from deputize.shared.delegation import TerminationReason, ToolAgentResult
-from deputize.shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
-from deputize.shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
-from deputize.shared.log import log
-from deputize.shared.runs.cost import MODEL, SPENT
-from deputize.shared.runs.disk import DISK
-from deputize.shared.runs.record import Claim
-from deputize.shared.runs.spend import caps_of
-from deputize.shared.text import count
-from deputize.shared.wire import now
-from deputize.worker.attempts import (
+from ..shared import log as logs
+from ..shared.delegation import TerminationReason, ToolAgentResult
+from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
+from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
+from ..shared.log import log
+from ..shared.runs.cost import MODEL, SPENT
+from ..shared.runs.disk import DISK
+from ..shared.runs.record import Claim
+from ..shared.runs.spend import caps_of
+from ..shared.text import count
+from ..shared.wire import now
+from .attempts import (
     discard_files,
     fields_of_next_try,
     files_left,
@@ -29,21 +29,21 @@ from deputize.worker.attempts import (
     settle_steps,
     with_continued,
 )
-from deputize.worker.emit import Emitter
-from deputize.worker.fleet.lease import StopReason, StopSignal
-from deputize.worker.limits import LimitReached, Meter
-from deputize.worker.linux.machine import exhausted
-from deputize.worker.loop import Loop
-from deputize.worker.models.base import Model
-from deputize.worker.outcome import RunOutcome, RunOutputs, collect_outputs
-from deputize.worker.parts import LoopBuilder, RunState
-from deputize.worker.services import Services
-from deputize.worker.spending import Spending
-from deputize.worker.steps import StepLog
-from deputize.worker.subagents.children import Children
-from deputize.worker.threads import EXIT_EXCEPTIONS
-from deputize.worker.toolkit.offer import RunOffer
-from deputize.worker.workspace.workspace import Workspace
+from .emit import Emitter
+from .fleet.lease import StopReason, StopSignal
+from .limits import LimitReached, Meter
+from .linux.machine import exhausted
+from .loop import Loop
+from .models.base import Model
+from .outcome import RunOutcome, RunOutputs, collect_outputs
+from .parts import LoopBuilder, RunState
+from .services import Services
+from .spending import Spending
+from .steps import StepLog
+from .subagents.children import Children
+from .threads import EXIT_EXCEPTIONS
+from .toolkit.offer import RunOffer
+from .workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
 CLOCK_SECONDS = 0.02

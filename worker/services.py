@@ -10,47 +10,47 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from deputize.shared.bus import Bus
-from deputize.shared.connection import Pipe, connect, retried
-from deputize.shared.delegation import Usage
-from deputize.shared.errors import Invalid, Misconfigured, WorkspaceLost
-from deputize.shared.fleet import Fleet
-from deputize.shared.log import log
-from deputize.shared.queue import Ticket
-from deputize.shared.request import DirectoryWorkspace
-from deputize.shared.request_checks import foreign_script
-from deputize.shared.runs.keys import LEASES, record_key
-from deputize.shared.runs.record import Claim
-from deputize.shared.runs.store import RELEASE, WRITING, RunStore
-from deputize.shared.settings import Settings
-from deputize.worker.celery_pool.progress import ProgressEvents
-from deputize.worker.fleet.janitor import Janitor
-from deputize.worker.fleet.lease import Leases, open_leases
-from deputize.worker.fleet.outage import Outages
-from deputize.worker.fleet.presence import Presence
-from deputize.worker.fleet.shared_prefix import SharedPrefixes
-from deputize.worker.fleet.status import WorkerStatus
-from deputize.worker.mcp.source import McpServers
-from deputize.worker.models import close_models, open_model
-from deputize.worker.models.base import Model
-from deputize.worker.policy import Rule
-from deputize.worker.policy.known_tools import Known
-from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.standby.process import Standby
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.discovery import Discovery
-from deputize.worker.toolkit.offer import Offers, RunOffer, setup_cache
-from deputize.worker.toolkit.registry import available_tools, default_kit
-from deputize.worker.toolkit.sources import Source
-from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.web.dial import Network
-from deputize.worker.workspace.copy_report import LONG_SECONDS, reported
-from deputize.worker.workspace.restoring import restore
-from deputize.worker.workspace.tree_copy import CopyTally
-from deputize.worker.workspace.workspace import Workspace
+from ..shared.bus import Bus
+from ..shared.connection import Pipe, connect, retried
+from ..shared.delegation import Usage
+from ..shared.errors import Invalid, Misconfigured, WorkspaceLost
+from ..shared.fleet import Fleet
+from ..shared.log import log
+from ..shared.queue import Ticket
+from ..shared.request import DirectoryWorkspace
+from ..shared.request_checks import foreign_script
+from ..shared.runs.keys import LEASES, record_key
+from ..shared.runs.record import Claim
+from ..shared.runs.store import RELEASE, WRITING, RunStore
+from ..shared.settings import Settings
+from .celery_pool.progress import ProgressEvents
+from .fleet.janitor import Janitor
+from .fleet.lease import Leases, open_leases
+from .fleet.outage import Outages
+from .fleet.presence import Presence
+from .fleet.shared_prefix import SharedPrefixes
+from .fleet.status import WorkerStatus
+from .mcp.source import McpServers
+from .models import close_models, open_model
+from .models.base import Model
+from .policy import Rule
+from .policy.known_tools import Known
+from .policy.rule_file import load_rules
+from .sandbox.worker_bounds import WorkerBounds
+from .schemas.pool import ValidatorPool
+from .standby.process import Standby
+from .threads import run_in_thread
+from .toolkit.discovery import Discovery
+from .toolkit.offer import Offers, RunOffer, setup_cache
+from .toolkit.registry import available_tools, default_kit
+from .toolkit.sources import Source
+from .tools import BUILTIN
+from .tools.base import AnyTool
+from .web.dial import Network
+from .workspace.copy_report import LONG_SECONDS, reported
+from .workspace.restoring import restore
+from .workspace.tree_copy import CopyTally
+from .workspace.workspace import Workspace
 
 
 @dataclass(slots=True)

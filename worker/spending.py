@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deputize.shared.connection import Pipe
-from deputize.shared.delegation import TerminationReason
-from deputize.shared.errors import Fenced, Refused
-from deputize.shared.events import ProgressMade
-from deputize.shared.runs.record import Claim
-from deputize.shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
-from deputize.worker.emit import Emitter
-from deputize.worker.limits import SMALLEST_REPLY, LimitReached, Meter, affordable
-from deputize.worker.models.base import Model
+from ..shared.connection import Pipe
+from ..shared.delegation import TerminationReason
+from ..shared.errors import Fenced, Refused
+from ..shared.events import ProgressMade
+from ..shared.runs.record import Claim
+from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
+from .emit import Emitter
+from .limits import SMALLEST_REPLY, LimitReached, Meter, affordable
+from .models.base import Model
 
 FULL_SECONDS = 1.0
 """Seconds between two tries while other runs have reserved the rest of a cap."""

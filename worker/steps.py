@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deputize.shared.delegation import MAX_CALL_ERRORS, Step, StepStatus, ToolAgentResult
-from deputize.shared.errors import ErrorType
-from deputize.shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
-from deputize.shared.wire import now
-from deputize.worker.emit import Emitter
-from deputize.worker.models.base import Call, Reply
-from deputize.worker.tools.base import AnyTool, ToolResult
+from ..shared.delegation import MAX_CALL_ERRORS, Step, StepStatus, ToolAgentResult
+from ..shared.errors import ErrorType
+from ..shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
+from ..shared.wire import now
+from .emit import Emitter
+from .models.base import Call, Reply
+from .tools.base import AnyTool, ToolResult
 
 DENIED = "deniedCallCount"
 

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from deputize.shared.text import valid
+from ..shared.text import valid
 
 MAX_DEPTH = 64
 """More than any tool's arguments need; encoders have a depth limit of their own."""

@@ -11,30 +11,30 @@ from typing import Any
 
 from celery import Celery
 
-from deputize.shared import tokens
-from deputize.shared.connection import REDIS_ERRORS, connect, shielded
-from deputize.shared.delegation import TerminationReason
-from deputize.shared.errors import DeputizeError, Misconfigured, NotFound
-from deputize.shared.log import log
-from deputize.shared.queue import TASK, send_tickets
-from deputize.shared.runs.pausing import pause_unfinished
-from deputize.shared.runs.store import RunStore
-from deputize.shared.settings import Settings
-from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
-from deputize.worker.celery_pool.progress import ProgressEvents
-from deputize.worker.celery_pool.revoking import revoke_means_cancel
-from deputize.worker.fleet.lease import StopSignal
-from deputize.worker.models import open_model
-from deputize.worker.run import Run
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.project_tools import check_shown
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
-from deputize.worker.services import Services, open_services
-from deputize.worker.standby.process import Standby
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.web.dial import Network
-from deputize.worker.workspace.workspace import check_writable
+from ..shared import tokens
+from ..shared.connection import REDIS_ERRORS, connect, shielded
+from ..shared.delegation import TerminationReason
+from ..shared.errors import DeputizeError, Misconfigured, NotFound
+from ..shared.log import log
+from ..shared.queue import TASK, send_tickets
+from ..shared.runs.pausing import pause_unfinished
+from ..shared.runs.store import RunStore
+from ..shared.settings import Settings
+from .celery_pool.pool import AsyncPool, AsyncTask, add_service
+from .celery_pool.progress import ProgressEvents
+from .celery_pool.revoking import revoke_means_cancel
+from .fleet.lease import StopSignal
+from .models import open_model
+from .run import Run
+from .sandbox.bubblewrap import Bubblewrap
+from .sandbox.project_tools import check_shown
+from .sandbox.worker_bounds import WorkerBounds
+from .services import Services, open_services
+from .standby.process import Standby
+from .threads import run_in_thread
+from .tools.base import AnyTool
+from .web.dial import Network
+from .workspace.workspace import check_writable
 
 
 def register(

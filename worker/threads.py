@@ -20,9 +20,9 @@ from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.log import delegation
-from deputize.worker.fair_scheduling import ComputeSlots, Share, Work
+from ..shared.errors import ErrorType, ToolError
+from ..shared.log import delegation
+from .fair_scheduling import ComputeSlots, Share, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")

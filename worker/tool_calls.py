@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
-from deputize.shared.errors import ErrorType, Fenced, ToolError
-from deputize.shared.log import log
-from deputize.worker.ledger import Ledger
-from deputize.worker.limits import Meter
-from deputize.worker.linux.machine import exhausted
-from deputize.worker.models.base import Call
-from deputize.worker.permission.approval import Approval, Asked, Prepared
-from deputize.worker.steps import StepLog, in_doubt, not_executed
-from deputize.worker.threads import EXIT_EXCEPTIONS
-from deputize.worker.toolkit.registry import find_tool, own_call
-from deputize.worker.toolkit.run_tools import RunTools
-from deputize.worker.tools.base import Effect, ToolContext, ToolResult
-from deputize.worker.tools.bounded_result import bounded
-from deputize.worker.trust.sources import ReadSources
+from ..shared.errors import ErrorType, Fenced, ToolError
+from ..shared.log import log
+from .ledger import Ledger
+from .limits import Meter
+from .linux.machine import exhausted
+from .models.base import Call
+from .permission.approval import Approval, Asked, Prepared
+from .steps import StepLog, in_doubt, not_executed
+from .threads import EXIT_EXCEPTIONS
+from .toolkit.registry import find_tool, own_call
+from .toolkit.run_tools import RunTools
+from .tools.base import Effect, ToolContext, ToolResult
+from .tools.bounded_result import bounded
+from .trust.sources import ReadSources
 
 Judged = Prepared | Asked | ToolResult
 """A call that may be executed, one that a person is asked about, or the result of one that is not executed."""

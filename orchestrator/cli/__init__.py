@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ...shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport] - cheaper imports after it
+
+# isort: split
 
 import importlib
 import sys
@@ -12,9 +14,9 @@ from typing import Any, NoReturn
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.errors import open_standard_streams, run_command, tolerate_any_character
-from deputize.shared.text import did_you_mean
+from ...shared.text import did_you_mean
+from . import output
+from .errors import open_standard_streams, run_command, tolerate_any_character
 
 COMMANDS = {
     "run": ("run:run", "Hand over one task and wait for its result."),

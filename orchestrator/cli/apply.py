@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.values import Directory
-from deputize.shared.errors import Conflict, Invalid, NotFound, Refused
-from deputize.shared.text import count
+from ...shared.errors import Conflict, Invalid, NotFound, Refused
+from ...shared.text import count
+from . import formatting, output
+from .connect import NEWEST, connect, full_id, load_settings
+from .errors import Exit
+from .values import Directory
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.orchestrator.patches.format import PatchPart
-    from deputize.orchestrator.patches.merge import MergePlan
-    from deputize.shared.delegation import Delegation, ToolAgentResult
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.settings import Settings
+    from ..client import Client
+    from ..patches.format import PatchPart
+    from ..patches.merge import MergePlan
 
 LIMIT_OPTIONS = {
     "max_turns": "--max-turns",
@@ -85,7 +85,7 @@ async def _apply(settings: Settings, id: str, into: Path | None, how: How, as_js
 
 def target_directory(delegation: Delegation, into: Path | None) -> Path:
     """Returns the directory to change. Raises Invalid where none is known or it does not exist."""
-    from deputize.shared.request import DirectoryWorkspace
+    from ...shared.request import DirectoryWorkspace
 
     workspace = delegation.request.workspace
     if into is None:
@@ -104,9 +104,9 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
 
 async def take_over(client: Client, delegation: Delegation, folder: Path, how: How = How()) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
-    from deputize.orchestrator.patches.directory import Directory as Target
-    from deputize.orchestrator.patches.format import blob_id, parse_patch
-    from deputize.orchestrator.patches.merge import MergePlan, content_in_git
+    from ..patches.directory import Directory as Target
+    from ..patches.format import blob_id, parse_patch
+    from ..patches.merge import MergePlan, content_in_git
 
     if delegation.result is None:
         raise Conflict(f"{delegation.id} is not finished yet ({delegation.status}); `deputize watch` waits for it")
@@ -129,7 +129,7 @@ async def take_over(client: Client, delegation: Delegation, folder: Path, how: H
 
 async def _earlier_parts(client: Client, delegation: Delegation, parts: Sequence[PatchPart]) -> list[PatchPart]:
     """Returns the parts of the patches that the delegation's patch contains or replaces, the last one first."""
-    from deputize.orchestrator.patches.format import parse_patch
+    from ..patches.format import parse_patch
 
     found: list[PatchPart] = []
     paths = {part.path for part in parts}
@@ -145,7 +145,7 @@ async def _earlier_parts(client: Client, delegation: Delegation, parts: Sequence
 
 async def _ignored_parts(client: Client, id: str, paths: Sequence[str]) -> list[PatchPart]:
     """Returns the new ignored files as parts of a patch, but those that are out of reach: links and very large ones."""
-    from deputize.orchestrator.patches.format import check_path, created_part
+    from ..patches.format import check_path, created_part
 
     files = {file.path: file for file in (await client.files(id)).items if file.kind == "file"}
     found: list[PatchPart] = []
@@ -244,7 +244,7 @@ async def take_over_or_hint(
 
 def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, why: str) -> Generator[str]:
     """Yields what can be done with a run that has ended."""
-    from deputize.shared.request import DirectoryWorkspace
+    from ...shared.request import DirectoryWorkspace
 
     workspace, command = delegation.request.workspace, partial(formatting.command, settings)
     if option := LIMIT_OPTIONS.get(result.termination_reason):

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.batch_files import Results, open_results
-from deputize.orchestrator.cli.batch_input import FORMATS, BatchInput, RequestLine
-from deputize.orchestrator.cli.connect import connect, load_settings, needs_model_endpoint, note_before_work
-from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
-from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.request_options import given_options, note_if_empty, request_options, workspace_here
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, denied_option, stdin_once, stream_option
-from deputize.orchestrator.cli.watcher import Watcher, note_if_queued
-from deputize.shared.errors import Refused
-from deputize.shared.text import count
+from ...shared.errors import Refused
+from ...shared.text import count
+from . import formatting, output
+from .batch_files import Results, open_results
+from .batch_input import FORMATS, BatchInput, RequestLine
+from .connect import connect, load_settings, needs_model_endpoint, note_before_work
+from .errors import Exit, exit_code_of_results
+from .live import display
+from .request_options import given_options, note_if_empty, request_options, workspace_here
+from .values import Finite, StrictCommand, Text, denied_option, stdin_once, stream_option
+from .watcher import Watcher, note_if_queued
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation, ToolAgentResult
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
+    from ..client import Client
 
 CHUNK_SIZE = 1000
 """Requests per call to the service."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from deputize.orchestrator.cli.batch_input import RequestLine
-from deputize.shared.errors import Invalid, Misconfigured
+from ...shared.errors import Invalid, Misconfigured
+from .batch_input import RequestLine
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import ToolAgentResult
+    from ...shared.delegation import ToolAgentResult
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ def _row(text: bytes) -> dict[str, Any]:
 
 
 def _done(rows: list[bytes]) -> dict[int, ToolAgentResult]:
-    from deputize.shared.delegation import ToolAgentResult
+    from ...shared.delegation import ToolAgentResult
 
     done: dict[int, ToolAgentResult] = {}
     for text in rows:

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from deputize.orchestrator.cli.errors import message, refusal
-from deputize.orchestrator.cli.request_options import RequestOptions, merged, read_json, read_request
-from deputize.shared.errors import Invalid, Refused
-from deputize.shared.text import count, did_you_mean
+from ...shared.errors import Invalid, Refused
+from ...shared.text import count, did_you_mean
+from .errors import message, refusal
+from .request_options import RequestOptions, merged, read_json, read_request
 
 if TYPE_CHECKING:
-    from deputize.shared.request import DelegationRequest
+    from ...shared.request import DelegationRequest
 
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 FORMATS = ("jsonl", "text", "csv", "tsv")
@@ -196,7 +196,7 @@ class _Rows:
     """The rows of a table with the number of the line where each begins; a mistake instead of a row that has one."""
 
     def __init__(self, text: str, format: str) -> None:
-        from deputize.shared.request import MAX_REQUEST_BYTES
+        from ...shared.request import MAX_REQUEST_BYTES
 
         csv.field_size_limit(MAX_REQUEST_BYTES)
         first = text.partition("\n")[0]

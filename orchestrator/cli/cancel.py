@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
-from deputize.orchestrator.cli.errors import Exit
+from . import output
+from .connect import connect, full_id, load_settings, unfinished
+from .errors import Exit
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.settings import Settings
 
 
 @click.command()

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
-from deputize.shared.text import count
+from ...shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
+from ...shared.text import count
+from . import output
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.orchestrator.home import StackInfo
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.fleet import WorkerCard
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.fleet import WorkerCard
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
+    from ..client import Client
+    from ..home import StackInfo
 
 ID_PREFIX = "dlg_"
 ID_LENGTH = 30
@@ -62,7 +62,7 @@ class Service:
 
 
 def load_settings(ctx: click.Context, **override: Any) -> Settings:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
     config: Path | None = ctx.find_root().obj
     settings = Settings.load(config, **override)
@@ -72,8 +72,8 @@ def load_settings(ctx: click.Context, **override: Any) -> Settings:
 
 def _hint_at_unused(settings: Settings, config: Path | None) -> None:
     """Prints one line about the files in the working directory that would count if they were named."""
-    from deputize.shared.settings import environment
-    from deputize.shared.settings.files import configuration_folder
+    from ...shared.settings import environment
+    from ...shared.settings.files import configuration_folder
 
     variables = environment()
     if (own := configuration_folder(variables)).is_dir() and own.samefile("."):
@@ -94,8 +94,8 @@ def _hint_at_unused(settings: Settings, config: Path | None) -> None:
 
 def stack_here(settings: Settings) -> StackInfo | None:
     """Returns the stack that runs on this machine, or None. Raises Misconfigured if its home is unusable."""
-    from deputize.orchestrator.home import prepare_home
-    from deputize.orchestrator.stack import running
+    from ..home import prepare_home
+    from ..stack import running
 
     prepare_home(settings.home)
     return running(settings)
@@ -112,7 +112,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         async with _connect_url(settings) as service:
             yield service
         return
-    from deputize.orchestrator.stack import other_settings, stack_in_use
+    from ..stack import other_settings, stack_in_use
 
     there = stack_here(settings)
     own = there is None or there.workers == 0 < workers
@@ -120,7 +120,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         if needs_model and not settings.has_model_endpoint:
             raise Misconfigured(NO_MODEL)
         if settings.redis_url is not None:
-            from deputize.orchestrator.redis_check import check_redis
+            from ..redis_check import check_redis
 
             await check_redis(settings.redis_url)
         if workers:
@@ -133,7 +133,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
             note(f"note: the stack on this machine was started with other settings ({', '.join(names)}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        from deputize.orchestrator.client import Client
+        from ..client import Client
 
         async with Client(stack.url, stack.token) as client:
             attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
@@ -143,7 +143,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
 @asynccontextmanager
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
-    from deputize.orchestrator.client import Client
+    from ..client import Client
 
     if settings.url:
         async with _connect_url(settings) as service:
@@ -159,7 +159,7 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
 
 @asynccontextmanager
 async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
-    from deputize.orchestrator.client import Client
+    from ..client import Client
 
     async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
         yield Service(client)
@@ -206,7 +206,7 @@ async def _newest(client: Client) -> AsyncGenerator[Delegation]:
 
 async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
     """Yields every delegation that has no result yet."""
-    from deputize.shared.delegation import Status
+    from ...shared.delegation import Status
 
     for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
         cursor = None

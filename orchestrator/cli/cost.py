@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.shared.text import count
+from ...shared.text import count
+from . import formatting, output
+from .connect import connect, load_settings
+from .errors import Exit
 
 if TYPE_CHECKING:
-    from deputize.shared.runs.cost import Cost, CostReport
-    from deputize.shared.settings import Settings
+    from ...shared.runs.cost import Cost, CostReport
+    from ...shared.settings import Settings
 
 AGO = re.compile(r"(\d{1,5})([dh])")
 NO_KEY = "(none)"
@@ -44,7 +44,7 @@ class Group(click.ParamType[str]):
     name = "group"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from deputize.shared.runs.cost import check_group
+        from ...shared.runs.cost import check_group
 
         try:
             return check_group(value)

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.watcher import Watcher
+from . import formatting, output
+from .connect import connect, load_settings
+from .errors import Exit
+from .live import display
+from .watcher import Watcher
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import ToolAgentResult
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import ToolAgentResult
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
+    from ..client import Client
 
 WORKERS = 2
 DIFF_LINES = 24
@@ -98,7 +98,7 @@ def _copy_installed(folder: Path) -> Path:
 
 
 def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) -> list[DemoPart]:
-    from deputize.shared.request import DelegationRequest
+    from ...shared.request import DelegationRequest
 
     def request(**fields: Any) -> DelegationRequest:
         return DelegationRequest.model_validate({"labels": {"demo": "yes"}, "model": model, **fields})

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import load_settings, stack_here
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.findings import Finding
-from deputize.shared.errors import Misconfigured
+from ...shared.errors import Misconfigured
+from . import output
+from .connect import load_settings, stack_here
+from .errors import Exit
+from .findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
 SPACE_NEEDED = 100 * 1024**2
 SPACE_WANTED = 2 * 1024**3
@@ -76,7 +76,7 @@ async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **n
 
 
 async def _rows(settings: Settings, workspace: Path | None, **named: str | None) -> AsyncGenerator[Finding]:
-    from deputize.orchestrator.cli.doctor_workspace import chosen_sandbox
+    from .doctor_workspace import chosen_sandbox
 
     chosen = None
     if workspace:
@@ -91,9 +91,9 @@ async def _rows(settings: Settings, workspace: Path | None, **named: str | None)
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:
     """Yields every row as soon as it is known. The promises are tried meanwhile."""
-    from deputize.orchestrator.cli import doctor_promises, doctor_secrets
-    from deputize.orchestrator.cli.doctor_scopes import scopes_row
-    from deputize.orchestrator.cli.doctor_service import redis_rows, service_rows
+    from . import doctor_promises, doctor_secrets
+    from .doctor_scopes import scopes_row
+    from .doctor_service import redis_rows, service_rows
 
     home = _home(settings)
     stack = stack_here(settings) if home.state == "✓" else None
@@ -117,7 +117,7 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
     for row in doctor_promises.promise_rows(settings, found, here):
         yield row
     if workspace and (project := found["more"].get("project")):
-        from deputize.orchestrator.cli.doctor_workspace import project_rows
+        from .doctor_workspace import project_rows
 
         for row in project_rows(settings, workspace, project):
             yield row
@@ -147,10 +147,10 @@ def _disk(settings: Settings) -> Finding:
 
 def token_row(settings: Settings) -> Finding:
     """Checks that the tokens can be used, and that an open address has one."""
-    from deputize.orchestrator.sockets import TRUSTED, check_binding, is_loopback
+    from ..sockets import TRUSTED, check_binding, is_loopback
 
     if settings.tokens_file is not None:
-        from deputize.orchestrator.token_file import Tokens
+        from ..token_file import Tokens
 
         try:
             return Finding("✓", "token", f"{Tokens(settings).count()} accepted")

@@ -12,10 +12,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from deputize.orchestrator.cli.findings import Finding
+from .findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
 _END_SECONDS = 15.0
 """For the process to remove what it has made, once it is not needed any more."""

@@ -9,20 +9,20 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli.findings import Finding
-from deputize.shared.errors import Misconfigured, ScopeMissing, Unauthorized
-from deputize.shared.wire import now
+from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
+from ...shared.wire import now
+from .findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.caller import Caller
-    from deputize.orchestrator.token_file import Tokens
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
+    from ..caller import Caller
+    from ..token_file import Tokens
 
 
 def scopes_row(settings: Settings) -> Finding:
     """Tries a new token of each scope with all routes, and each token of the file."""
-    from deputize.orchestrator.caller import Caller
-    from deputize.orchestrator.token_file import TokenFile
+    from ..caller import Caller
+    from ..token_file import TokenFile
 
     try:
         with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
@@ -38,9 +38,9 @@ def scopes_row(settings: Settings) -> Finding:
 
 
 def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
-    from deputize.orchestrator.caller import RequestNote, caller_of
-    from deputize.orchestrator.scopes import Scope
-    from deputize.orchestrator.token_file import Tokens, append_entry, digest_of, written_entry
+    from ..caller import RequestNote, caller_of
+    from ..scopes import Scope
+    from ..token_file import Tokens, append_entry, digest_of, written_entry
 
     valid = {f"doctor-{scope}": (scope, None) for scope in Scope}
     kinds = valid | {"doctor-expired": (Scope.READ, now() - timedelta(days=1))}
@@ -57,7 +57,7 @@ def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
 
 def is_accepted(tokens: Tokens, token: bytes) -> bool:
     """Whether the service would know a caller by this token."""
-    from deputize.orchestrator.caller import RequestNote, caller_of
+    from ..caller import RequestNote, caller_of
 
     try:
         caller_of(tokens, token, RequestNote("GET", "doctor"))
@@ -68,7 +68,7 @@ def is_accepted(tokens: Tokens, token: bytes) -> bool:
 
 def wrong_routes(caller: Caller) -> Iterator[str]:
     """Yields the routes that the caller may use without their scopes, or may not use in spite of them."""
-    from deputize.orchestrator.scopes import ROUTES
+    from ..scopes import ROUTES
 
     for (method, route), needed in ROUTES.items():
         try:

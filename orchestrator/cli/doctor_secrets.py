@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from deputize.orchestrator.cli.findings import Finding
+from .findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
 _OF_OTHERS = "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr"
 
@@ -29,7 +29,7 @@ class Mask(Protocol):
 
 def masking_row(settings: Settings, mask: Mask | None = None) -> Finding:
     """Masks every secret of the settings, and a token known by its shape; by default as workers do."""
-    from deputize.shared.masking import MIN_SECRET, SecretMask
+    from ...shared.masking import MIN_SECRET, SecretMask
 
     secrets = settings.secrets
     mask = mask or SecretMask(secrets)
@@ -49,8 +49,8 @@ def masking_row(settings: Settings, mask: Mask | None = None) -> Finding:
 
 def key_rows(mounted: Path = _MOUNTED) -> Iterator[Finding]:
     """Yields where keys are kept, if there are any. Files in ``mounted`` that are not ours are as they have to be."""
-    from deputize.shared.settings.loading import secret_variables
-    from deputize.shared.settings.variables import environment
+    from ...shared.settings.loading import secret_variables
+    from ...shared.settings.variables import environment
 
     environ = environment()
     exposed = [name for name in secret_variables() if environ.get(name, "").strip()]

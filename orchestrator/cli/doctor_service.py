@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deputize.orchestrator.cli.findings import Finding
-from deputize.shared.errors import DeputizeError, Misconfigured
+from ...shared.errors import DeputizeError, Misconfigured
+from .findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.home import StackInfo
-    from deputize.shared.fleet import WorkerCard
-    from deputize.shared.settings import Settings
+    from ...shared.fleet import WorkerCard
+    from ...shared.settings import Settings
+    from ..home import StackInfo
 
 CLOCK_SECONDS = 2.0
 
@@ -31,7 +31,7 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
         return
     from redis.exceptions import RedisError, ResponseError
 
-    from deputize.shared.connection import connect
+    from ...shared.connection import connect
 
     try:
         async with connect(url) as client:
@@ -57,7 +57,7 @@ def _permissions(url: str) -> Finding:
     import redis
     from redis.exceptions import NoPermissionError
 
-    from deputize.shared.redis_access import NEEDED, check_access
+    from ...shared.redis_access import NEEDED, check_access
 
     try:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
@@ -74,7 +74,7 @@ def _permissions(url: str) -> Finding:
 def _embedded_redis(settings: Settings) -> Finding:
     if settings.url:
         return Finding("✓", "redis", "the service's own matter; it reports it when Redis is away")
-    from deputize.orchestrator.redis_server import find_program
+    from ..redis_server import find_program
 
     try:
         return Finding("✓", "redis", f"none runs; {find_program().name} is here to be started")
@@ -116,7 +116,7 @@ def _clock(theirs: int) -> Finding:
 
 async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
     """Yields whether the service answers, and each of its workers."""
-    from deputize.orchestrator.client import Client
+    from ..client import Client
 
     if settings.url is None and stack is None:
         yield Finding("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
@@ -141,7 +141,7 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
 
 
 def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
-    from deputize.shared.fleet import own_version
+    from ...shared.fleet import own_version
 
     found = {"the service": service} | {worker.name: worker.version for worker in workers}
     others = [f"{whose} {version or 'announces none'}" for whose, version in found.items() if version != own_version()]

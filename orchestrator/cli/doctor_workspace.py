@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deputize.orchestrator.cli.doctor_promises import network
-from deputize.orchestrator.cli.findings import Finding
-from deputize.shared.agents import unknown_agent
+from ...shared.agents import unknown_agent
+from .doctor_promises import network
+from .findings import Finding
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import SandboxSettings, Settings
+    from ...shared.settings import SandboxSettings, Settings
 
 _ALWAYS = ("python", "pytest", "node", "git")
 """Programs whose absence is reported, too."""

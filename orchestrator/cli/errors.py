@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.shared.errors import DeputizeError, Invalid, Misconfigured, Refused, SpendCapReached, Unauthorized
-from deputize.shared.text import visible
+from ...shared.errors import DeputizeError, Invalid, Misconfigured, Refused, SpendCapReached, Unauthorized
+from ...shared.text import visible
+from . import output
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import ToolAgentResult
+    from ...shared.delegation import ToolAgentResult
 
 PACKAGES = ("orchestrator", "shared")
 SHOWN_MISTAKES = 20
@@ -144,8 +144,8 @@ def _internal_error(error: Exception) -> str:
 
 def _mask() -> Callable[[str], str]:
     """Returns what removes secrets from a report: it is made to be passed on."""
-    from deputize.shared.masking import SecretMask
-    from deputize.shared.settings import Settings
+    from ...shared.masking import SecretMask
+    from ...shared.settings import Settings
 
     try:
         return SecretMask(Settings.load(None).secrets).text
@@ -155,8 +155,8 @@ def _mask() -> Callable[[str], str]:
 
 def _report(error: Exception, mask: Callable[[str], str]) -> str:
     """Writes what a report needs below the home's logs. Returns the end of a sentence with its path."""
-    from deputize.shared.fleet import own_version
-    from deputize.shared.settings import Settings
+    from ...shared.fleet import own_version
+    from ...shared.settings import Settings
 
     now = datetime.now(UTC)
     try:

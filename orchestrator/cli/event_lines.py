@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli.formatting import SHORT_PERMISSION_ID, cut, outcome, seconds, wrapped
-from deputize.shared.text import terminal_text
+from ...shared.text import terminal_text
+from .formatting import SHORT_PERMISSION_ID, cut, outcome, seconds, wrapped
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Step
-    from deputize.shared.events import (
+    from ...shared.delegation import Step
+    from ...shared.events import (
         AnyEvent,
         Envelope,
         ErrorSeen,
@@ -33,7 +33,7 @@ OVERLAP_CHARS = 200
 
 def is_failure_reason(event: AnyEvent) -> bool:
     """Returns whether the event is the reason of the run's failure, which its result contains as well."""
-    from deputize.shared.delegation import TerminationReason
+    from ...shared.delegation import TerminationReason
 
     return event.type == "error" and event.kind in [*TerminationReason]
 
@@ -89,7 +89,7 @@ def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried 
             id = event.permission_id[-SHORT_PERMISSION_ID:]
             return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
         case "permission_answered":
-            from deputize.shared.permission import answer_words
+            from ...shared.permission import answer_words
 
             words = answer_words(event.outcome, event.by, event.reason)
             return f"permission {event.permission_id[-SHORT_PERMISSION_ID:]}: {words}"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, load_settings
-from deputize.orchestrator.cli.errors import Exit
+from . import formatting, output
+from .connect import connect, load_settings
+from .errors import Exit
 
 if TYPE_CHECKING:
-    from deputize.shared.fleet import ToolCard, WorkerCard
-    from deputize.shared.settings import Settings
+    from ...shared.fleet import ToolCard, WorkerCard
+    from ...shared.settings import Settings
 
 
 @click.command()

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli.apply import take_over_or_hint
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, denied_option
-from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
+from .apply import take_over_or_hint
+from .connect import connect, full_id, load_settings
+from .errors import Exit
+from .live import display
+from .values import Finite, StrictCommand, Text, denied_option
+from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.settings import Settings
+    from ..client import Client
 
 FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
 _WAIT = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")

@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deputize.shared.text import count
+from ...shared.text import count
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import FileChange, ToolAgentResult, Usage
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import FileChange, ToolAgentResult, Usage
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
 
 SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""

@@ -9,14 +9,14 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.event_lines import EventLines
-from deputize.orchestrator.cli.rows import TableRow, Totals
-from deputize.shared.text import visible
+from ...shared.text import visible
+from . import formatting, output
+from .event_lines import EventLines
+from .rows import TableRow, Totals
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Delegation, ToolAgentResult
-    from deputize.shared.events import Envelope
+    from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.events import Envelope
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 20.0
@@ -255,7 +255,7 @@ class Table:
         return self._region.aside() if sys.stdout.isatty() else nullcontext()
 
     def _lines(self) -> list[str]:
-        from deputize.orchestrator.cli.table import table_lines
+        from .table import table_lines
 
         below = self._prompted(*self._prompt) if self._prompt else []
         return [*table_lines(self._console, [*self._rows.values()], self._totals, len(below)), *below]

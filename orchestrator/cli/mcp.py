@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import Service, connect, load_settings, needs_model_endpoint, stack_here
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.mcp import SKILL
+from ..mcp import SKILL
+from . import output
+from .connect import Service, connect, load_settings, needs_model_endpoint, stack_here
+from .errors import Exit
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
+    from ..client import Client
 
 
 @click.command()
@@ -39,7 +39,7 @@ def mcp(ctx: click.Context, skill: bool) -> Exit:
 
 
 async def _serve(settings: Settings) -> None:
-    from deputize.orchestrator.mcp import stdio
+    from ..mcp import stdio
 
     async with LazyService(settings) as source:
         serving = asyncio.create_task(stdio.serve(source))

@@ -10,9 +10,9 @@ from typing import TextIO
 
 import click
 
-from deputize.orchestrator.cli import formatting
-from deputize.shared.errors import Misconfigured
-from deputize.shared.text import visible, visible_block, visible_json
+from ...shared.errors import Misconfigured
+from ...shared.text import visible, visible_block, visible_json
+from . import formatting
 
 READER_GONE = 141
 """The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""

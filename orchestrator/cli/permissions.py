@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings, unfinished
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.question_lines import in_task, question_lines, short_ids
+from . import formatting, output
+from .connect import NEWEST, connect, full_id, load_settings, unfinished
+from .errors import Exit
+from .question_lines import in_task, question_lines, short_ids
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.permission import PermissionRequest
-    from deputize.shared.settings import Settings
+    from ...shared.permission import PermissionRequest
+    from ...shared.settings import Settings
+    from ..client import Client
 
 ID_PREFIX = "prm_"
 ID_LENGTH = 39
@@ -64,7 +64,7 @@ def permissions(ctx: click.Context, id: str | None, delegation: str | None, as_j
 
 
 def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[tuple[str, ...]]:
-    from deputize.shared.wire import now
+    from ...shared.wire import now
 
     rows = [("id", "delegation", "expires", "call")]
     for short, request in zip(short_ids([each.permission_id for each in found]), found, strict=True):
@@ -141,7 +141,7 @@ async def _found_id(client: Client, given: str) -> str:
 
 def full_permission_id(waiting: list[str], given: str) -> str:
     """Returns the only id that begins or ends with ``given``; for ``@last`` the newest. Raises NotFound, Invalid."""
-    from deputize.shared.errors import Invalid, NotFound
+    from ...shared.errors import Invalid, NotFound
 
     if given == NEWEST and waiting:
         return waiting[-1]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.policy_process import policy_process
-from deputize.orchestrator.cli.policy_replay import replay
-from deputize.orchestrator.cli.request_options import APPROVAL_MODES
-from deputize.orchestrator.cli.values import Directory, Label
-from deputize.shared.text import count
+from ...shared.text import count
+from . import output
+from .connect import load_settings
+from .errors import Exit
+from .policy_process import policy_process
+from .policy_replay import replay
+from .request_options import APPROVAL_MODES
+from .values import Directory, Label
 
 if TYPE_CHECKING:
     pass

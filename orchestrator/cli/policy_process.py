@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from deputize.shared.errors import Invalid, Misconfigured
+from ...shared.errors import Invalid, Misconfigured
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
 SHARED = f"{__name__}.shared"
 """Where a context has a process that several commands share."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.policy_process import PolicyProcess, policy_process
-from deputize.shared.text import count
+from ...shared.text import count
+from . import formatting, output
+from .connect import connect, load_settings
+from .errors import Exit
+from .policy_process import PolicyProcess, policy_process
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _REASONS = {
@@ -85,7 +85,7 @@ def replay(ctx: click.Context, files: tuple[Path, ...], last: int, as_json: bool
 
 async def _replay(settings: Settings, process: PolicyProcess, files: Sequence[str], last: int, as_json: bool) -> Tally:
     """Judges each page of recordings while the next one is read."""
-    from deputize.orchestrator.cli.recorded_calls import Recordings
+    from .recorded_calls import Recordings
 
     tally = Tally()
     judging: asyncio.Task[dict[str, Any]] | None = None

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import connect, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.formatting import size
-from deputize.orchestrator.cli.values import Duration, Size
-from deputize.shared.text import count
+from ...shared.text import count
+from . import output
+from .connect import connect, load_settings
+from .errors import Exit
+from .formatting import size
+from .values import Duration, Size
 
 if TYPE_CHECKING:
-    from deputize.shared.runs.disk import Pruned
-    from deputize.shared.settings import Settings
+    from ...shared.runs.disk import Pruned
+    from ...shared.settings import Settings
 
 
 @click.command()

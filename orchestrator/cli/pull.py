@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.values import Directory
-from deputize.shared.errors import NotFound
-from deputize.shared.text import count, did_you_mean
+from ...shared.errors import NotFound
+from ...shared.text import count, did_you_mean
+from . import formatting, output
+from .connect import connect, full_id, load_settings
+from .errors import Exit
+from .values import Directory
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.orchestrator.patches.directory import Directory as Target
-    from deputize.orchestrator.workspace_files import WorkspaceFile
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.facts import FileChange
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.facts import FileChange
+    from ...shared.settings import Settings
+    from ..client import Client
+    from ..patches.directory import Directory as Target
+    from ..workspace_files import WorkspaceFile
 
 
 @click.command()
@@ -61,8 +61,8 @@ class _Fetch:
 async def _pull(
     settings: Settings, id: str, paths: Sequence[str], into: Path | None, overwrite: bool, as_json: bool
 ) -> Exit:
-    from deputize.orchestrator.patches.directory import Directory as Target
-    from deputize.orchestrator.patches.format import check_path
+    from ..patches.directory import Directory as Target
+    from ..patches.format import check_path
 
     async with connect(settings) as service:
         client = service.client
@@ -123,7 +123,7 @@ def _made(folder: Path) -> Path:
 
 def _refused(target: Target, folder: Path, wanted: Sequence[_Fetch]) -> dict[str, str]:
     """Returns the paths where another content would be lost, and why."""
-    from deputize.orchestrator.patches.directory import FOLDER
+    from ..patches.directory import FOLDER
 
     refused: dict[str, str] = {}
     for each in wanted:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli import formatting
+from . import formatting
 
 if TYPE_CHECKING:
-    from deputize.shared.permission import PermissionQuestion
+    from ...shared.permission import PermissionQuestion
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:

@@ -12,15 +12,15 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from deputize.orchestrator.cli.event_lines import event_line
-from deputize.orchestrator.cli.question_lines import in_task, question_lines
-from deputize.shared.errors import DeputizeError
+from ...shared.errors import DeputizeError
+from .event_lines import event_line
+from .question_lines import in_task, question_lines
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.cli.live import Display
-    from deputize.orchestrator.client import Client
-    from deputize.shared.events import Envelope, PermissionRequested
-    from deputize.shared.permission import PermissionRequest
+    from ...shared.events import Envelope, PermissionRequested
+    from ...shared.permission import PermissionRequest
+    from ..client import Client
+    from .live import Display
 
 ERASE, ERASE_ALL = "\x08\x7f", "\x15"
 ANSWERS = {"y": "proceed_once", "a": "proceed_always", "n": "cancel"}

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deputize.shared.errors import NotFound
+from ...shared.errors import NotFound
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation
+    from ...shared.delegation import Delegation
+    from ..client import Client
 
 PAGE = 50
 """Delegations that are read at a time."""

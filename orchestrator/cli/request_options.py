@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.errors import message, refusal
-from deputize.orchestrator.cli.values import (
+from . import output
+from .errors import message, refusal
+from .values import (
     OPTIONS,
     Directory,
     Finite,
@@ -25,9 +25,9 @@ from deputize.orchestrator.cli.values import (
 )
 
 if TYPE_CHECKING:
-    from deputize.shared.errors import Refused
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.errors import Refused
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
@@ -163,7 +163,7 @@ def workspace_here(settings: Settings, given: Mapping[str, Any]) -> Path | None:
     named: Path | None = given["workspace"]
     if named or given["no_workspace"] or given["continues"] or given["from_turn"] or settings.url:
         return named
-    from deputize.shared.git import repository_of
+    from ...shared.git import repository_of
 
     return Path() if repository_of(Path.cwd()) not in (None, Path.home()) else None
 
@@ -195,7 +195,7 @@ def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def read_json(text: str) -> Any:
     """Returns the value of JSON text. Raises ValueError, also where two values have the same key."""
-    from deputize.shared.wire import unique_keys
+    from ...shared.wire import unique_keys
 
     return json.loads(text, object_pairs_hook=unique_keys)
 
@@ -239,8 +239,8 @@ def in_options(error: Refused, name: Callable[[str], str | None]) -> Refused:
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of both; of limits and labels each key, otherwise the whole of ``over``."""
-    from deputize.shared.request import DelegationRequest, Limits
-    from deputize.shared.wire import meant
+    from ...shared.request import DelegationRequest, Limits
+    from ...shared.wire import meant
 
     under, over = (_in_wire_names(meant(DelegationRequest, each), DelegationRequest) for each in (under, over))
     both = {**under, **over}
@@ -261,9 +261,9 @@ def read_request(fields: Mapping[str, Any]) -> DelegationRequest:
     """Returns the request. Raises Invalid with a pointer for each mistake."""
     from pydantic import ValidationError
 
-    from deputize.shared.errors import Invalid
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.wire import explain
+    from ...shared.errors import Invalid
+    from ...shared.request import DelegationRequest
+    from ...shared.wire import explain
 
     try:
         return DelegationRequest.model_validate(fields).located_in(Path())

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.apply import take_over_or_hint
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.values import Finite, denied_option
-from deputize.orchestrator.cli.watcher import Watcher, print_result
+from . import output
+from .apply import take_over_or_hint
+from .connect import connect, full_id, load_settings, unfinished
+from .errors import Exit
+from .live import display
+from .values import Finite, denied_option
+from .watcher import Watcher, print_result
 
 if TYPE_CHECKING:
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
 
 
 @click.command()

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli import formatting
-from deputize.orchestrator.cli.event_lines import event_line, step_line
+from . import formatting
+from .event_lines import event_line, step_line
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Delegation, ToolAgentResult
-    from deputize.shared.events import AnyEvent
-    from deputize.shared.request import DelegationRequest
+    from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.events import AnyEvent
+    from ...shared.request import DelegationRequest
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class TableRow:
     @classmethod
     def of(cls, delegation: Delegation) -> TableRow:
         """Builds a row from the record, for delegations that started before the command."""
-        from deputize.shared.wire import now
+        from ...shared.wire import now
 
         progress = delegation.progress
         request = delegation.request

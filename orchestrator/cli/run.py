@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.apply import take_over_or_hint
-from deputize.orchestrator.cli.connect import (
+from . import output
+from .apply import take_over_or_hint
+from .connect import (
     connect,
     connect_permanent,
     load_settings,
     needs_model_endpoint,
     note_before_work,
 )
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.live import display
-from deputize.orchestrator.cli.request_options import (
+from .errors import Exit
+from .live import display
+from .request_options import (
     RequestFile,
     RequestOptions,
     given_options,
@@ -33,14 +33,14 @@ from deputize.orchestrator.cli.request_options import (
     request_options,
     workspace_here,
 )
-from deputize.orchestrator.cli.values import Finite, StrictCommand, Text, denied_option, stdin_text, stream_option
-from deputize.orchestrator.cli.watcher import Watcher, note_if_queued, note_lowered_limits, print_result
+from .values import Finite, StrictCommand, Text, denied_option, stdin_text, stream_option
+from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.request import DelegationRequest
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
+    from ..client import Client
 
 
 @click.command(cls=StrictCommand)
@@ -96,7 +96,7 @@ def run(
 
 def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
     """Raises UsageError for changes that could not be applied once they are paid for."""
-    from deputize.shared.request import DirectoryWorkspace
+    from ...shared.request import DirectoryWorkspace
 
     workspace = request.workspace
     if detach or not isinstance(workspace, DirectoryWorkspace):
@@ -118,7 +118,7 @@ class _GivenRequest:
     @classmethod
     def of(cls, options: RequestOptions, file: str, fields: dict[str, Any]) -> Self:
         """Merges the options into the file's fields. Raises Invalid."""
-        from deputize.shared.errors import Invalid
+        from ...shared.errors import Invalid
 
         def name(pointer: str) -> str | None:
             return options.name(pointer) or (f"{file}: {pointer}" if file else options.name(pointer, given=False))
@@ -129,7 +129,7 @@ class _GivenRequest:
             raise in_options(error, name) from None
 
     async def submit(self, client: Client) -> Delegation:
-        from deputize.shared.errors import Refused
+        from ...shared.errors import Refused
 
         try:
             return await client.create(self.request)

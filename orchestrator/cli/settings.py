@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import load_settings
-from deputize.orchestrator.cli.errors import Exit
+from . import formatting, output
+from .connect import load_settings
+from .errors import Exit
 
 LONGEST = 60
 
@@ -23,7 +23,7 @@ def settings(ctx: click.Context, toml: bool, as_json: bool) -> Exit:
 
     Values of secrets are not shown. `deputize settings --toml > deputize.toml` begins a file of your own.
     """
-    from deputize.shared.settings.listing import as_toml, setting_lines
+    from ...shared.settings.listing import as_toml, setting_lines
 
     if toml and as_json:
         raise click.UsageError("--toml and --json are two forms; give one", ctx)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import NEWEST, connect, full_id, load_settings
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.event_lines import event_line, reply_line
-from deputize.orchestrator.cli.transcript import transcript
-from deputize.orchestrator.cli.usage import usage_rows, usage_table
-from deputize.orchestrator.cli.values import Label
-from deputize.shared.text import count
+from ...shared.text import count
+from . import formatting, output
+from .connect import NEWEST, connect, full_id, load_settings
+from .errors import Exit
+from .event_lines import event_line, reply_line
+from .transcript import transcript
+from .usage import usage_rows, usage_table
+from .values import Label
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.runs.disk import DiskUsage
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.runs.disk import DiskUsage
+    from ...shared.settings import Settings
+    from ..client import Client
 
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
@@ -219,7 +219,7 @@ def list_(
 async def _list(
     settings: Settings, limit: int, parent: str | None, status: str | None, **filters: Any
 ) -> tuple[list[Delegation], DiskUsage]:
-    from deputize.shared.delegation import Status
+    from ...shared.delegation import Status
 
     found: list[Delegation] = []
     cursor = None
@@ -235,7 +235,7 @@ async def _list(
 
 
 def _table(found: Sequence[Delegation]) -> list[str]:
-    from deputize.shared.wire import now
+    from ...shared.wire import now
 
     moment = now()
     rows: list[tuple[str, ...]] = []

@@ -13,13 +13,13 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import load_settings, stack_here
-from deputize.orchestrator.cli.errors import Exit
+from . import output
+from .connect import load_settings, stack_here
+from .errors import Exit
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.home import StackInfo
-    from deputize.shared.settings import Settings
+    from ...shared.settings import Settings
+    from ..home import StackInfo
 
 UNUSED_SECONDS = 2.0
 STOPPING_SECONDS = 30.0
@@ -42,9 +42,9 @@ def up(
     """
     settings = load_settings(ctx, port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
-    from deputize.orchestrator.stack import StackOptions
-    from deputize.orchestrator.supervisor import run_foreground
-    from deputize.shared.log import set_up
+    from ...shared.log import set_up
+    from ..stack import StackOptions
+    from ..supervisor import run_foreground
 
     set_up("WARNING", settings.secrets)
     _check_redis(settings)
@@ -105,14 +105,14 @@ def _model(settings: Settings) -> str:
 def _check_redis(settings: Settings) -> None:
     """Raises Misconfigured or Unavailable if the external Redis cannot be used, instead of waiting silently."""
     if settings.redis_url is not None:
-        from deputize.orchestrator.redis_check import check_redis
+        from ..redis_check import check_redis
 
         asyncio.run(check_redis(settings.redis_url))
 
 
 def _wait_for_unused_stack(settings: Settings) -> None:
     """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
-    from deputize.orchestrator.home import SUPERVISOR_LOCK, open_private, read_info, try_lock
+    from ..home import SUPERVISOR_LOCK, open_private, read_info, try_lock
 
     began = time.monotonic()
     with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
@@ -132,8 +132,8 @@ def _wait_for_unused_stack(settings: Settings) -> None:
 def serve(ctx: click.Context, host: str | None, port: int | None, no_token: bool) -> Exit:
     """Run the API alone, over the Redis of DEPUTIZE_REDIS_URL."""
     settings = load_settings(ctx, host=host, port=port, no_token=no_token or None)
-    from deputize.orchestrator import serve as api
-    from deputize.shared.log import set_up
+    from ...shared.log import set_up
+    from .. import serve as api
 
     set_up(settings.log_level, settings.secrets)
     _check_redis(settings)

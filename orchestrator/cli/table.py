@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deputize.orchestrator.cli import formatting
-from deputize.orchestrator.cli.rows import TableRow, Totals
-from deputize.shared.text import visible
+from ...shared.text import visible
+from . import formatting
+from .rows import TableRow, Totals
 
 STATUS_STYLES = {
     "queued": "dim",

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import load_settings, stack_here
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.values import Duration
-from deputize.orchestrator.scopes import Scope
-from deputize.shared.errors import Unavailable
+from ...shared.errors import Unavailable
+from ..scopes import Scope
+from . import output
+from .connect import load_settings, stack_here
+from .errors import Exit
+from .values import Duration
 
 
 @click.group(invoke_without_command=True)
@@ -71,7 +71,7 @@ def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: P
     """
     import secrets
 
-    from deputize.orchestrator import token_file
+    from .. import token_file
 
     made = secrets.token_urlsafe(32)
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)

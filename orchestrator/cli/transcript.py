@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli import formatting
-from deputize.orchestrator.cli.event_lines import event_line, step_line
-from deputize.shared.text import count
+from ...shared.text import count
+from . import formatting
+from .event_lines import event_line, step_line
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Step
-    from deputize.shared.events import Envelope
-    from deputize.shared.request import DelegationRequest
+    from ...shared.delegation import Step
+    from ...shared.events import Envelope
+    from ...shared.request import DelegationRequest
 
 RESULT_LINES = 20
 """Lines of a call's result that are shown."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deputize.orchestrator.cli import formatting
+from . import formatting
 
 if TYPE_CHECKING:
-    from deputize.shared.delegation import Delegation, Usage
-    from deputize.shared.events import Envelope
+    from ...shared.delegation import Delegation, Usage
+    from ...shared.events import Envelope
 
 HEAD = ("turn", "input", "read", "written", "output", "cached", "cost", "saved", "why missed")
 
@@ -49,7 +49,7 @@ def usage_rows(
     delegation: Delegation, events: Iterable[Envelope], children: Sequence[Delegation]
 ) -> tuple[UsageRow, ...]:
     """Returns a row for each reply, and the total last. Until the end it has only what is known from its parts."""
-    from deputize.shared.delegation import Usage
+    from ...shared.delegation import Usage
 
     replies = [envelope.event for envelope in events if envelope.event.type == "replied"]
     rows = [UsageRow("call", event.usage, event.turn, event.cache_miss) for event in replies]

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from deputize.orchestrator.cli.errors import FAIL_ON_DENIED, refusal
+from .errors import FAIL_ON_DENIED, refusal
 
 OPTIONS = {
     "task": "TASK",
@@ -221,7 +221,7 @@ def stdin_text(ctx: click.Context) -> str:
 
 def read_text(file: BinaryIO) -> str:
     """Reads UTF-8, with or without a byte order mark. Raises ValueError with the actual encoding."""
-    from deputize.shared.request import MAX_TEXT_BYTES
+    from ...shared.request import MAX_TEXT_BYTES
 
     data = file.read(MAX_TEXT_BYTES + 4)  # a device has no end
     if len(data) > MAX_TEXT_BYTES + 3:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from deputize.orchestrator.cli import output
-from deputize.orchestrator.cli.connect import connect, full_id, load_settings, unfinished
-from deputize.orchestrator.cli.errors import Exit
-from deputize.orchestrator.cli.live import Display, display
-from deputize.orchestrator.cli.questions import Questions
-from deputize.orchestrator.cli.values import Finite, denied_option, stream_option
-from deputize.orchestrator.cli.watcher import Watcher, interrupts, print_result
-from deputize.shared.errors import Unavailable
+from ...shared.errors import Unavailable
+from . import output
+from .connect import connect, full_id, load_settings, unfinished
+from .errors import Exit
+from .live import Display, display
+from .questions import Questions
+from .values import Finite, denied_option, stream_option
+from .watcher import Watcher, interrupts, print_result
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation
-    from deputize.shared.events import Envelope
-    from deputize.shared.settings import Settings
+    from ...shared.delegation import Delegation
+    from ...shared.events import Envelope
+    from ...shared.settings import Settings
+    from ..client import Client
 
 
 @click.command()

@@ -9,19 +9,19 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deputize.orchestrator.cli import formatting, output
-from deputize.orchestrator.cli.connect import Service
-from deputize.orchestrator.cli.errors import Exit, exit_code_of_results
-from deputize.orchestrator.cli.event_lines import is_failure_reason
-from deputize.orchestrator.cli.live import Display
-from deputize.orchestrator.cli.questions import Questions
-from deputize.shared.errors import Conflict
-from deputize.shared.text import count
+from ...shared.errors import Conflict
+from ...shared.text import count
+from . import formatting, output
+from .connect import Service
+from .errors import Exit, exit_code_of_results
+from .event_lines import is_failure_reason
+from .live import Display
+from .questions import Questions
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.client import Client
-    from deputize.shared.delegation import Delegation, ToolAgentResult
-    from deputize.shared.events import Envelope
+    from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.events import Envelope
+    from ..client import Client
 
 MAX_STREAMS = 100
 """Maximum concurrent streams; the ends of other delegations are found later."""
@@ -96,7 +96,7 @@ class Watcher:
                 task.cancel()
 
     async def _follow(self, id: str, gate: asyncio.Semaphore, questions: Questions) -> None:
-        from deputize.orchestrator.reconnect import follow_unless_paused, refuse_paused
+        from ..reconnect import follow_unless_paused, refuse_paused
 
         client = self.service.client
         # Its own stack pauses what an earlier one left, also after the command asked to go on with it.

@@ -7,12 +7,12 @@ from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, WithJsonSchema
 
-from deputize.shared.delegation import Status
-from deputize.shared.errors import Invalid
-from deputize.shared.permission import ALIASES, PermissionOutcome, PermissionReply
-from deputize.shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
-from deputize.shared.runs.permissions import delegation_of
-from deputize.shared.wire import LONGEST_SHOWN, Request, explain
+from ...shared.delegation import Status
+from ...shared.errors import Invalid
+from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
+from ...shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
+from ...shared.runs.permissions import delegation_of
+from ...shared.wire import LONGEST_SHOWN, Request, explain
 
 ID = re.compile(r"dlg_[0-9a-z]{26}")
 MAX_MANY = 100

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from deputize.orchestrator.mcp.source import Source
-from deputize.orchestrator.mcp.waiting import Caller
-from deputize.shared.permission import PermissionReply, PermissionRequest
-from deputize.shared.wire import Wire
+from ...shared.permission import PermissionReply, PermissionRequest
+from ...shared.wire import Wire
+from .source import Source
+from .waiting import Caller
 
 Ask = Callable[[PermissionRequest], Awaitable[PermissionReply | None]]
 """Asks the user for permission during a call; None: the client did not pass on an answer."""

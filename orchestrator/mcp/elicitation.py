@@ -13,11 +13,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from deputize.orchestrator.mcp.arguments import ID
-from deputize.orchestrator.mcp.call import Elicitation, OpenQuestion, Round
-from deputize.shared.errors import Invalid
-from deputize.shared.markup import harmless
-from deputize.shared.permission import (
+from ...shared.errors import Invalid
+from ...shared.markup import harmless
+from ...shared.permission import (
     EditDetails,
     ExecuteDetails,
     McpDetails,
@@ -25,7 +23,9 @@ from deputize.shared.permission import (
     PermissionReply,
     PermissionRequest,
 )
-from deputize.shared.text import clip, visible, visible_block
+from ...shared.text import clip, visible, visible_block
+from .arguments import ID
+from .call import Elicitation, OpenQuestion, Round
 
 Context = ServerRequestContext[Any, Any]
 STATE = re.compile(rf"([0-9]{{1,2}}) ({ID.pattern}(?: {ID.pattern})*)")

@@ -12,12 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from deputize.orchestrator.auth import check_token
-from deputize.orchestrator.dependencies import check_shape, read_body
-from deputize.shared.text import valid_json_unicode
+from ...shared.text import valid_json_unicode
+from ..auth import check_token
+from ..dependencies import check_shape, read_body
 
 if TYPE_CHECKING:
-    from deputize.orchestrator.mcp.sessions import Sessions
+    from .sessions import Sessions
 
 METHODS = ("GET", "POST", "DELETE")
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -66,7 +66,7 @@ class McpEndpoint:
 
     async def _serve(self, request: Request, ready: asyncio.Event) -> None:
         """Runs the sessions until the end of the application. A task, because their task group needs one."""
-        from deputize.orchestrator.mcp.sessions import running
+        from .sessions import running
 
         async with running(request.app.state, self._closed) as self._sessions:
             ready.set()

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.delegation import Artifact, Delegation, Status, TerminationReason, ToolAgentResult, Usage
-from deputize.shared.facts import Trust
-from deputize.shared.markup import harmless_value, note
-from deputize.shared.request import Limits
-from deputize.shared.text import clip, count
-from deputize.shared.wire import Timestamp, Wire
+from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, ToolAgentResult, Usage
+from ...shared.facts import Trust
+from ...shared.markup import harmless_value, note
+from ...shared.request import Limits
+from ...shared.text import clip, count
+from ...shared.wire import Timestamp, Wire
 
 SCHEME = "deputize://delegations/"
 MAX_TEXT = 20_000

@@ -6,16 +6,16 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.orchestrator.client import Client
-from deputize.orchestrator.mcp.arguments import AnswerArguments, PendingArguments
-from deputize.orchestrator.mcp.call import Answer, Call
-from deputize.orchestrator.mcp.source import Operations
-from deputize.shared.errors import Refused
-from deputize.shared.markup import harmless_value, note
-from deputize.shared.permission import PermissionOutcome, PermissionReply, PermissionRequest
-from deputize.shared.runs.permissions import delegation_of
-from deputize.shared.text import clip, count
-from deputize.shared.wire import Wire
+from ...shared.errors import Refused
+from ...shared.markup import harmless_value, note
+from ...shared.permission import PermissionOutcome, PermissionReply, PermissionRequest
+from ...shared.runs.permissions import delegation_of
+from ...shared.text import clip, count
+from ...shared.wire import Wire
+from ..client import Client
+from .arguments import AnswerArguments, PendingArguments
+from .call import Answer, Call
+from .source import Operations
 
 ANSWER = "answer_permission"
 MAX_ITEMS = 50

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from deputize.orchestrator.mcp.call import Ask, Call
-from deputize.orchestrator.mcp.permissions import answer
-from deputize.orchestrator.mcp.source import Operations
-from deputize.shared.errors import Conflict, NotFound, Refused, ScopeMissing
-from deputize.shared.permission import PermissionReply, PermissionRequest
+from ...shared.errors import Conflict, NotFound, Refused, ScopeMissing
+from ...shared.permission import PermissionReply, PermissionRequest
+from .call import Ask, Call
+from .permissions import answer
+from .source import Operations
 
 
 class Questions:

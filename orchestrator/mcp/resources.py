@@ -7,10 +7,10 @@ from urllib.parse import unquote
 
 import mcp_types as types
 
-from deputize.orchestrator.mcp.arguments import ID
-from deputize.orchestrator.mcp.outcome import SCHEME
-from deputize.orchestrator.mcp.source import Operations, Source
-from deputize.shared.errors import Invalid, NotFound
+from ...shared.errors import Invalid, NotFound
+from .arguments import ID
+from .outcome import SCHEME
+from .source import Operations, Source
 
 JSON, DIFF, TEXT = "application/json", "text/x-diff", "text/plain"
 LISTED = 50

@@ -15,16 +15,16 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from deputize.orchestrator.mcp import resources
-from deputize.orchestrator.mcp.arguments import input_schema, output_schema, parsed
-from deputize.orchestrator.mcp.call import Answer, Call, OpenQuestion, Record
-from deputize.orchestrator.mcp.elicitation import Context, elicitation_of, input_required, repeated
-from deputize.orchestrator.mcp.source import Source
-from deputize.orchestrator.mcp.tools import TOOLS, ToolSpec
-from deputize.orchestrator.mcp.waiting import Caller
-from deputize.orchestrator.scopes import MCP_RESOURCES, MCP_TOOLS, Scope
-from deputize.shared.errors import DeputizeError, Refused, ScopeMissing
-from deputize.shared.text import did_you_mean
+from ...shared.errors import DeputizeError, Refused, ScopeMissing
+from ...shared.text import did_you_mean
+from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
+from . import resources
+from .arguments import input_schema, output_schema, parsed
+from .call import Answer, Call, OpenQuestion, Record
+from .elicitation import Context, elicitation_of, input_required, repeated
+from .source import Source
+from .tools import TOOLS, ToolSpec
+from .waiting import Caller
 
 INSTRUCTIONS = (
     "deputize runs tool agents as background jobs. Delegate work that is independent of this conversation and can be "

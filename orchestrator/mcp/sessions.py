@@ -16,15 +16,15 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import State
 from starlette.types import Message, Receive, Scope, Send
 
-from deputize.orchestrator.caller import name_of_caller, note_of
-from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.mcp.elicitation import Context
-from deputize.orchestrator.mcp.server import McpServer
-from deputize.orchestrator.scopes import Scope as TokenScope
-from deputize.orchestrator.sse import StreamSlots
-from deputize.shared.errors import Unavailable
-from deputize.shared.request import DelegationRequest
-from deputize.shared.settings import Settings
+from ...shared.errors import Unavailable
+from ...shared.request import DelegationRequest
+from ...shared.settings import Settings
+from ..caller import name_of_caller, note_of
+from ..delegations import Delegations
+from ..scopes import Scope as TokenScope
+from ..sse import StreamSlots
+from .elicitation import Context
+from .server import McpServer
 
 GONE = "deputize.gone"
 """Key in the ASGI scope of the event that is set when the client disconnects."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from deputize.orchestrator.client import Client
-from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.readiness import NO_WORKER
-from deputize.shared.delegation import Delegation
-from deputize.shared.request import DelegationRequest
+from ...shared.delegation import Delegation
+from ...shared.request import DelegationRequest
+from ..client import Client
+from ..delegations import Delegations
+from ..readiness import NO_WORKER
 
 Operations = Delegations | Client
 

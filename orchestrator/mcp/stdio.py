@@ -16,11 +16,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 from pydantic import ValidationError
 
-from deputize.orchestrator.mcp.elicitation import Context
-from deputize.orchestrator.mcp.server import McpServer
-from deputize.orchestrator.mcp.source import Source
-from deputize.orchestrator.scopes import Scope
-from deputize.shared.text import valid_json_unicode
+from ...shared.text import valid_json_unicode
+from ..scopes import Scope
+from .elicitation import Context
+from .server import McpServer
+from .source import Source
 
 if TYPE_CHECKING:
     import anyio

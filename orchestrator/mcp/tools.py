@@ -9,7 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from deputize.orchestrator.mcp.arguments import (
+from ...shared.delegation import Delegation
+from ...shared.errors import Invalid, Unavailable
+from ...shared.permission import PermissionRequest
+from ...shared.request import DelegationRequest
+from ...shared.wire import Wire
+from ..reconnect import paused_note
+from .arguments import (
     AnswerArguments,
     CancelArguments,
     ListArguments,
@@ -17,8 +23,8 @@ from deputize.orchestrator.mcp.arguments import (
     PendingArguments,
     ResultArguments,
 )
-from deputize.orchestrator.mcp.call import Answer, Call, OpenQuestion, Round
-from deputize.orchestrator.mcp.outcome import (
+from .call import Answer, Call, OpenQuestion, Round
+from .outcome import (
     MAX_TEXT,
     Listing,
     Outcome,
@@ -27,21 +33,15 @@ from deputize.orchestrator.mcp.outcome import (
     listed,
     outcome,
 )
-from deputize.orchestrator.mcp.permissions import (
+from .permissions import (
     AnsweredPermission,
     PendingPermissions,
     answer_permission,
     pending_permissions,
 )
-from deputize.orchestrator.mcp.questions import Questions
-from deputize.orchestrator.mcp.source import Operations, create, create_all, not_ready
-from deputize.orchestrator.mcp.waiting import wait_for
-from deputize.orchestrator.reconnect import paused_note
-from deputize.shared.delegation import Delegation
-from deputize.shared.errors import Invalid, Unavailable
-from deputize.shared.permission import PermissionRequest
-from deputize.shared.request import DelegationRequest
-from deputize.shared.wire import Wire
+from .questions import Questions
+from .source import Operations, create, create_all, not_ready
+from .waiting import wait_for
 
 MAX_TEXT_OF_ALL = 60_000
 MIN_TEXT = 1000

@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from deputize.orchestrator.mcp.source import Operations
-from deputize.orchestrator.reconnect import follow_unless_paused, refuse_paused
-from deputize.shared.delegation import StepStatus
-from deputize.shared.events import (
+from ...shared.delegation import StepStatus
+from ...shared.events import (
     AnyEvent,
     Heartbeat,
     ModelRetried,
@@ -24,8 +22,10 @@ from deputize.shared.events import (
     StepStarted,
     Waiting,
 )
-from deputize.shared.permission import answer_words
-from deputize.shared.text import clip, visible
+from ...shared.permission import answer_words
+from ...shared.text import clip, visible
+from ..reconnect import follow_unless_paused, refuse_paused
+from .source import Operations
 
 PROGRESS_SECONDS = 8.0
 """Maximum seconds between two progress notifications; clients end a call that is silent."""

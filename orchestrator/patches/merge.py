@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deputize.orchestrator.patches.directory import FOLDER, LINK, Directory, FileState
-from deputize.orchestrator.patches.format import PatchPart, blob_id
-from deputize.shared.git import git, repository_of
+from ...shared.git import git, repository_of
+from .directory import FOLDER, LINK, Directory, FileState
+from .format import PatchPart, blob_id
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
 OUT_OF_REACH = "it was changed here since, and its content before the run, which a merge needs, cannot be fetched"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from deputize.orchestrator.routes import audit, cost, delegations, events, files, fleet, follow_up, health, permissions
+from . import audit, cost, delegations, events, files, fleet, follow_up, health, permissions
 
 ROUTERS: list[APIRouter] = [
     delegations.router,

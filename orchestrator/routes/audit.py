@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, field_validator
 
-from deputize.orchestrator.audit_log import CURSOR, AuditPage
-from deputize.orchestrator.dependencies import Service
-from deputize.orchestrator.problems import problem_responses
-from deputize.shared.wire import Request
+from ...shared.wire import Request
+from ..audit_log import CURSOR, AuditPage
+from ..dependencies import Service
+from ..problems import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["audit"])
 

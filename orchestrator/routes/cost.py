@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, field_validator
 
-from deputize.orchestrator.dependencies import Service
-from deputize.orchestrator.problems import problem_responses
-from deputize.shared.request import MAX_NAME
-from deputize.shared.runs.cost import CostReport, check_group
-from deputize.shared.wire import Request
+from ...shared.request import MAX_NAME
+from ...shared.runs.cost import CostReport, check_group
+from ...shared.wire import Request
+from ..dependencies import Service
+from ..problems import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["cost"])
 

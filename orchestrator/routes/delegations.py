@@ -10,17 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from deputize.orchestrator.caller import RequestNote, name_of_caller
-from deputize.orchestrator.delegations import AcceptedDelegation
-from deputize.orchestrator.dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
-from deputize.orchestrator.problems import problem_responses
-from deputize.orchestrator.scopes import Scope
-from deputize.orchestrator.sse import until_disconnect
-from deputize.shared.delegation import Delegation, Status, ToolAgentStep
-from deputize.shared.errors import Invalid, TooLarge
-from deputize.shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest
-from deputize.shared.runs.disk import Pruned
-from deputize.shared.wire import Request, Wire
+from ...shared.delegation import Delegation, Status, ToolAgentStep
+from ...shared.errors import Invalid, TooLarge
+from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest
+from ...shared.runs.disk import Pruned
+from ...shared.wire import Request, Wire
+from ..caller import RequestNote, name_of_caller
+from ..delegations import AcceptedDelegation
+from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
+from ..problems import problem_responses
+from ..scopes import Scope
+from ..sse import until_disconnect
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0

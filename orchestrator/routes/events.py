@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deputize.orchestrator.dependencies import Service
-from deputize.orchestrator.problems import problem_responses
-from deputize.orchestrator.sse import EventStream, wants_json
-from deputize.shared.errors import Invalid
+from ...shared.errors import Invalid
+from ..dependencies import Service
+from ..problems import problem_responses
+from ..sse import EventStream, wants_json
 
 router = APIRouter(prefix="/v1", tags=["events"])
 

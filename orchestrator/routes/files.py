@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
-from deputize.orchestrator.dependencies import Service
-from deputize.orchestrator.problems import problem_responses
-from deputize.orchestrator.workspace_files import FileList
-from deputize.shared.runs.disk import DiskUsage
+from ...shared.runs.disk import DiskUsage
+from ..dependencies import Service
+from ..problems import problem_responses
+from ..workspace_files import FileList
 
 router = APIRouter(prefix="/v1", tags=["files"])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from deputize.orchestrator.dependencies import Service
-from deputize.orchestrator.problems import problem_responses
-from deputize.shared.fleet import ToolCard, WorkerCard
+from ...shared.fleet import ToolCard, WorkerCard
+from ..dependencies import Service
+from ..problems import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

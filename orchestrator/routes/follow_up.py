@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends, Header
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from deputize.orchestrator.dependencies import Note, Service, body_of, document, one_key
-from deputize.orchestrator.problems import problem_responses
-from deputize.orchestrator.routes.delegations import REPLAYED, located
-from deputize.shared.delegation import Delegation
-from deputize.shared.request import MAX_REQUEST_BYTES, Limits
-from deputize.shared.wire import Request
+from ...shared.delegation import Delegation
+from ...shared.request import MAX_REQUEST_BYTES, Limits
+from ...shared.wire import Request
+from ..dependencies import Note, Service, body_of, document, one_key
+from ..problems import problem_responses
+from .delegations import REPLAYED, located
 
 MAX_RETRY_BYTES = 4096
 

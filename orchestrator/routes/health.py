@@ -6,12 +6,12 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from deputize.orchestrator.dependencies import Service
-from deputize.orchestrator.problems import problem_response
-from deputize.orchestrator.readiness import NO_WORKER
-from deputize.shared.errors import Unavailable
-from deputize.shared.fleet import own_version
-from deputize.shared.wire import Wire
+from ...shared.errors import Unavailable
+from ...shared.fleet import own_version
+from ...shared.wire import Wire
+from ..dependencies import Service
+from ..problems import problem_response
+from ..readiness import NO_WORKER
 
 router = APIRouter(tags=["health"])
 

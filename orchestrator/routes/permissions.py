@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from deputize.orchestrator.dependencies import Note, Service, body_of, document
-from deputize.orchestrator.problems import problem_responses
-from deputize.orchestrator.routes.delegations import ID
-from deputize.shared.permission import PermissionReply, PermissionRequest
-from deputize.shared.request import MAX_NAME
-from deputize.shared.runs.permissions import delegation_of
-from deputize.shared.wire import Request, Wire
+from ...shared.permission import PermissionReply, PermissionRequest
+from ...shared.request import MAX_NAME
+from ...shared.runs.permissions import delegation_of
+from ...shared.wire import Request, Wire
+from ..dependencies import Note, Service, body_of, document
+from ..problems import problem_responses
+from .delegations import ID
 
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 

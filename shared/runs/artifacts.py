@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deputize.shared.delegation import Artifact
-from deputize.shared.errors import NotFound
-from deputize.shared.runs.keys import artifacts_key, record_key
-from deputize.shared.runs.record import not_found
+from ..delegation import Artifact
+from ..errors import NotFound
+from .keys import artifacts_key, record_key
+from .record import not_found
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024
 """Cap on all artifact versions of one run together; the latest ones are kept first."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deputize.shared.delegation import Delegation
-from deputize.shared.runs.keys import children_key
-from deputize.shared.runs.store import RunStore
+from ..delegation import Delegation
+from .keys import children_key
+from .store import RunStore
 
 _LONGEST_CALL_ID = 180
 

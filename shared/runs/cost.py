@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.delegation import Usage
-from deputize.shared.ids import first_id
-from deputize.shared.runs.keys import INDEX, record_key
-from deputize.shared.wire import Timestamp, Wire
+from ..delegation import Usage
+from ..ids import first_id
+from ..wire import Timestamp, Wire
+from .keys import INDEX, record_key
 
 LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""

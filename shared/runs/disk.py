@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from deputize.shared.connection import Script
-from deputize.shared.delegation import Status
-from deputize.shared.runs.keys import INDEX, LEASES, PRUNE, keys_of, record_key
-from deputize.shared.wire import Wire, now
+from ..connection import Script
+from ..delegation import Status
+from ..wire import Wire, now
+from .keys import INDEX, LEASES, PRUNE, keys_of, record_key
 
 DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from deputize.shared.connection import Script
-from deputize.shared.errors import Conflict, NotFound
-from deputize.shared.ids import first_id
-from deputize.shared.runs.keys import LEASES, children_key, record_key
-from deputize.shared.runs.record import not_found
-from deputize.shared.wire import now
+from ..connection import Script
+from ..errors import Conflict, NotFound
+from ..ids import first_id
+from ..wire import now
+from .keys import LEASES, children_key, record_key
+from .record import not_found
 
 PAUSE, RESUME = Script("pause"), Script("resume")
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from deputize.shared.connection import Script
-from deputize.shared.delegation import Delegation, Status
-from deputize.shared.errors import Conflict, Invalid, NotFound
-from deputize.shared.grants import PermissionSubject, covered_by, grants_of
-from deputize.shared.ids import new_id
-from deputize.shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest, answer_words
-from deputize.shared.runs.keys import PENDING, grants_key, permission_channel, permissions_key, record_key
-from deputize.shared.wire import now
+from ..connection import Script
+from ..delegation import Delegation, Status
+from ..errors import Conflict, Invalid, NotFound
+from ..grants import PermissionSubject, covered_by, grants_of
+from ..ids import new_id
+from ..permission import PermissionAnswer, PermissionOutcome, PermissionRequest, answer_words
+from ..wire import now
+from .keys import PENDING, grants_key, permission_channel, permissions_key, record_key
 
 ANSWER = Script("answer")
 ID = re.compile(r"prm_([0-9a-z]{26})_[0-9a-f]{8}")

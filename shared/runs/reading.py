@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deputize.shared.facts import Trust
-from deputize.shared.runs.keys import record_key
+from ..facts import Trust
+from .keys import record_key
 
 TRUST = "trust"
 """The field of the record."""

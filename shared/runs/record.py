@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from deputize.shared.delegation import Delegation, Progress, Status
-from deputize.shared.errors import NotFound
-from deputize.shared.event_size import capped
-from deputize.shared.events import Envelope, RunQueued
-from deputize.shared.facts import Trust
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.cost import LABELS, MODEL, SESSION
-from deputize.shared.runs.disk import CONTINUES, DISK
-from deputize.shared.runs.reading import TRUST
-from deputize.shared.runs.turns import FILE_TURNS, FilesOf, FileTurns
-from deputize.shared.wire import now
+from ..delegation import Delegation, Progress, Status
+from ..errors import NotFound
+from ..event_size import capped
+from ..events import Envelope, RunQueued
+from ..facts import Trust
+from ..request import DelegationRequest, Limits
+from ..wire import now
+from .cost import LABELS, MODEL, SESSION
+from .disk import CONTINUES, DISK
+from .reading import TRUST
+from .turns import FILE_TURNS, FilesOf, FileTurns
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
 """What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stalled."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from deputize.shared.connection import Script
-from deputize.shared.errors import SpendCapReached
-from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import RESERVED_MONEY, idempotency_key, record_key, spend_key
-from deputize.shared.settings import SpendSettings
-from deputize.shared.wire import now
+from ..connection import Script
+from ..errors import SpendCapReached
+from ..request import DelegationRequest
+from ..settings import SpendSettings
+from ..wire import now
+from .keys import RESERVED_MONEY, idempotency_key, record_key, spend_key
 
 SPEND = Script("spend")
 BILLIONTHS = 1_000_000_000

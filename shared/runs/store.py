@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from redis.asyncio import Redis
 
-from deputize.shared.connection import Pipe, Script
-from deputize.shared.delegation import Delegation, Status, TerminationReason, ToolAgentResult
-from deputize.shared.errors import Fenced, KeyReused, NotFound
-from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.artifacts import kept_artifact
-from deputize.shared.runs.keys import (
+from ..connection import Pipe, Script
+from ..delegation import Delegation, Status, TerminationReason, ToolAgentResult
+from ..errors import Fenced, KeyReused, NotFound
+from ..events import Envelope, RunFinished
+from ..request import DelegationRequest, Limits
+from ..wire import now
+from .artifacts import kept_artifact
+from .keys import (
     CANCEL,
     EVENTS,
     INDEX,
@@ -33,9 +34,8 @@ from deputize.shared.runs.keys import (
     ledger_key,
     record_key,
 )
-from deputize.shared.runs.record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
-from deputize.shared.runs.spend import SPEND
-from deputize.shared.wire import now
+from .record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
+from .spend import SPEND
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 LOOKED_THROUGH = 50

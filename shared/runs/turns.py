@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from deputize.shared.delegation import Delegation
-from deputize.shared.errors import Conflict, Invalid
-from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import record_key
+from ..delegation import Delegation
+from ..errors import Conflict, Invalid
+from ..request import DelegationRequest
+from .keys import record_key
 
 FILE_TURNS = "file_turns"
 """The field of the record."""

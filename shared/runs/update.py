@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from deputize.shared.runs.keys import EVENTS, LEASES, PENDING, keys_of
+from .keys import EVENTS, LEASES, PENDING, keys_of
 
 
 @dataclass(frozen=True, slots=True)

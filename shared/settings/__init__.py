@@ -1,17 +1,17 @@
 """Settings. They are in ``fields.py``, and those of the sandbox in ``sandbox.py``; ``loading.py`` reads them."""
 
-from deputize.shared.settings.fields import (
+from .fields import (
     CAPS,
     AgentSettings,
     ModelPrice,
     SpendSettings,
     ToolSettings,
 )
-from deputize.shared.settings.loading import Settings
-from deputize.shared.settings.model_endpoint import header_pairs, secrets_of
-from deputize.shared.settings.redis import RedisSettings
-from deputize.shared.settings.sandbox import SandboxSettings
-from deputize.shared.settings.variables import environment
+from .loading import Settings
+from .model_endpoint import header_pairs, secrets_of
+from .redis import RedisSettings
+from .sandbox import SandboxSettings
+from .variables import environment
 
 __all__ = [
     "CAPS",

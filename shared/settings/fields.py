@@ -24,10 +24,10 @@ from pydantic import (
     model_validator,
 )
 
-from deputize.shared.request import ApprovalMode, Limits
-from deputize.shared.settings.redis import RedisSettings
-from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
-from deputize.shared.settings.values import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
+from ..request import ApprovalMode, Limits
+from .redis import RedisSettings
+from .sandbox import SandboxSettings, sandbox_table
+from .values import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.errors import Misconfigured
+from ..errors import Misconfigured
 
 _MAX_FILE = 1024 * 1024
 

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_json
 
-from deputize.shared.settings.fields import SettingsFields
-from deputize.shared.settings.loading import TABLES, VARIABLES
-from deputize.shared.settings.model_endpoint import credentials_in
-from deputize.shared.wire import field_docstrings
+from ..wire import field_docstrings
+from .fields import SettingsFields
+from .loading import TABLES, VARIABLES
+from .model_endpoint import credentials_in
 
 HIDDEN = "(set)"
 """Stands for the value of a secret."""

@@ -9,21 +9,21 @@ from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.request import Limits
-from deputize.shared.settings import files, variables
-from deputize.shared.settings.fields import SettingsFields, SpendSettings, ToolSettings
-from deputize.shared.settings.model_endpoint import (
+from ..errors import Misconfigured
+from ..request import Limits
+from ..wire import explain
+from . import files, variables
+from .fields import SettingsFields, SpendSettings, ToolSettings
+from .model_endpoint import (
     MODEL_VARIABLES,
     URL_VARIABLES,
     names_endpoint,
     passwords_in,
     secrets_of,
 )
-from deputize.shared.settings.redis import RedisSettings
-from deputize.shared.settings.sandbox import SandboxSettings, sandbox_table
-from deputize.shared.settings.variables import PREFIX
-from deputize.shared.wire import explain
+from .redis import RedisSettings
+from .sandbox import SandboxSettings, sandbox_table
+from .variables import PREFIX
 
 TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "caps": ("CAP_", Limits),

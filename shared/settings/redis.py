@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
 
-from deputize.shared.settings.values import AbsolutePath
+from .values import AbsolutePath
 
 _WEAKENING = {"ssl_cert_reqs", "ssl_check_hostname"}
 

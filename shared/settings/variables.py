@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import to_json
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.log import log
-from deputize.shared.settings.model_endpoint import MODEL_VARIABLES
-from deputize.shared.text import did_you_mean, visible
+from ..errors import Misconfigured
+from ..log import log
+from ..text import did_you_mean, visible
+from .model_endpoint import MODEL_VARIABLES
 
 PREFIX = "DEPUTIZE_"
 _READ_BY_LIBRARIES = re.compile(r"(ANTHROPIC|DEPUTIZE|SSL_CERT|FLOWER)_.*|.*_PROXY", re.IGNORECASE)

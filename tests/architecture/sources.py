@@ -73,3 +73,17 @@ def dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return ""
+
+
+def module_of(path: Path) -> str:
+    """The dotted name under which the file is imported."""
+    parts = ("deputize", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_from(node: ast.ImportFrom, package: str) -> str:
+    """The absolute name of the module that an import in a module of the package names."""
+    if not node.level:
+        return node.module or ""
+    above = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join([*above, *filter(None, [node.module])])

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Set
-from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, ROOT, name, python_files, tree
+from tests.architecture.sources import PACKAGES, ROOT, imported_from, module_of, name, python_files, tree
 
 LOOSE_FILES = 22
 
 Graph = Mapping[str, Set[str]]
 
 
-def module_of(path: Path) -> str:
-    parts = ("deputize", *path.relative_to(ROOT).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports(source: ast.Module, known: Set[str]) -> Iterator[str]:
-    """The known modules that a file names in an import, wherever it stands: for types only, or inside a function."""
+def imports(source: ast.Module, package: str, known: Set[str]) -> Iterator[str]:
+    """The known modules that a file of the package imports, wherever: for types only, or inside a function."""
     for node in ast.walk(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom):
+            module = imported_from(node, package)
             for alias in node.names:
-                inside = f"{node.module}.{alias.name}"
-                if inside in known or node.module in known:
-                    yield inside if inside in known else node.module
+                inside = f"{module}.{alias.name}"
+                if inside in known or module in known:
+                    yield inside if inside in known else module
 
 
 def graph_of(*packages: str) -> Graph:
     paths = {module_of(path): path for path in python_files(*packages)}
-    return {module: {*imports(tree(path), paths.keys())} - {module} for module, path in paths.items()}
+    return {
+        module: {*imports(tree(path), module_of(path.parent), paths.keys())} - {module}
+        for module, path in paths.items()
+    }
 
 
 def circles(graph: Graph) -> list[list[str]]:
@@ -71,12 +69,16 @@ def test_a_circle_is_seen_also_through_a_third_file() -> None:
         "import deputize.worker.loop",
         "from deputize.worker.loop import Loop",
         "from deputize.worker import loop",
-        "if TYPE_CHECKING:\n    from deputize.worker.loop import Loop",
-        "def later():\n    from deputize.worker.loop import Loop",
+        "from .loop import Loop",
+        "from . import loop",
+        "from ..worker.loop import Loop",
+        "if TYPE_CHECKING:\n    from .loop import Loop",
+        "def later():\n    from .loop import Loop",
     ],
 )
 def test_every_way_to_import_a_file_counts(text: str) -> None:
-    assert [*imports(ast.parse(text), {"deputize.worker", "deputize.worker.loop"})] == ["deputize.worker.loop"]
+    known = {"deputize.worker", "deputize.worker.loop"}
+    assert [*imports(ast.parse(text), "deputize.worker", known)] == ["deputize.worker.loop"]
 
 
 def test_few_files_lie_loose_at_the_top_of_the_worker() -> None:

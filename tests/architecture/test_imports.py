@@ -11,6 +11,7 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, ROOT, dotted, name, python_files, tree
 
+MOST_DOTS = 3
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
@@ -18,6 +19,57 @@ def test_the_import_contracts_hold() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def unresolvable(node: ast.AST) -> bool:
+    """Whether an import of ours in the packages is one that a tool which follows no link cannot resolve."""
+    if isinstance(node, ast.ImportFrom) and node.level:
+        return node.level > MOST_DOTS
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
+    return any(name.split(".")[0] in {"deputize", *PACKAGES} for name in names)
+
+
+def test_the_packages_import_each_other_relatively() -> None:
+    """``.package`` shows the folders as one package by links, which code search and editors do not follow."""
+    assert [
+        f"{name(path)}:{node.lineno}"
+        for path in python_files(*PACKAGES)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.stmt) and unresolvable(node)
+    ] == []
+
+
+def test_tests_import_the_package_by_its_name() -> None:
+    """Else a module would be loaded twice, under two names."""
+    assert [
+        f"{name(path)}:{node.lineno}"
+        for path in python_files("tests")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Import | ast.ImportFrom) and top_of(node) in PACKAGES
+    ] == []
+
+
+def top_of(node: ast.Import | ast.ImportFrom) -> str:
+    named = node.names[0].name if isinstance(node, ast.Import) else node.module or ""
+    return named.split(".")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("from deputize.shared.ids import new_id", True),
+        ("import deputize.shared.ids", True),
+        ("from shared.ids import new_id", True),
+        ("from ....shared.ids import new_id", True),
+        ("from ...shared.ids import new_id", False),
+        ("from . import ids", False),
+        ("import json", False),
+    ],
+)
+def test_which_imports_are_unresolvable(line: str, expected: bool) -> None:
+    assert unresolvable(ast.parse(line).body[0]) is expected
 
 
 def reads_environment(node: ast.AST) -> bool:

@@ -63,9 +63,7 @@ def test_every_model_is_in_the_list() -> None:
     homes = {home(entry) for entry in listed("deputize.worker.models", "MODELS")}
     models = {
         module.__name__
-        for module in modules(
-            "deputize.worker.models", "base", "xml_calls"
-        )  # a style around any model, not one to be named
+        for module in modules("deputize.worker.models", "base")
         if any(hasattr(found, "reply") for found in classes(module))
     }
     assert models

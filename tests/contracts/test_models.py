@@ -18,9 +18,9 @@ from deputize.worker.models import MODELS, close_models
 from deputize.worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from deputize.worker.models.script import Script
 from deputize.worker.models.scripted import ScriptedModel
-from deputize.worker.models.xml_calls.instruction import format_tool_call
-from deputize.worker.models.xml_calls.model import XmlCalls
 from deputize.worker.tools.base import ToolResult
+from deputize.worker.xml_calls.instruction import format_tool_call
+from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, Turn, overload, refuse, text, thinking
 from tests.fake_model import call as tool_use
 from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of

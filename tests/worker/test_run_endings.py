@@ -14,8 +14,8 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import history_key
 from deputize.shared.settings import Settings
 from deputize.worker.models import close_models
-from deputize.worker.models.xml_calls.instruction import format_tool_call
 from deputize.worker.task import carry_out
+from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, call, refuse, text, thinking
 from tests.nesting import carrying_out
 from tests.running import open_bench

@@ -16,8 +16,8 @@ from deputize.shared.events import Envelope, Replied, RunFinished, StepCompleted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel, history_key
 from deputize.worker.models import close_models
-from deputize.worker.models.xml_calls.instruction import format_tool_call
 from deputize.worker.task import carry_out
+from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, text, thinking
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until

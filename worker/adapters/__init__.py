@@ -11,20 +11,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.log import log
-from deputize.shared.settings import Settings
-from deputize.worker.adapters.adapter import try_call
-from deputize.worker.adapters.base_tool import BaseToolAdapter, BaseToolLike
-from deputize.worker.adapters.builder import BuilderAdapter, ToolBuilder
-from deputize.worker.adapters.execute_kwargs import PlainTool, PlainToolAdapter
-from deputize.worker.adapters.function_table import TableEntry, TableEntryAdapter, adapt_table
-from deputize.worker.adapters.tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
-from deputize.worker.skills.skill import SkillLoader
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.registry import available_tools
-from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool, Effect, Kind, Tool
-from deputize.worker.tools.get_skill import GetSkill
+from ...shared.log import log
+from ...shared.settings import Settings
+from ..skills.skill import SkillLoader
+from ..threads import run_in_thread
+from ..toolkit.registry import available_tools
+from ..tools import BUILTIN
+from ..tools.base import AnyTool, Effect, Kind, Tool
+from ..tools.get_skill import GetSkill
+from .adapter import try_call
+from .base_tool import BaseToolAdapter, BaseToolLike
+from .builder import BuilderAdapter, ToolBuilder
+from .execute_kwargs import PlainTool, PlainToolAdapter
+from .function_table import TableEntry, TableEntryAdapter, adapt_table
+from .tool_define import AsyncToolInfoAdapter, ToolInfo, ToolInfoAdapter, ToolInfoAsync
 
 __all__ = [
     "TableEntry",

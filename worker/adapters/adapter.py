@@ -14,14 +14,14 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.log import log
-from deputize.shared.wire import explain
-from deputize.worker.schemas.arguments import invalid_arguments
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.tools.base import Effect, Kind, ToolResult
-from deputize.worker.tools.context import ToolContext
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.log import log
+from ...shared.wire import explain
+from ..schemas.arguments import invalid_arguments
+from ..threads import run_in_thread
+from ..toolkit.schema_tool import SchemaTool
+from ..tools.base import Effect, Kind, ToolResult
+from ..tools.context import ToolContext
 
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object"]
 P = ParamSpec("P")

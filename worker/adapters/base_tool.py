@@ -8,8 +8,13 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from deputize.shared.errors import ErrorType, Invalid, Misconfigured, ToolError
-from deputize.worker.adapters.adapter import (
+from ...shared.errors import ErrorType, Invalid, Misconfigured, ToolError
+from ..schemas.arguments import check, valid_schema
+from ..toolkit.registry import Registry
+from ..tools import base
+from ..tools.base import Effect, Kind
+from ..tools.context import ToolContext
+from .adapter import (
     AbortSignal,
     ParameterLike,
     ToolAdapter,
@@ -21,11 +26,6 @@ from deputize.worker.adapters.adapter import (
     json_schema,
     report_as_invalid,
 )
-from deputize.worker.schemas.arguments import check, valid_schema
-from deputize.worker.toolkit.registry import Registry
-from deputize.worker.tools import base
-from deputize.worker.tools.base import Effect, Kind
-from deputize.worker.tools.context import ToolContext
 
 
 class ToolPermission(StrEnum):

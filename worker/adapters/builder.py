@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.worker.adapters.adapter import (
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ..schemas.arguments import check, valid_schema
+from ..text.display import AnsiOutput, Display, FileDiff, TodoList
+from ..tools import base
+from ..tools.base import Effect, Kind
+from ..tools.context import ToolContext, Touches
+from .adapter import (
     AbortSignal,
     ToolAdapter,
     as_text,
@@ -17,11 +22,6 @@ from deputize.worker.adapters.adapter import (
     get_field,
     report_as_invalid,
 )
-from deputize.worker.schemas.arguments import check, valid_schema
-from deputize.worker.text.display import AnsiOutput, Display, FileDiff, TodoList
-from deputize.worker.tools import base
-from deputize.worker.tools.base import Effect, Kind
-from deputize.worker.tools.context import ToolContext, Touches
 
 P = TypeVar("P", bound=Mapping[str, Any])
 UpdateOutput = Callable[[Any], None]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from deputize.worker.adapters.adapter import AbortSignal, ToolAdapter, as_text, call_function, failure_result, get_field
-from deputize.worker.tools import base
-from deputize.worker.tools.base import Effect, Kind
-from deputize.worker.tools.context import ToolContext
+from ..tools import base
+from ..tools.base import Effect, Kind
+from ..tools.context import ToolContext
+from .adapter import AbortSignal, ToolAdapter, as_text, call_function, failure_result, get_field
 
 
 @dataclass(frozen=True, slots=True)

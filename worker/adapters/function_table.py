@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
-from deputize.worker.adapters.adapter import (
+from ..tools.base import Effect, Kind, ToolResult
+from ..tools.context import ToolContext
+from .adapter import (
     AbortSignal,
     Parameters,
     ToolAdapter,
@@ -13,8 +15,6 @@ from deputize.worker.adapters.adapter import (
     call_function,
     failure_result,
 )
-from deputize.worker.tools.base import Effect, Kind, ToolResult
-from deputize.worker.tools.context import ToolContext
 
 ERROR_PREFIXES = ("Error:", "错误\uff1a")
 """Prefixes of texts that report an error."""

@@ -8,9 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.settings import Settings
-from deputize.worker.adapters.adapter import (
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.settings import Settings
+from ..schemas.arguments import unknown_tool
+from ..toolkit.registry import Registry, find_tool
+from ..tools import base
+from ..tools.base import AnyTool, Effect, Kind
+from ..tools.bounded_result import bounded
+from ..tools.context import InitContext
+from ..tools.traits import Origin
+from .adapter import (
     AbortSignal,
     Parameters,
     ToolAdapter,
@@ -21,13 +28,6 @@ from deputize.worker.adapters.adapter import (
     report_as_invalid,
     try_call,
 )
-from deputize.worker.schemas.arguments import unknown_tool
-from deputize.worker.toolkit.registry import Registry, find_tool
-from deputize.worker.tools import base
-from deputize.worker.tools.base import AnyTool, Effect, Kind
-from deputize.worker.tools.bounded_result import bounded
-from deputize.worker.tools.context import InitContext
-from deputize.worker.tools.traits import Origin
 
 Category = Literal["builtin", "custom", "mcp"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from celery import Celery, _state
 
-from deputize.worker.celery_pool.job import current_job
+from .job import current_job
 
 
 def share_request_stacks(app: Celery) -> None:

@@ -30,11 +30,11 @@ from celery import Celery
 from celery.concurrency.base import BasePool
 from celery.worker import state
 
-from deputize.shared.errors import DeputizeError
-from deputize.worker.celery_pool.celery_fixes import share_request_stacks
-from deputize.worker.celery_pool.job import CLEANUP_SECONDS, AsyncTask, Job, await_
-from deputize.worker.celery_pool.watchdog import Watchdog
-from deputize.worker.threads import share_threads
+from ...shared.errors import DeputizeError
+from ..threads import share_threads
+from .celery_fixes import share_request_stacks
+from .job import CLEANUP_SECONDS, AsyncTask, Job, await_
+from .watchdog import Watchdog
 
 __all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 

@@ -26,10 +26,10 @@ from celery.worker import state
 from kombu.common import ignore_errors
 from redis.exceptions import RedisError
 
-from deputize.shared.errors import DeputizeError
-from deputize.shared.redis_access import explained
-from deputize.worker.celery_pool.job import CLEANUP_SECONDS
-from deputize.worker.celery_pool.pool import AsyncPool
+from ...shared.errors import DeputizeError
+from ...shared.redis_access import explained
+from .job import CLEANUP_SECONDS
+from .pool import AsyncPool
 
 EXIT_FAILED = 1
 EXIT_MISCONFIGURED = 3

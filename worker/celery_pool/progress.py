@@ -8,7 +8,7 @@ from celery import Celery
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
-from deputize.shared.log import log
+from ...shared.log import log
 
 SECONDS = 1.0
 

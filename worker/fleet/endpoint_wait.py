@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from deputize.shared.delegation import Status
-from deputize.shared.errors import ModelUnavailable
-from deputize.shared.events import Event, ModelRetried, ResumedWaiting, Waiting
-from deputize.worker.fleet.outage import Admission, Outages
-from deputize.worker.models.base import Retrying
-from deputize.worker.models.retry import with_full_stop
+from ...shared.delegation import Status
+from ...shared.errors import ModelUnavailable
+from ...shared.events import Event, ModelRetried, ResumedWaiting, Waiting
+from ..models.base import Retrying
+from ..models.retry import with_full_stop
+from .outage import Admission, Outages
 
 
 class EndpointWait:

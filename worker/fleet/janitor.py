@@ -8,19 +8,19 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from deputize.shared.background import RepeatedCause
-from deputize.shared.bus import Bus
-from deputize.shared.connection import REDIS_ERRORS, shielded
-from deputize.shared.errors import Unavailable
-from deputize.shared.log import log
-from deputize.shared.queue import Ticket
-from deputize.shared.runs import disk
-from deputize.shared.runs.keys import PRUNE
-from deputize.shared.runs.store import RunStore
-from deputize.shared.settings import Settings
-from deputize.worker.fleet.presence import Presence
-from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.removal import delete_unused, disk_bytes
+from ...shared.background import RepeatedCause
+from ...shared.bus import Bus
+from ...shared.connection import REDIS_ERRORS, shielded
+from ...shared.errors import Unavailable
+from ...shared.log import log
+from ...shared.queue import Ticket
+from ...shared.runs import disk
+from ...shared.runs.keys import PRUNE
+from ...shared.runs.store import RunStore
+from ...shared.settings import Settings
+from ..threads import run_in_thread
+from ..workspace.removal import delete_unused, disk_bytes
+from .presence import Presence
 
 TICK_SECONDS = 0.5
 SWEEP_SECONDS = 300.0

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
 
-from deputize.shared.bus import Bus
-from deputize.shared.connection import Pipe, connect
-from deputize.shared.log import log
-from deputize.shared.runs.keys import CANCEL, LEASES, record_key
-from deputize.shared.runs.record import Claim
-from deputize.shared.runs.store import RENEW
-from deputize.worker.standby.process import Standby
+from ...shared.bus import Bus
+from ...shared.connection import Pipe, connect
+from ...shared.log import log
+from ...shared.runs.keys import CANCEL, LEASES, record_key
+from ...shared.runs.record import Claim
+from ...shared.runs.store import RENEW
+from ..standby.process import Standby
 
 
 class StopReason(Enum):

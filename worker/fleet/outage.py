@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from deputize.shared.connection import Pipe
-from deputize.shared.runs.keys import outage_key
-from deputize.shared.runs.store import OUTAGE
+from ...shared.connection import Pipe
+from ...shared.runs.keys import outage_key
+from ...shared.runs.store import OUTAGE
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 5.0

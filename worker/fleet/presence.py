@@ -12,10 +12,10 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from deputize.shared.bus import Bus
-from deputize.shared.connection import REDIS_ERRORS
-from deputize.shared.runs.keys import PRESENCE, presence_channel
-from deputize.shared.runs.store import RunStore
+from ...shared.bus import Bus
+from ...shared.connection import REDIS_ERRORS
+from ...shared.runs.keys import PRESENCE, presence_channel
+from ...shared.runs.store import RunStore
 
 ABSENT_SECONDS = 2.0
 """A subscription restored within this time, for example after a restart of Redis, does not count as absent."""

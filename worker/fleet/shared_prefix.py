@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, s
 from typing import Any
 from weakref import WeakValueDictionary
 
-from deputize.shared.connection import Pipe
-from deputize.shared.delegation import Usage
-from deputize.shared.events import Event, ResumedWaiting, Waiting
-from deputize.shared.runs.keys import prefix_key
-from deputize.shared.runs.store import PREFIX
-from deputize.worker.models.base import Price
-from deputize.worker.models.caching import FIVE_MINUTES, HOUR, Prefix
+from ...shared.connection import Pipe
+from ...shared.delegation import Usage
+from ...shared.events import Event, ResumedWaiting, Waiting
+from ...shared.runs.keys import prefix_key
+from ...shared.runs.store import PREFIX
+from ..models.base import Price
+from ..models.caching import FIVE_MINUTES, HOUR, Prefix
 
 LEASE_SECONDS = 2.0
 """How long a writer counts as alive without a renewal: then the next one writes."""

@@ -11,24 +11,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from deputize.shared.connection import REDIS_ERRORS, shielded
-from deputize.shared.delegation import Usage
-from deputize.shared.errors import DeputizeError
-from deputize.shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
-from deputize.shared.log import log
-from deputize.shared.masking import SecretMask
-from deputize.shared.settings import Settings
-from deputize.shared.wire import now
-from deputize.worker.fleet.lease import Leases
-from deputize.worker.sandbox.base import NoSandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.environment import MOUNT, owner
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.registry import tool_cards
-from deputize.worker.toolkit.sources import Source, ToolSourceContext
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.workspace.files import Files
+from ...shared.connection import REDIS_ERRORS, shielded
+from ...shared.delegation import Usage
+from ...shared.errors import DeputizeError
+from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
+from ...shared.log import log
+from ...shared.masking import SecretMask
+from ...shared.settings import Settings
+from ...shared.wire import now
+from ..sandbox.base import NoSandbox
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.environment import MOUNT, owner
+from ..schemas.pool import ValidatorPool
+from ..threads import run_in_thread
+from ..toolkit.registry import tool_cards
+from ..toolkit.sources import Source, ToolSourceContext
+from ..tools.base import AnyTool
+from ..workspace.files import Files
+from .lease import Leases
 
 
 class WorkerProcess(Protocol):

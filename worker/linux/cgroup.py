@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deputize.worker.linux.tree import descendants
+from .tree import descendants
 
 CONTROLLERS = ("cpu", "memory", "pids")
 LEAF = "deputize"

@@ -26,7 +26,7 @@ from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from deputize.shared.text import clip, valid_json_unicode
+from ...shared.text import clip, valid_json_unicode
 
 MAX_MESSAGE = 8 * 1024 * 1024
 """Bytes of one message, such as an image in base64; parsing a longer one would block the event loop."""

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.settings.files import regular_bytes
-from deputize.worker.mcp.entry import Server, without_effect
-from deputize.worker.sandbox.environment import MOUNT
+from ...shared.errors import Misconfigured
+from ...shared.settings.files import regular_bytes
+from ..sandbox.environment import MOUNT
+from .entry import Server, without_effect
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -13,12 +13,12 @@ import mcp_types as types
 from mcp import Client, MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.log import log
-from deputize.worker.mcp.answers import Usable
-from deputize.worker.mcp.entry import Server
-from deputize.worker.mcp.remote import BROKEN, NOT_SENT
-from deputize.worker.mcp.transport import RunScope, StderrTail, Transport, opened
+from ...shared.errors import ErrorType, ToolError
+from ...shared.log import log
+from .answers import Usable
+from .entry import Server
+from .remote import BROKEN, NOT_SENT
+from .transport import RunScope, StderrTail, Transport, opened
 
 MAX_TOOLS = 500
 """Per server; models choose badly from more."""

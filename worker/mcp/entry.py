@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from deputize.shared.fleet import MCP
-from deputize.shared.text import did_you_mean
+from ...shared.fleet import MCP
+from ...shared.text import did_you_mean
 
 _OTHER_NAMES: Mapping[str, str] = {
     "httpUrl": "url",

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from deputize.shared.errors import Misconfigured
-from deputize.worker.linux.program import Program, Sink, piped
-from deputize.worker.mcp import subreaper as supervisor
+from ...shared.errors import Misconfigured
+from ..linux.program import Program, Sink, piped
+from . import subreaper as supervisor
 
 _GRACE = 1.0
 _PATIENCE = 5.0

@@ -17,7 +17,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification
 
-from deputize.worker.mcp.answers import MAX_MESSAGE, TOO_LONG, Messages, Stream, is_excessive, read, unreadable
+from .answers import MAX_MESSAGE, TOO_LONG, Messages, Stream, is_excessive, read, unreadable
 
 BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
 BURST_LINES, LINES_A_SECOND = 500, 50

@@ -17,11 +17,11 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INVALID_REQUEST
 
-from deputize.worker.mcp.answers import MAX_MESSAGE, EventLines, readable
-from deputize.worker.mcp.entry import Server
-from deputize.worker.mcp.pipes import Pace
-from deputize.worker.web.dial import GuardedTransport, Network
-from deputize.worker.web.targets import target
+from ..web.dial import GuardedTransport, Network
+from ..web.targets import target
+from .answers import MAX_MESSAGE, EventLines, readable
+from .entry import Server
+from .pipes import Pace
 
 NOT_SENT, BROKEN = -32010, -32011
 """Our own JSON-RPC error codes: the server cannot have received the request, or it may have."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import mcp_types as types
 
-from deputize.worker.mcp.connection import Connection, ServerUnavailable
-from deputize.worker.mcp.entry import Server
-from deputize.worker.mcp.tools import McpTool, tools_of
-from deputize.worker.mcp.transport import RunScope
+from .connection import Connection, ServerUnavailable
+from .entry import Server
+from .tools import McpTool, tools_of
+from .transport import RunScope
 
 __all__ = ["OpenServers", "RunScope", "serving"]
 

@@ -8,16 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 
-from deputize.shared.errors import DeputizeError, Misconfigured
-from deputize.shared.fleet import MCP
-from deputize.shared.log import hide, log
-from deputize.shared.settings import Settings, environment
-from deputize.shared.settings.files import configuration_folder
-from deputize.worker.mcp.config import Config, find_config_file
-from deputize.worker.mcp.entry import Server, prefix
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.sources import ToolSourceContext
-from deputize.worker.tools.base import AnyTool
+from ...shared.errors import DeputizeError, Misconfigured
+from ...shared.fleet import MCP
+from ...shared.log import hide, log
+from ...shared.settings import Settings, environment
+from ...shared.settings.files import configuration_folder
+from ..threads import run_in_thread
+from ..toolkit.sources import ToolSourceContext
+from ..tools.base import AnyTool
+from .config import Config, find_config_file
+from .entry import Server, prefix
 
 
 class McpServers:
@@ -86,7 +86,7 @@ class McpServers:
         self, wanted: Sequence[Server], context: ToolSourceContext, opened: AsyncExitStack
     ) -> Sequence[AnyTool]:
         await asyncio.to_thread(import_module, "deputize.worker.mcp.servers")
-        from deputize.worker.mcp.servers import RunScope, serving  # now that the SDK is loaded, off the event loop
+        from .servers import RunScope, serving  # now that the SDK is loaded, off the event loop
 
         caller = RunScope(context.files, context.sandbox, self._environ, context.validators, context.read_only)
         served = await opened.enter_async_context(serving(wanted, caller, self._seconds))

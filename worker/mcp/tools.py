@@ -14,20 +14,20 @@ from typing import Any
 
 import mcp_types as types
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.text import clip
-from deputize.worker.mcp.connection import Connection
-from deputize.worker.mcp.entry import Server, exposed, matches, unmatched
-from deputize.worker.schemas.arguments import ArgumentSchema
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.text.output import MAX_ERROR_CHARS
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.tools.base import Effect, Kind, ToolResult
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.tools.traits import Origin
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.text import clip
+from ..schemas.arguments import ArgumentSchema
+from ..schemas.pool import ValidatorPool
+from ..text.output import MAX_ERROR_CHARS
+from ..threads import run_in_thread
+from ..toolkit.schema_tool import SchemaTool
+from ..tools.base import Effect, Kind, ToolResult
+from ..tools.context import ToolContext
+from ..tools.traits import Origin
+from ..workspace.file_entries import PRIVATE_DIR
+from ..workspace.files import Files
+from .connection import Connection
+from .entry import Server, exposed, matches, unmatched
 
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50

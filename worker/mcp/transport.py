@@ -13,20 +13,20 @@ from typing import Any
 
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 
-from deputize.shared.errors import Misconfigured
-from deputize.worker.mcp.entry import Server
-from deputize.worker.mcp.free_program import FreeProgram
-from deputize.worker.mcp.pipes import Incoming, Outgoing, Program
-from deputize.worker.mcp.remote import reached
-from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.buffers import BoundedBuffer
-from deputize.worker.sandbox.command import Command
-from deputize.worker.sandbox.environment import MOUNT, BindMount, program_mounts, search_path
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.files import Files
+from ...shared.errors import Misconfigured
+from ..sandbox import environment
+from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.buffers import BoundedBuffer
+from ..sandbox.command import Command
+from ..sandbox.environment import MOUNT, BindMount, program_mounts, search_path
+from ..schemas.pool import ValidatorPool
+from ..threads import run_in_thread
+from ..workspace.files import Files
+from .entry import Server
+from .free_program import FreeProgram
+from .pipes import Incoming, Outgoing, Program
+from .remote import reached
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 
-from deputize.shared.settings import Settings
-from deputize.worker.models.base import Model
-from deputize.worker.models.deferred_package import defer_package
+from ...shared.settings import Settings
+from .base import Model
+from .deferred_package import defer_package
 
 defer_package("anthropic", "anthropic.types")
 

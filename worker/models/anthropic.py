@@ -17,14 +17,15 @@ import httpx2
 from anthropic import AnthropicError
 from pydantic import SecretStr
 
-from deputize.shared.errors import ContextFull, ModelUnavailable
-from deputize.shared.settings import ModelPrice, Settings
-from deputize.shared.text import visible
-from deputize.worker.models.base import Part, Price, Prompt, Retrying, ToolSpec
-from deputize.worker.models.caching import encode_prefix, with_breakpoints
-from deputize.worker.models.endpoint import Credentials, Endpoint, endpoint_of
-from deputize.worker.models.reasons import error_in, output_maximum
-from deputize.worker.models.retry import (
+from ...shared.errors import ContextFull, ModelUnavailable
+from ...shared.settings import ModelPrice, Settings
+from ...shared.text import visible
+from ..web.dial import trust_store
+from .base import Part, Price, Prompt, Retrying, ToolSpec
+from .caching import encode_prefix, with_breakpoints
+from .endpoint import Credentials, Endpoint, endpoint_of
+from .reasons import error_in, output_maximum
+from .retry import (
     Failure,
     RetryPolicy,
     RetryState,
@@ -33,8 +34,7 @@ from deputize.worker.models.retry import (
     classify_transport_error,
     with_full_stop,
 )
-from deputize.worker.models.stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
-from deputize.worker.web.dial import trust_store
+from .stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""

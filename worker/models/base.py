@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
-from deputize.shared.delegation import Usage
+from ...shared.delegation import Usage
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 NO_WORDS = "(no words)"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deputize.worker.models.base import Prompt
+from .base import Prompt
 
 FIVE_MINUTES = 300.0
 HOUR = 3600.0

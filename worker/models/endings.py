@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 
-from deputize.worker.models.base import Reply
+from .base import Reply
 
 
 class Ending(StrEnum):

@@ -20,10 +20,10 @@ import httpx2
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from pydantic import SecretStr
 
-from deputize.shared.masking import SecretMask
-from deputize.shared.settings import header_pairs, secrets_of
-from deputize.worker.models.retry import RetryPolicy
-from deputize.worker.web.dial import trust_store
+from ...shared.masking import SecretMask
+from ...shared.settings import header_pairs, secrets_of
+from ..web.dial import trust_store
+from .retry import RetryPolicy
 
 DRAIN_SECONDS = 1.0
 """How long to read for the end of the HTTP body after the last event, so that the connection can be reused."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from deputize.worker.models.reasons import error_in, error_of, is_overflow
+from .reasons import error_in, error_of, is_overflow
 
 RETRYABLE_STATUS = {408, 409, 425, 429}
 """HTTP statuses below 500 after which the same request may succeed."""

@@ -14,10 +14,10 @@ import regex
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from deputize.shared.errors import Misconfigured, ModelUnavailable
-from deputize.shared.wire import explain
-from deputize.worker.text import patterns
-from deputize.worker.text.patterns import ComputeLimit
+from ...shared.errors import Misconfigured, ModelUnavailable
+from ...shared.wire import explain
+from ..text import patterns
+from ..text.patterns import ComputeLimit
 
 T = TypeVar("T")
 REGEX_SECONDS = 0.5

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Self
 
-from deputize.shared.delegation import Usage
-from deputize.shared.errors import ContextFull, ModelUnavailable
-from deputize.shared.settings import Settings
-from deputize.worker.models.base import (
+from ...shared.delegation import Usage
+from ...shared.errors import ContextFull, ModelUnavailable
+from ...shared.settings import Settings
+from .base import (
     Call,
     Part,
     Price,
@@ -23,7 +23,7 @@ from deputize.worker.models.base import (
     ThinkingPart,
     priced,
 )
-from deputize.worker.models.script import (
+from .script import (
     Block,
     Rule,
     Script,

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from deputize.shared.delegation import Usage
-from deputize.shared.text import clip
-from deputize.worker.models.base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart, priced
-from deputize.worker.models.endings import is_cut
-from deputize.worker.models.retry import Failure, classify_error
-from deputize.worker.strict_json import check_depth, loads, replace_lone_surrogates
+from ...shared.delegation import Usage
+from ...shared.text import clip
+from ..strict_json import check_depth, loads, replace_lone_surrogates
+from .base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart, priced
+from .endings import is_cut
+from .retry import Failure, classify_error
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on an incomplete event, so that a peer that never ends one cannot exhaust the memory."""

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip, count, valid
-from deputize.shared.tokens import tokens_at_most
-from deputize.worker.pages.page import (
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip, count, valid
+from ...shared.tokens import tokens_at_most
+from ..search.walk import SkippedPaths, find_files
+from ..text.output import one_line
+from ..workspace.files import Files
+from .page import (
     PAGE_CHARS,
     PAGE_TOKENS,
     PageLimits,
@@ -19,9 +22,6 @@ from deputize.worker.pages.page import (
     format_remark_line,
     read_lines,
 )
-from deputize.worker.search.walk import SkippedPaths, find_files
-from deputize.worker.text.output import one_line
-from deputize.worker.workspace.files import Files
 
 _RESERVED = 4000
 """Characters, and tokens, reserved for the names of omitted files."""

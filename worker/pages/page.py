@@ -15,14 +15,14 @@ from itertools import accumulate
 
 from rapidfuzz import fuzz, process
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import HALF_CHARACTER, clip
-from deputize.shared.tokens import tokens_at_most
-from deputize.worker.text.output import few_tokens
-from deputize.worker.text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
-from deputize.worker.threads import give_way
-from deputize.worker.workspace.file_errors import not_a_file, tool_error
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import HALF_CHARACTER, clip
+from ...shared.tokens import tokens_at_most
+from ..text.output import few_tokens
+from ..text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
+from ..threads import give_way
+from ..workspace.file_errors import not_a_file, tool_error
+from ..workspace.files import Files
 
 _SIMILAR = 60.0
 """The least similarity, of 100, of a file name that is suggested."""

@@ -8,19 +8,19 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deputize.shared.delegation import Step, StepStatus
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.permission import NOT_ANSWERED, PermissionAnswer, PermissionOutcome
-from deputize.shared.runs.permissions import KeptRequest
-from deputize.shared.text import clip
-from deputize.worker.models.base import Call
-from deputize.worker.permission.details import details_of, subject_of
-from deputize.worker.permission.requests import PermissionRequests, Question
-from deputize.worker.policy import PolicyCall, PolicyContext, Verdict, denial, judge
-from deputize.worker.policy.decision import Decision
-from deputize.worker.steps import StepLog
-from deputize.worker.tools.base import AnyTool, ToolContext, ToolResult
-from deputize.worker.trust.sources import ReadSources
+from ...shared.delegation import Step, StepStatus
+from ...shared.errors import ErrorType, ToolError
+from ...shared.permission import NOT_ANSWERED, PermissionAnswer, PermissionOutcome
+from ...shared.runs.permissions import KeptRequest
+from ...shared.text import clip
+from ..models.base import Call
+from ..policy import PolicyCall, PolicyContext, Verdict, denial, judge
+from ..policy.decision import Decision
+from ..steps import StepLog
+from ..tools.base import AnyTool, ToolContext, ToolResult
+from ..trust.sources import ReadSources
+from .details import details_of, subject_of
+from .requests import PermissionRequests, Question
 
 MAX_SHOWN = 2000
 """Characters of changed arguments that the model is shown."""

@@ -6,15 +6,15 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from deputize.shared.connection import retried
-from deputize.shared.events import Envelope, PermissionAnswered, PermissionRequested
-from deputize.shared.permission import PermissionAnswer
-from deputize.shared.runs.keys import permissions_key
-from deputize.shared.runs.permissions import answer_field, pending, reported_mark, requested_mark
-from deputize.shared.runs.record import Claim
-from deputize.worker.emit import Emitter
-from deputize.worker.limits import Meter
-from deputize.worker.permission.requests import report_of
+from ...shared.connection import retried
+from ...shared.events import Envelope, PermissionAnswered, PermissionRequested
+from ...shared.permission import PermissionAnswer
+from ...shared.runs.keys import permissions_key
+from ...shared.runs.permissions import answer_field, pending, reported_mark, requested_mark
+from ...shared.runs.record import Claim
+from ..emit import Emitter
+from ..limits import Meter
+from .requests import report_of
 
 
 class ChildPermissions:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from deputize.shared.grants import PermissionSubject
-from deputize.shared.permission import (
+from ...shared.grants import PermissionSubject
+from ...shared.permission import (
     CommandDetails,
     EditDetails,
     ExecuteDetails,
@@ -15,10 +15,10 @@ from deputize.shared.permission import (
     McpDetails,
     PermissionDetails,
 )
-from deputize.worker.permission.patterns import command_patterns
-from deputize.worker.policy import PolicyCall
-from deputize.worker.policy.shell import Classified, SubCommand
-from deputize.worker.tools.base import Kind
+from ..policy import PolicyCall
+from ..policy.shell import Classified, SubCommand
+from ..tools.base import Kind
+from .patterns import command_patterns
 
 
 def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -> PermissionDetails:

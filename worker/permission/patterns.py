@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deputize.worker.policy.shell import Classified
+from ..policy.shell import Classified
 
 
 def command_patterns(line: Classified) -> list[list[str]]:

@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from deputize.shared.bus import RECHECK_SECONDS, Bus, Inbox
-from deputize.shared.connection import retried
-from deputize.shared.delegation import Step
-from deputize.shared.events import PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
-from deputize.shared.grants import PermissionSubject, covered_by, remembered
-from deputize.shared.permission import (
+from ...shared.bus import RECHECK_SECONDS, Bus, Inbox
+from ...shared.connection import retried
+from ...shared.delegation import Step
+from ...shared.events import PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
+from ...shared.grants import PermissionSubject, covered_by, remembered
+from ...shared.permission import (
     NOT_ANSWERED,
     PermissionAnswer,
     PermissionDetails,
@@ -28,8 +28,8 @@ from deputize.shared.permission import (
     PermissionQuestion,
     PermissionRequest,
 )
-from deputize.shared.runs.keys import grants_key, permission_channel, permissions_key
-from deputize.shared.runs.permissions import (
+from ...shared.runs.keys import grants_key, permission_channel, permissions_key
+from ...shared.runs.permissions import (
     KeptRequest,
     answer_field,
     by_grant,
@@ -38,10 +38,10 @@ from deputize.shared.runs.permissions import (
     subject_field,
     write_answer,
 )
-from deputize.shared.runs.record import Claim
-from deputize.shared.text import plain_number
-from deputize.worker.emit import Emitter
-from deputize.worker.policy import Verdict
+from ...shared.runs.record import Claim
+from ...shared.text import plain_number
+from ..emit import Emitter
+from ..policy import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deputize.shared.request import DelegationRequest
-from deputize.worker.policy.allow_read_only_commands import allow_read_only_commands
-from deputize.worker.policy.allow_reads import allow_reads
-from deputize.worker.policy.allow_trusted import allow_trusted
-from deputize.worker.policy.ask_before_changes import ask_before_changes
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
-from deputize.worker.policy.decision import strictest
-from deputize.worker.policy.forbid_commands import forbid_commands
-from deputize.worker.policy.require_sandbox import require_sandbox
-from deputize.worker.policy.shell import SubCommand
-from deputize.worker.threads import run_in_thread
+from ...shared.request import DelegationRequest
+from ..threads import run_in_thread
+from .allow_read_only_commands import allow_read_only_commands
+from .allow_reads import allow_reads
+from .allow_trusted import allow_trusted
+from .ask_before_changes import ask_before_changes
+from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
+from .decision import strictest
+from .forbid_commands import forbid_commands
+from .require_sandbox import require_sandbox
+from .shell import SubCommand
 
 SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands)
 RULES: tuple[Rule, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from deputize.worker.policy.questions import answer
+from .questions import answer
 
 
 def main() -> int:

@@ -5,8 +5,8 @@ Also in a read-only run, where the sandbox mounts the workspace read-only.
 
 from __future__ import annotations
 
-from deputize.worker.policy.base import PolicyCall, PolicyContext, Verdict
-from deputize.worker.policy.decision import Decision
+from .base import PolicyCall, PolicyContext, Verdict
+from .decision import Decision
 
 
 def allow_read_only_commands(call: PolicyCall, _: PolicyContext) -> Verdict | None:

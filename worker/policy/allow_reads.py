@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
+from .base import Decision, PolicyCall, PolicyContext, Verdict
 
 
 def allow_reads(call: PolicyCall, _: PolicyContext) -> Verdict | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from deputize.shared.request import ApprovalMode
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
-from deputize.worker.tools.base import Kind
+from ...shared.request import ApprovalMode
+from ..tools.base import Kind
+from .base import Decision, PolicyCall, PolicyContext, Verdict
 
 
 def allow_trusted(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
-from deputize.worker.tools.base import Kind
+from ..tools.base import Kind
+from .base import Decision, PolicyCall, PolicyContext, Verdict
 
 _MODE = "a delegation with approvalMode auto may do it"
 _HOSTS = f"the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {_MODE}. Go on without, and say so"

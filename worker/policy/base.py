@@ -10,13 +10,13 @@ from typing import Any, Self, assert_never
 
 from pydantic import BaseModel
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.facts import Trust
-from deputize.shared.request import ApprovalMode
-from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell import Classified, SubCommand, classify_line
-from deputize.worker.tools.base import AnyTool, Kind
-from deputize.worker.tools.context import Touches
+from ...shared.errors import ErrorType, ToolError
+from ...shared.facts import Trust
+from ...shared.request import ApprovalMode
+from ..tools.base import AnyTool, Kind
+from ..tools.context import Touches
+from .decision import Decision
+from .shell import Classified, SubCommand, classify_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from deputize.worker.policy.shell import Classified, SubCommand
-from deputize.worker.policy.shell.forbidden import name_of
-from deputize.worker.policy.shell.text_search import Words
+from .shell import Classified, SubCommand
+from .shell.forbidden import name_of
+from .shell.text_search import Words
 
 _NOT_PLAIN = re.compile(r"[;&|<>()`$\n\r\0]")
 """What is not part of the words of one command."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.errors import Invalid, ToolError
-from deputize.shared.facts import Trust
-from deputize.shared.request import ApprovalMode
-from deputize.shared.settings import Settings
-from deputize.worker.policy import PolicyCall, PolicyContext, Rule, decide, matched
-from deputize.worker.policy.known_tools import MCP_NAME, AbsentTool, KnownTools
-from deputize.worker.policy.rule_file import by_priority, read_file
-from deputize.worker.policy.shell import Classified
+from ...shared.errors import Invalid, ToolError
+from ...shared.facts import Trust
+from ...shared.request import ApprovalMode
+from ...shared.settings import Settings
+from . import PolicyCall, PolicyContext, Rule, decide, matched
+from .known_tools import MCP_NAME, AbsentTool, KnownTools
+from .rule_file import by_priority, read_file
+from .shell import Classified
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from deputize.shared.errors import ErrorType
-from deputize.shared.text import clip
-from deputize.worker.policy.base import PolicyCall, PolicyContext, Verdict
-from deputize.worker.policy.decision import Decision
+from ...shared.errors import ErrorType
+from ...shared.text import clip
+from .base import PolicyCall, PolicyContext, Verdict
+from .decision import Decision
 
 _INSTEAD = "it was blocked, and nothing ran. Do the task without it, or report in your answer what a person has to run"
 

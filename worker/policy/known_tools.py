@@ -8,24 +8,24 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.fleet import MCP, ToolTraits
-from deputize.shared.request import ApprovalMode
-from deputize.shared.settings import Settings, environment
-from deputize.shared.settings.files import configuration_folder
-from deputize.shared.text import did_you_mean
-from deputize.worker.mcp.config import find_config_file, server_names
-from deputize.worker.mcp.entry import prefix
-from deputize.worker.policy.base import PolicyCall, PolicyContext
-from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.matchers import MATCHERS, is_named
-from deputize.worker.policy.rule_fields import RuleFields
-from deputize.worker.policy.rule_file import FileRule
-from deputize.worker.toolkit.registry import available_tools, find_tool
-from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
-from deputize.worker.tools.context import Touches
-from deputize.worker.tools.traits import Origin, Source
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.fleet import MCP, ToolTraits
+from ...shared.request import ApprovalMode
+from ...shared.settings import Settings, environment
+from ...shared.settings.files import configuration_folder
+from ...shared.text import did_you_mean
+from ..mcp.config import find_config_file, server_names
+from ..mcp.entry import prefix
+from ..toolkit.registry import available_tools, find_tool
+from ..tools import BUILTIN
+from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
+from ..tools.context import Touches
+from ..tools.traits import Origin, Source
+from .base import PolicyCall, PolicyContext
+from .decision import Decision
+from .matchers import MATCHERS, is_named
+from .rule_fields import RuleFields
+from .rule_file import FileRule
 
 MCP_NAME = re.compile("mcp__.+__.+")
 

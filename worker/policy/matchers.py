@@ -17,12 +17,12 @@ from typing import Any
 import regex
 from pydantic_core import from_json, to_json
 
-from deputize.worker.policy.base import PolicyCall, PolicyContext
-from deputize.worker.policy.commands import all_begin, any_begins, prefix_words
-from deputize.worker.sandbox.environment import MOUNT
-from deputize.worker.search.glob_pattern import GlobPattern
-from deputize.worker.text.patterns import ComputeLimit, matches_whole
-from deputize.worker.tools.base import AnyTool, Effect
+from ..sandbox.environment import MOUNT
+from ..search.glob_pattern import GlobPattern
+from ..text.patterns import ComputeLimit, matches_whole
+from ..tools.base import AnyTool, Effect
+from .base import PolicyCall, PolicyContext
+from .commands import all_begin, any_begins, prefix_words
 
 Matches = Callable[[PolicyCall, PolicyContext], bool]
 Quantifier = Callable[[Any], bool]

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.errors import DeputizeError, Invalid
-from deputize.shared.request import ApprovalMode
-from deputize.shared.settings import Settings
-from deputize.worker.policy.explanation import Explainer, Situation, try_examples
-from deputize.worker.policy.known_tools import Known
-from deputize.worker.policy.replay import Replay
-from deputize.worker.policy.rule_fields import checked_taint
-from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.tools import BUILTIN
+from ...shared.errors import DeputizeError, Invalid
+from ...shared.request import ApprovalMode
+from ...shared.settings import Settings
+from ..tools import BUILTIN
+from .explanation import Explainer, Situation, try_examples
+from .known_tools import Known
+from .replay import Replay
+from .rule_fields import checked_taint
+from .rule_file import load_rules
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.fleet import ToolTraits
-from deputize.shared.masking import MASK
-from deputize.shared.request import ApprovalMode
-from deputize.shared.settings import Settings
-from deputize.shared.text import CUT_NOTE
-from deputize.worker.policy import Rule, Verdict, decide
-from deputize.worker.policy.explanation import Situation
-from deputize.worker.policy.known_tools import KnownTools
+from ...shared.errors import ErrorType, ToolError
+from ...shared.fleet import ToolTraits
+from ...shared.masking import MASK
+from ...shared.request import ApprovalMode
+from ...shared.settings import Settings
+from ...shared.text import CUT_NOTE
+from . import Rule, Verdict, decide
+from .explanation import Situation
+from .known_tools import KnownTools
 
 
 class Replay:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deputize.shared.errors import ErrorType
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
+from ...shared.errors import ErrorType
+from .base import Decision, PolicyCall, PolicyContext, Verdict
 
 
 def require_sandbox(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:

@@ -17,14 +17,14 @@ from pydantic import (
     model_validator,
 )
 
-from deputize.shared.errors import ToolError
-from deputize.shared.request import ApprovalMode
-from deputize.worker.policy.base import Decision
-from deputize.worker.policy.commands import prefix_words
-from deputize.worker.policy.matchers import comparison
-from deputize.worker.search.glob_pattern import GlobPattern
-from deputize.worker.tools.traits import Kind
-from deputize.worker.trust.sources import TAINTING
+from ...shared.errors import ToolError
+from ...shared.request import ApprovalMode
+from ..search.glob_pattern import GlobPattern
+from ..tools.traits import Kind
+from ..trust.sources import TAINTING
+from .base import Decision
+from .commands import prefix_words
+from .matchers import comparison
 
 
 def _listed(value: Any) -> Any:

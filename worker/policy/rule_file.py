@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.request import ApprovalMode
-from deputize.shared.settings.files import regular_bytes, toml_of
-from deputize.shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
-from deputize.shared.wire import explain
-from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Verdict
-from deputize.worker.policy.matchers import MATCHERS, Matches
-from deputize.worker.policy.rule_fields import ExampleFields, PolicyFields, RuleFields
-from deputize.worker.policy.shell import PLAINLY
+from ...shared.errors import Misconfigured
+from ...shared.request import ApprovalMode
+from ...shared.settings.files import regular_bytes, toml_of
+from ...shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
+from ...shared.wire import explain
+from .base import Decision, PolicyCall, PolicyContext, Verdict
+from .matchers import MATCHERS, Matches
+from .rule_fields import ExampleFields, PolicyFields, RuleFields
+from .shell import PLAINLY
 
 _LEAVES = "a delegation with approvalMode auto may do it"
 _STAYS = "a delegation with approvalMode sandboxed or auto may do it"

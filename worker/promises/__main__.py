@@ -5,7 +5,9 @@ It is started as a worker is. It ends when its input does: what it has made is g
 
 from __future__ import annotations
 
-import deputize.shared.startup  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ...shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport] - cheaper imports after it
+
+# isort: split
 
 import asyncio
 import json
@@ -16,14 +18,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.errors import DeputizeError
-from deputize.shared.libc import is_memory_private, keep_memory_private
-from deputize.shared.settings import Settings, environment
-from deputize.worker.promises.commands import Found, try_commands
-from deputize.worker.promises.project import find_project
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.canaries import Canaries
-from deputize.worker.sandbox.project_tools import check_shown
+from ...shared.errors import DeputizeError
+from ...shared.libc import is_memory_private, keep_memory_private
+from ...shared.settings import Settings, environment
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.canaries import Canaries
+from ..sandbox.project_tools import check_shown
+from .commands import Found, try_commands
+from .project import find_project
 
 
 async def find(settings: Settings, canaries: Canaries, directory: Path | None = None) -> dict[str, Any]:
@@ -61,14 +63,14 @@ async def _find_project(settings: Settings, directory: Path, canaries: Canaries,
 async def _try_calls(settings: Settings, canaries: Canaries, found: Found) -> None:
     environ = {name: text for name, text in environment().items() if name != "DEPUTIZE_CONFIG"}
     await asyncio.to_thread(_import_calls)
-    from deputize.worker.promises.calls import try_calls
+    from .calls import try_calls
 
     await try_calls(settings, canaries, found, environ)
 
 
 def _import_calls() -> None:
     """Imports in a thread what takes long, while commands run."""
-    import deputize.worker.promises.calls  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from . import calls  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 def _place(settings: Settings) -> Path | None:

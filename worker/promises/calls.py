@@ -9,24 +9,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.request import ApprovalMode
-from deputize.shared.settings import Settings
-from deputize.worker.policy.explanation import Explainer, Situation
-from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.promises.commands import Found
-from deputize.worker.promises.planted import plant, try_planted
-from deputize.worker.sandbox.base import NoSandbox
-from deputize.worker.sandbox.bubblewrap import MOUNT
-from deputize.worker.sandbox.canaries import Canaries
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.tools.edit_file import EditFile
-from deputize.worker.tools.list_directory import ListDirectory
-from deputize.worker.tools.read_file import ReadFile
-from deputize.worker.tools.write_file import WriteFile
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from ...shared.request import ApprovalMode
+from ...shared.settings import Settings
+from ..policy.explanation import Explainer, Situation
+from ..policy.rule_file import load_rules
+from ..sandbox.base import NoSandbox
+from ..sandbox.bubblewrap import MOUNT
+from ..sandbox.canaries import Canaries
+from ..threads import run_in_thread
+from ..tools.base import AnyTool
+from ..tools.context import ToolContext
+from ..tools.edit_file import EditFile
+from ..tools.list_directory import ListDirectory
+from ..tools.read_file import ReadFile
+from ..tools.write_file import WriteFile
+from ..workspace.files import Files
+from .commands import Found
+from .planted import plant, try_planted
 
 _FORBIDDEN = (
     *("sudo id", "mkfs.ext4 /dev/sda", "rm -rf /", "true; sudo id", "sh -c 'sudo id'", 'echo "$(sudo id)"'),

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from deputize.shared.errors import DeputizeError
-from deputize.shared.settings import Settings
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.canaries import Canaries
-from deputize.worker.sandbox.limit_protections import try_limits
-from deputize.worker.sandbox.project_tools import tools_for
-from deputize.worker.sandbox.protections import Make, try_egress, try_isolation
+from ...shared.errors import DeputizeError
+from ...shared.settings import Settings
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.canaries import Canaries
+from ..sandbox.limit_protections import try_limits
+from ..sandbox.project_tools import tools_for
+from ..sandbox.protections import Make, try_egress, try_isolation
 
 _LOOKUP_SECONDS = 1.0
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -68,7 +68,7 @@ async def _isolation(settings: Settings, canaries: Canaries, found: Found, make:
 
 
 async def _egress(settings: Settings, canaries: Canaries, found: Found, make: Make) -> None:
-    from deputize.worker.web.egress_proxy import EgressProxy  # its libraries take a while
+    from ..web.egress_proxy import EgressProxy  # its libraries take a while
 
     async with _answering() as port:
         own = settings.sandbox

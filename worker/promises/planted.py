@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from deputize.shared.request import DirectoryWorkspace
-from deputize.shared.settings import Settings
-from deputize.worker.mcp.source import McpServers
-from deputize.worker.sandbox.base import NoSandbox
-from deputize.worker.toolkit.registry import available_tools
-from deputize.worker.toolkit.sources import ToolSourceContext
-from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.get_skill import skills_of
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.workspace import Workspace
+from ...shared.request import DirectoryWorkspace
+from ...shared.settings import Settings
+from ..mcp.source import McpServers
+from ..sandbox.base import NoSandbox
+from ..toolkit.registry import available_tools
+from ..toolkit.sources import ToolSourceContext
+from ..tools import BUILTIN
+from ..tools.get_skill import skills_of
+from ..workspace.files import Files
+from ..workspace.workspace import Workspace
 
 _SKILL = "planted-by-doctor"
 _FILES = {

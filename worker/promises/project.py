@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.settings import Settings
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command
-from deputize.worker.sandbox.project_tools import ProjectTools, tools_for
-from deputize.worker.sandbox.setup_command import SetupCache
+from ...shared.settings import Settings
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.command import Command
+from ..sandbox.project_tools import ProjectTools, tools_for
+from ..sandbox.setup_command import SetupCache
 
 _PROGRAMS = {
     "python": "$(command -v python || command -v python3) --version",

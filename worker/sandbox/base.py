@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NoReturn, Protocol
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.sandbox.bounds import RunBounds
-from deputize.worker.sandbox.command import Command, Completed
-from deputize.worker.sandbox.shells import BackgroundShellManager
+from ...shared.errors import ErrorType, ToolError
+from .bounds import RunBounds
+from .command import Command, Completed
+from .shells import BackgroundShellManager
 
 
 class Sandbox(Protocol):

@@ -16,15 +16,15 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol, Self
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.log import log
-from deputize.shared.settings import SandboxSettings
-from deputize.shared.text import clip
-from deputize.worker.linux.cgroup import Cgroup
-from deputize.worker.sandbox.environment import system_program
-from deputize.worker.sandbox.excess import of_disk, of_memory, of_processes, of_shared_memory
-from deputize.worker.sandbox.process import Process
-from deputize.worker.sandbox.usage import Usage, disk_bytes, free_bytes, usages, written_bytes
+from ...shared.errors import ErrorType, ToolError
+from ...shared.log import log
+from ...shared.settings import SandboxSettings
+from ...shared.text import clip
+from ..linux.cgroup import Cgroup
+from .environment import system_program
+from .excess import of_disk, of_memory, of_processes, of_shared_memory
+from .process import Process
+from .usage import Usage, disk_bytes, free_bytes, usages, written_bytes
 
 RUN_PROCESSES = 4
 """Times the processes of one command."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.settings import SandboxSettings
-from deputize.worker.linux.machine import exhausted
-from deputize.worker.sandbox import egress, environment, seccomp
-from deputize.worker.sandbox.bounds import Member, RunBounds
-from deputize.worker.sandbox.buffers import BoundedBuffer
-from deputize.worker.sandbox.bwrap_options import (
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.settings import SandboxSettings
+from ..linux.machine import exhausted
+from . import egress, environment, seccomp
+from .bounds import Member, RunBounds
+from .buffers import BoundedBuffer
+from .bwrap_options import (
     OFFLINE,
     READING_PROGRAMS,
     SCRATCH,
@@ -29,16 +29,16 @@ from deputize.worker.sandbox.bwrap_options import (
     refuse_nul,
     without_script,
 )
-from deputize.worker.sandbox.command import Command, Completed, create_status_file, read_status_file
-from deputize.worker.sandbox.egress import CommandProxy, Egress
-from deputize.worker.sandbox.environment import MOUNT, BindMount, Bwrap
-from deputize.worker.sandbox.mount_namespace import MountNamespace
-from deputize.worker.sandbox.mounts import writable_mount_refusal
-from deputize.worker.sandbox.process import Process, Sink, guard, split_leftovers
-from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
-from deputize.worker.sandbox.selftest import SelfTestResult, run_selftest
-from deputize.worker.sandbox.shells import BackgroundShellManager
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
+from .command import Command, Completed, create_status_file, read_status_file
+from .egress import CommandProxy, Egress
+from .environment import MOUNT, BindMount, Bwrap
+from .mount_namespace import MountNamespace
+from .mounts import writable_mount_refusal
+from .process import Process, Sink, guard, split_leftovers
+from .project_tools import NO_TOOLS, ProjectTools
+from .selftest import SelfTestResult, run_selftest
+from .shells import BackgroundShellManager
+from .worker_bounds import WorkerBounds
 
 _BUILTINS = frozenset({"cd", "type", "command", ":", "exit", "return", "break", "continue"})
 """What bash does not look for on PATH, of what may only read."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import regex
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.text.patterns import ComputeLimit, search
+from ...shared.errors import ErrorType, ToolError
+from ..text.patterns import ComputeLimit, search
 
 MAX_UNREAD = 1024 * 1024
 """Bytes kept: the start and the end of longer output."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from deputize.shared.settings import SandboxSettings
-from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.process import GUARD_SHELL, SHELL_SCRIPTS
+from ...shared.settings import SandboxSettings
+from . import environment
+from .process import GUARD_SHELL, SHELL_SCRIPTS
 
 _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),

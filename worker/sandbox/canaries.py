@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from deputize.worker.sandbox.environment import owner
+from .environment import owner
 
 _BACKLOG = 64
 _METADATA = ("169.254.169.254", 80)

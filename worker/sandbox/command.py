@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from deputize.shared.openat2 import beneath
+from ...shared.openat2 import beneath
 
 NOT_STARTED = 125
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

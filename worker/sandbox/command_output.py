@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from deputize.shared.text import clip
-from deputize.worker.sandbox.command import Completed
-from deputize.worker.sandbox.shells import BackgroundShell, ShellOutput, ShellStatus
-from deputize.worker.text.display import AnsiOutput, Display
-from deputize.worker.text.output import MAX_DISPLAY_CHARS
+from ...shared.text import clip
+from ..text.display import AnsiOutput, Display
+from ..text.output import MAX_DISPLAY_CHARS
+from .command import Completed
+from .shells import BackgroundShell, ShellOutput, ShellStatus
 
 MAX_METADATA_CHARS = 2000
 """Per stream; the content has all of it."""

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from deputize.shared.errors import Misconfigured
-from deputize.worker.sandbox.environment import BindMount, program
-from deputize.worker.sandbox.host_paths import SYSTEM
+from ...shared.errors import Misconfigured
+from .environment import BindMount, program
+from .host_paths import SYSTEM
 
 PORT = 61128
 _URL = f"http://127.0.0.1:{PORT}"

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from deputize.shared.errors import Misconfigured
+from ...shared.errors import Misconfigured
 
 SANDBOX_UID = 60900
 """The uid of commands if the worker is root, outside of the ranges that Debian and systemd assign."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deputize.shared.settings import SandboxSettings
+from ...shared.settings import SandboxSettings
 
 
 def size(count: float) -> str:

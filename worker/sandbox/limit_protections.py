@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from deputize.shared.errors import ToolError
-from deputize.shared.settings import SandboxSettings
-from deputize.worker.linux import machine
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.bounds import RunBounds
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command, Completed
-from deputize.worker.sandbox.selftest import DAEMON, has_reader
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
+from ...shared.errors import ToolError
+from ...shared.settings import SandboxSettings
+from ..linux import machine
+from .base import Sandbox
+from .bounds import RunBounds
+from .bubblewrap import Bubblewrap
+from .command import Command, Completed
+from .selftest import DAEMON, has_reader
+from .worker_bounds import WorkerBounds
 
 LIMITS = SandboxSettings(memory_bytes=64 << 20, disk_bytes=1 << 20, processes=16, cpus=1)
 SECONDS = 15

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.libc import LIBC
+from ...shared.errors import Misconfigured
+from ...shared.libc import LIBC
 
 _NEW_MOUNTS = 0x00020000
 _BIND, _RECURSIVE, _SLAVE = 0x1000, 0x4000, 0x80000

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.linux.program import Program, Sink, piped
-from deputize.worker.linux.tree import (
+from ...shared.errors import ErrorType, ToolError
+from ..linux.program import Program, Sink, piped
+from ..linux.tree import (
     MAX_LINE,
     asked_to_end,
     children,

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.settings import Settings, environment
-from deputize.worker.sandbox.environment import MOUNT, BindMount
-from deputize.worker.sandbox.host_paths import SANDBOX_OWN, SYSTEM, refusal_reason, secret_places, secrets_in
-from deputize.worker.sandbox.toolchains import PATH_VARIABLES, Installation, is_kept, on_path, pinned_version, python_of
+from ...shared.errors import Misconfigured
+from ...shared.settings import Settings, environment
+from .environment import MOUNT, BindMount
+from .host_paths import SANDBOX_OWN, SYSTEM, refusal_reason, secret_places, secrets_in
+from .toolchains import PATH_VARIABLES, Installation, is_kept, on_path, pinned_version, python_of
 
 VENVS = (".venv", "venv")
 """Names of a project's virtual environment."""

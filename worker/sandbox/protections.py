@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.canaries import ELSEWHERE, Canaries
-from deputize.worker.sandbox.command import Command
-from deputize.worker.sandbox.egress import PORT, Egress
-from deputize.worker.sandbox.environment import SYSTEM_PATH, program, program_mounts
-from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
+from ...shared.errors import ErrorType, ToolError
+from .base import Sandbox
+from .bubblewrap import Bubblewrap
+from .canaries import ELSEWHERE, Canaries
+from .command import Command
+from .egress import PORT, Egress
+from .environment import SYSTEM_PATH, program, program_mounts
+from .project_tools import NO_TOOLS, ProjectTools
 
 SECONDS = 15
 _PROBE = Path(__file__).with_name("probe.py")

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 
-from deputize.shared.errors import Misconfigured
+from ...shared.errors import Misconfigured
 
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000

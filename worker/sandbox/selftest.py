@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from deputize.shared.errors import Misconfigured, ToolError
-from deputize.worker.linux.machine import exhausted
-from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
-from deputize.worker.sandbox.command import Command
+from ...shared.errors import Misconfigured, ToolError
+from ..linux.machine import exhausted
+from . import environment
+from .base import Sandbox
+from .bwrap_options import OFFLINE, VARIABLES
+from .command import Command
 
 _REMEDY = (
     "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "

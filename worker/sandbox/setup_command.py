@@ -20,17 +20,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from deputize.shared.errors import Invalid
-from deputize.shared.log import log
-from deputize.shared.openat2 import beneath
-from deputize.shared.settings import Settings
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command, Completed
-from deputize.worker.sandbox.egress import Egress, Report
-from deputize.worker.sandbox.environment import MOUNT, BindMount, owner
-from deputize.worker.sandbox.project_tools import ProjectTools
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
-from deputize.worker.threads import run_in_thread
+from ...shared.errors import Invalid
+from ...shared.log import log
+from ...shared.openat2 import beneath
+from ...shared.settings import Settings
+from ..threads import run_in_thread
+from .bubblewrap import Bubblewrap
+from .command import Command, Completed
+from .egress import Egress, Report
+from .environment import MOUNT, BindMount, owner
+from .project_tools import ProjectTools
+from .worker_bounds import WorkerBounds
 
 SETUP = "/opt/setup"
 """Where commands find what the set-up command has made."""

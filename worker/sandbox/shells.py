@@ -16,16 +16,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.log import log
-from deputize.shared.text import clip, terminal_text
-from deputize.shared.wire import now
-from deputize.worker.sandbox.buffers import BoundedBuffer, HiddenLines, LineFilter, OutputBuffer, incomplete_utf8_length
-from deputize.worker.sandbox.process import Process, Sink
-from deputize.worker.threads import run_in_thread
+from ...shared.errors import ErrorType, ToolError
+from ...shared.log import log
+from ...shared.text import clip, terminal_text
+from ...shared.wire import now
+from ..threads import run_in_thread
+from .buffers import BoundedBuffer, HiddenLines, LineFilter, OutputBuffer, incomplete_utf8_length
+from .process import Process, Sink
 
 if TYPE_CHECKING:
-    from deputize.worker.sandbox.command import Command
+    from .command import Command
 
 MAX_SHELLS = 8
 """Shells per run that are running or have unread output."""

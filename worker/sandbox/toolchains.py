@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deputize.worker.sandbox.host_paths import SYSTEM, homes
+from .host_paths import SYSTEM, homes
 
 _MAX_LINKS = 16
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
 
-from deputize.worker.linux.disk import taken_bytes
-from deputize.worker.linux.tree import descendants
+from ..linux.disk import taken_bytes
+from ..linux.tree import descendants
 
 _OWN_PAGES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
 _WRITTEN = re.compile(rb"^write_bytes: (\d+)$", re.MULTILINE)

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from deputize.shared.log import log
-from deputize.shared.settings import SandboxSettings
-from deputize.worker.linux import machine
-from deputize.worker.linux.cgroup import Cgroup, NotDelegated, group_for_runs
-from deputize.worker.sandbox.bounds import RUN_PROCESSES, DiskLimit, Member, RunBounds, Write
-from deputize.worker.sandbox.excess import of_shared_disk, of_shared_memory
-from deputize.worker.sandbox.usage import Usage, usages
+from ...shared.log import log
+from ...shared.settings import SandboxSettings
+from ..linux import machine
+from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
+from .bounds import RUN_PROCESSES, DiskLimit, Member, RunBounds, Write
+from .excess import of_shared_disk, of_shared_memory
+from .usage import Usage, usages
 
 _GROWTH = 1 << 20
 """Bytes on disk below which a run counts as not growing."""

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.text import did_you_mean
-from deputize.worker.schemas import validation
-from deputize.worker.schemas.pool import ValidationTimeout, ValidatorPool
-from deputize.worker.schemas.validation import InvalidSchema
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.text import did_you_mean
+from . import validation
+from .pool import ValidationTimeout, ValidatorPool
+from .validation import InvalidSchema
 
 Arguments = Mapping[str, Any]
 MAX_STEPS = 10_000

@@ -15,8 +15,8 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Self
 
-from deputize.worker.schemas import validation
-from deputize.worker.schemas.validation import FRAME, MAX_BYTES
+from . import validation
+from .validation import FRAME, MAX_BYTES
 
 QUICK_SECONDS = 0.1
 SLOW_SECONDS = 2.0

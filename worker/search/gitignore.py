@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.search.glob_pattern import PatternParts, compile_parts, fits, fnmatch_escaped, name_pattern
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from ..workspace.files import Files
+from .glob_pattern import PatternParts, compile_parts, fits, fnmatch_escaped, name_pattern
 
 MAX_BYTES = 1024 * 1024
 """Of one .gitignore."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from deputize.shared.errors import ErrorType, ToolError
+from ...shared.errors import ErrorType, ToolError
 
 MAX_ALTERNATIVES = 256
 PatternParts = tuple[re.Pattern[str] | None, ...]

@@ -9,18 +9,18 @@ from contextlib import suppress
 from dataclasses import replace
 from threading import Event
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.command import Command, Completed
-from deputize.worker.sandbox.environment import MOUNT
-from deputize.worker.search.glob_pattern import expand
-from deputize.worker.search.hits import LINE_CHARS, Hits, parse_hits, truncated_lines, with_matches
-from deputize.worker.search.plain_grep import GrepQuery, search
-from deputize.worker.search.walk import SkippedPaths, exists_in
-from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from ..sandbox.base import Sandbox
+from ..sandbox.command import Command, Completed
+from ..sandbox.environment import MOUNT
+from ..threads import run_in_thread
+from ..workspace.file_entries import PRIVATE_DIR
+from ..workspace.files import Files
+from .glob_pattern import expand
+from .hits import LINE_CHARS, Hits, parse_hits, truncated_lines, with_matches
+from .plain_grep import GrepQuery, search
+from .walk import SkippedPaths, exists_in
 
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _NO_MATCH, _FAILED = 1, 2

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from deputize.shared.errors import ToolError
-from deputize.shared.text import clip
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ToolError
+from ...shared.text import clip
+from ..workspace.files import Files
 
 Mode = Literal["content", "files", "count"]
 Hits = Mapping[str, Sequence[str]]

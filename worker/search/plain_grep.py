@@ -8,15 +8,15 @@ from threading import Event
 
 import regex
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.search.gitignore import GitIgnore
-from deputize.worker.search.glob_pattern import GlobPattern, expand
-from deputize.worker.search.hits import LINE_CHARS, Hits, Mode, excerpt
-from deputize.worker.search.walk import SkippedPaths, entries_by_mtime, exists_in, walk
-from deputize.worker.text import patterns
-from deputize.worker.text.patterns import ComputeLimit
-from deputize.worker.text.textfile import decode
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from ..text import patterns
+from ..text.patterns import ComputeLimit
+from ..text.textfile import decode
+from ..workspace.files import Files
+from .gitignore import GitIgnore
+from .glob_pattern import GlobPattern, expand
+from .hits import LINE_CHARS, Hits, Mode, excerpt
+from .walk import SkippedPaths, entries_by_mtime, exists_in, walk
 
 _MAX_FILE_BYTES = 8 * 1024 * 1024
 

@@ -8,14 +8,14 @@ from operator import attrgetter
 from threading import Event
 from typing import NamedTuple
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.search.gitignore import GitIgnoreTree
-from deputize.worker.search.glob_pattern import Exists, GlobPattern, GlobState
-from deputize.worker.text.output import one_line
-from deputize.worker.threads import give_way
-from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written, is_private
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from ..text.output import one_line
+from ..threads import give_way
+from ..workspace.file_entries import PRIVATE_DIR, is_being_written, is_private
+from ..workspace.files import Files
+from .gitignore import GitIgnoreTree
+from .glob_pattern import Exists, GlobPattern, GlobState
 
 _SHOWN = 5
 _GONE = (ErrorType.FILE_NOT_FOUND, ErrorType.NOT_A_DIRECTORY)

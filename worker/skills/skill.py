@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from deputize.shared.errors import ToolError
-from deputize.shared.log import log
-from deputize.worker.text.output import one_line
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
-from deputize.worker.workspace.files import Files, private_path
+from ...shared.errors import ToolError
+from ...shared.log import log
+from ..text.output import one_line
+from ..workspace.file_entries import PRIVATE_DIR
+from ..workspace.files import Files, private_path
 
 SKILL_FILE = "SKILL.md"
 MAX_SKILLS = 200

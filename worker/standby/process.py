@@ -10,10 +10,10 @@ import sys
 from contextlib import suppress
 from typing import Self
 
-from deputize.shared.runs.keys import LEASES, record_key
-from deputize.shared.runs.store import RENEW, STALLED
-from deputize.worker.linux.program import Stdin
-from deputize.worker.standby import program
+from ...shared.runs.keys import LEASES, record_key
+from ...shared.runs.store import RENEW, STALLED
+from ..linux.program import Stdin
+from . import program
 
 MIN_BOUND = 3.0
 """Minimum seconds beyond a lease without a heartbeat before the process is ended."""

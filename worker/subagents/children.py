@@ -7,16 +7,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from deputize.shared.bus import RECHECK_SECONDS, Inbox
-from deputize.shared.connection import retried
-from deputize.shared.delegation import Delegation, Status, Usage
-from deputize.shared.errors import NotFound
-from deputize.shared.runs.children import children_of
-from deputize.shared.runs.keys import channel
-from deputize.shared.runs.record import Claim
-from deputize.worker.emit import Emitter
-from deputize.worker.limits import Meter
-from deputize.worker.services import Services
+from ...shared.bus import RECHECK_SECONDS, Inbox
+from ...shared.connection import retried
+from ...shared.delegation import Delegation, Status, Usage
+from ...shared.errors import NotFound
+from ...shared.runs.children import children_of
+from ...shared.runs.keys import channel
+from ...shared.runs.record import Claim
+from ..emit import Emitter
+from ..limits import Meter
+from ..services import Services
 
 END_SECONDS = 2.0
 """How long a run that ends waits for its children to end, where it has the time."""

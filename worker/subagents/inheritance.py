@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from deputize.shared.agents import unknown_agent, with_agent
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace, EmptyWorkspace
-from deputize.shared.runs.record import Claim
-from deputize.shared.settings import Settings
-from deputize.worker.tools.base import AnyTool
+from ...shared.agents import unknown_agent, with_agent
+from ...shared.errors import ErrorType, ToolError
+from ...shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace, EmptyWorkspace
+from ...shared.runs.record import Claim
+from ...shared.settings import Settings
+from ..tools.base import AnyTool
 
 _STRICTEST_FIRST = (ApprovalMode.READ_ONLY, ApprovalMode.ASK, ApprovalMode.SANDBOXED, ApprovalMode.AUTO)
 

@@ -12,28 +12,28 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from deputize.shared.connection import retried
-from deputize.shared.delegation import Status, Usage
-from deputize.shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
-from deputize.shared.events import Envelope, StepStarted
-from deputize.shared.ids import new_id
-from deputize.shared.log import log
-from deputize.shared.queue import Ticket
-from deputize.shared.request import DelegationRequest
-from deputize.shared.request_checks import check_sizes
-from deputize.shared.runs.children import call_key
-from deputize.shared.runs.record import Claim
-from deputize.worker.emit import Emitter
-from deputize.worker.limits import LimitReached, Meter
-from deputize.worker.models.base import Call
-from deputize.worker.permission.bubbling import ChildPermissions
-from deputize.worker.services import Services
-from deputize.worker.subagents.children import Children
-from deputize.worker.subagents.inheritance import Inheritance
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.tools.context import Outcome, ToolContext
-from deputize.worker.workspace.workspace import Workspace
+from ...shared.connection import retried
+from ...shared.delegation import Status, Usage
+from ...shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
+from ...shared.events import Envelope, StepStarted
+from ...shared.ids import new_id
+from ...shared.log import log
+from ...shared.queue import Ticket
+from ...shared.request import DelegationRequest
+from ...shared.request_checks import check_sizes
+from ...shared.runs.children import call_key
+from ...shared.runs.record import Claim
+from ..emit import Emitter
+from ..limits import LimitReached, Meter
+from ..models.base import Call
+from ..permission.bubbling import ChildPermissions
+from ..services import Services
+from ..threads import run_in_thread
+from ..tools.base import AnyTool
+from ..tools.context import Outcome, ToolContext
+from ..workspace.workspace import Workspace
+from .children import Children
+from .inheritance import Inheritance
 
 
 class SlotRelease:

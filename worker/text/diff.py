@@ -8,7 +8,7 @@ from itertools import groupby
 
 from rapidfuzz.distance import LCSseq
 
-from deputize.worker.text.textfile import TextFile, format_remarks
+from .textfile import TextFile, format_remarks
 
 _CONTEXT = 3
 _MAX_COMPARED = 5000

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from deputize.shared.text import terminal_text
+from ...shared.text import terminal_text
 
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 

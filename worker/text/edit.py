@@ -10,10 +10,10 @@ from functools import cache
 
 from rapidfuzz import fuzz, process
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.text.replacement import Replacement, find_lines, replace
-from deputize.worker.text.textfile import TextFile, number_lines, strip_line_numbers
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from .replacement import Replacement, find_lines, replace
+from .textfile import TextFile, number_lines, strip_line_numbers
 
 _ELLIPSIS = r"(?:\.{3,}|…)"
 _NOUN = (

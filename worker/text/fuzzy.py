@@ -16,12 +16,12 @@ from itertools import accumulate
 from rapidfuzz import process
 from rapidfuzz.distance import Indel
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.text.indentation import shift_between
-from deputize.worker.text.merge import SourceLine, split_source
-from deputize.worker.text.normalization import BLANK_RUNS, LOOK_ALIKES, NormalizedText
-from deputize.worker.text.rewrite import Span, join_differences, line_differences, rewrite
-from deputize.worker.text.similarity import (
+from ...shared.errors import ErrorType, ToolError
+from .indentation import shift_between
+from .merge import SourceLine, split_source
+from .normalization import BLANK_RUNS, LOOK_ALIKES, NormalizedText
+from .rewrite import Span, join_differences, line_differences, rewrite
+from .similarity import (
     MARGIN,
     MIN_CHARS,
     MIN_SIMILARITY,
@@ -33,7 +33,7 @@ from deputize.worker.text.similarity import (
     significant_tokens,
     slips,
 )
-from deputize.worker.text.textfile import TextFile
+from .textfile import TextFile
 
 _MIN_LINE_SIMILARITY = 0.75
 """The least similarity of each line."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, permutations
 
-from deputize.worker.text.diff import compare
-from deputize.worker.text.merge import SourceLine
+from .diff import compare
+from .merge import SourceLine
 
 _UNITS = ("\t", " " * 4, " " * 2, " " * 8)
 _INDENT = re.compile(r"^[ \t]+(?=[^ \t\r\n])", re.MULTILINE)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deputize.worker.text.diff import compare
+from .diff import compare
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 _COMMENT = re.compile(r"//|#|--|/\*|<!--")

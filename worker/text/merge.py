@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from rapidfuzz.distance import Indel
 
-from deputize.worker.text.diff import compare
-from deputize.worker.text.line_merge import loses_file_text, merge_line, reaches_end, reaches_start
-from deputize.worker.text.normalization import LOOK_ALIKES, NormalizedText
+from .diff import compare
+from .line_merge import loses_file_text, merge_line, reaches_end, reaches_start
+from .normalization import LOOK_ALIKES, NormalizedText
 
 _TEXT = re.compile(r"[^ \t\r\n](?:[^\n]*[^ \t\r\n])?")
 _MIN_LINE_SIMILARITY = 0.6

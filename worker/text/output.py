@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from deputize.shared.text import safe_cut, valid
-from deputize.shared.tokens import tokens_at_most
+from ...shared.text import safe_cut, valid
+from ...shared.tokens import tokens_at_most
 
 MAX_SAVED_CHARS = 16 * 1024 * 1024
 MAX_ERROR_CHARS = 4000

@@ -13,12 +13,12 @@ from itertools import pairwise
 
 from rapidfuzz.distance import Indel
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.text.fuzzy import replace_fuzzy
-from deputize.worker.text.indentation import IndentShift, is_shallow
-from deputize.worker.text.merge import bracket_balance, split_source
-from deputize.worker.text.normalization import Normalization, NormalizedText
-from deputize.worker.text.rewrite import (
+from ...shared.errors import ErrorType, ToolError
+from .fuzzy import replace_fuzzy
+from .indentation import IndentShift, is_shallow
+from .merge import bracket_balance, split_source
+from .normalization import Normalization, NormalizedText
+from .rewrite import (
     Replacement,
     Rewrite,
     Span,
@@ -31,8 +31,8 @@ from deputize.worker.text.rewrite import (
     splice,
     with_line_ends,
 )
-from deputize.worker.text.textfile import TextFile
-from deputize.worker.text.tolerance import MAX_MATCHES, TOLERANCES, TextRange, Tolerance
+from .textfile import TextFile
+from .tolerance import MAX_MATCHES, TOLERANCES, TextRange, Tolerance
 
 _SEPARATORS = re.compile(r"[,;]+ *")
 _WORD = re.compile(r"\w+ +")

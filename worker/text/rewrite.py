@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.text.indentation import hang, reindent
-from deputize.worker.text.merge import Merge, SourceLine, bracket_balance, split_source
-from deputize.worker.text.textfile import TextFile, number_lines
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from .indentation import hang, reindent
+from .merge import Merge, SourceLine, bracket_balance, split_source
+from .textfile import TextFile, number_lines
 
 _SHOWN, _SHOWN_CHARS = 5, 160
 """Differing lines that are shown, and characters of each."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rapidfuzz.distance import OSA, Indel
 
-from deputize.worker.text.line_merge import changes
+from .line_merge import changes
 
 MIN_SIMILARITY = 0.9
 """The least share of characters, of both texts together, that are the same."""

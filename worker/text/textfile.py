@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import HALF_CHARACTER
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import HALF_CHARACTER
 
 _SAMPLE = 8192
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))

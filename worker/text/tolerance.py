@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from deputize.worker.text.indentation import shift_between
-from deputize.worker.text.merge import split_source
-from deputize.worker.text.normalization import (
+from .indentation import shift_between
+from .merge import split_source
+from .normalization import (
     BLANK_RUNS,
     LINE_ENDS,
     LOOK_ALIKES,

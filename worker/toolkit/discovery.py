@@ -16,22 +16,22 @@ from typing import Any, Literal, NoReturn
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.settings import ToolSettings
-from deputize.shared.text import clip
-from deputize.worker.sandbox import command_output
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.command import Command
-from deputize.worker.schemas.arguments import ArgumentSchema
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.text.output import OutputLimit
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.toolkit.sources import ToolSourceContext
-from deputize.worker.tools.base import AnyTool, Effect, Recoverable, ToolResult
-from deputize.worker.tools.command_calls import killed_error, live, outcome_of, shell
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.tools.traits import Origin
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.settings import ToolSettings
+from ...shared.text import clip
+from ..sandbox import command_output
+from ..sandbox.base import Sandbox
+from ..sandbox.command import Command
+from ..schemas.arguments import ArgumentSchema
+from ..schemas.pool import ValidatorPool
+from ..text.output import OutputLimit
+from ..threads import run_in_thread
+from ..tools.base import AnyTool, Effect, Recoverable, ToolResult
+from ..tools.command_calls import killed_error, live, outcome_of, shell
+from ..tools.context import ToolContext
+from ..tools.traits import Origin
+from .schema_tool import SchemaTool
+from .sources import ToolSourceContext
 
 DISCOVERY_SECONDS = 15
 CALL_SECONDS = 120

@@ -7,22 +7,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from deputize.shared.agents import sandbox_of
-from deputize.shared.log import log
-from deputize.shared.runs.record import Claim
-from deputize.shared.settings import SandboxSettings, Settings
-from deputize.worker.sandbox.base import NoSandbox, Sandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
-from deputize.worker.sandbox.setup_command import SetupCache
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.threads import run_in_thread
-from deputize.worker.toolkit.sources import Source
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.web.dial import Network
-from deputize.worker.web.egress_proxy import reach_of
-from deputize.worker.workspace.workspace import Workspace
+from ...shared.agents import sandbox_of
+from ...shared.log import log
+from ...shared.runs.record import Claim
+from ...shared.settings import SandboxSettings, Settings
+from ..sandbox.base import NoSandbox, Sandbox
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
+from ..sandbox.setup_command import SetupCache
+from ..sandbox.worker_bounds import WorkerBounds
+from ..schemas.pool import ValidatorPool
+from ..threads import run_in_thread
+from ..tools.base import AnyTool
+from ..web.dial import Network
+from ..web.egress_proxy import reach_of
+from ..workspace.workspace import Workspace
+from .sources import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self, cast
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.models.base import ToolSpec
-from deputize.worker.schemas.arguments import ArgumentSchema
-from deputize.worker.toolkit.registry import Registry
-from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.tools.base import AnyTool, Effect, Kind, ToolResult
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.tools.traits import Origin, Source
+from ...shared.errors import ErrorType, ToolError
+from ..models.base import ToolSpec
+from ..schemas.arguments import ArgumentSchema
+from ..tools.base import AnyTool, Effect, Kind, ToolResult
+from ..tools.context import ToolContext
+from ..tools.traits import Origin, Source
+from .registry import Registry
+from .schema_tool import SchemaTool
 
 
 @dataclass(frozen=True, slots=True)

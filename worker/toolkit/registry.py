@@ -8,17 +8,17 @@ from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from deputize.shared.errors import Invalid, Misconfigured, ToolError
-from deputize.shared.fleet import ToolCard, ToolTraits
-from deputize.shared.log import log
-from deputize.shared.settings import Settings
-from deputize.shared.text import did_you_mean
-from deputize.worker.models.base import Call
-from deputize.worker.schemas.arguments import unknown_tool
-from deputize.worker.tools import BUILTIN, DEFAULT_KIT
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.tools.context import InitContext
-from deputize.worker.tools.traits import Availability
+from ...shared.errors import Invalid, Misconfigured, ToolError
+from ...shared.fleet import ToolCard, ToolTraits
+from ...shared.log import log
+from ...shared.settings import Settings
+from ...shared.text import did_you_mean
+from ..models.base import Call
+from ..schemas.arguments import unknown_tool
+from ..tools import BUILTIN, DEFAULT_KIT
+from ..tools.base import AnyTool
+from ..tools.context import InitContext
+from ..tools.traits import Availability
 
 _EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
 _EDITOR_COMMANDS = ("view", "create", "str_replace")

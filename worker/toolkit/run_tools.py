@@ -7,23 +7,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from deputize.shared.fleet import MCP, ToolTraits
-from deputize.shared.request import ApprovalMode
-from deputize.shared.runs.record import Claim
-from deputize.worker.models.base import ToolSpec
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.sandbox.environment import owner
-from deputize.worker.sandbox.project_tools import ProjectTools
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.toolkit import pinned_tools
-from deputize.worker.toolkit.offer import RunOffer
-from deputize.worker.toolkit.registry import Registry, prepare_kit, tool_traits
-from deputize.worker.toolkit.sources import ToolSourceContext
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.tools.context import InitContext, ToolContext
-from deputize.worker.tools.get_skill import skills_of
-from deputize.worker.workspace.shown_files import ShownFiles
-from deputize.worker.workspace.workspace import Workspace
+from ...shared.fleet import MCP, ToolTraits
+from ...shared.request import ApprovalMode
+from ...shared.runs.record import Claim
+from ..models.base import ToolSpec
+from ..sandbox.base import Sandbox
+from ..sandbox.environment import owner
+from ..sandbox.project_tools import ProjectTools
+from ..schemas.pool import ValidatorPool
+from ..tools.base import AnyTool
+from ..tools.context import InitContext, ToolContext
+from ..tools.get_skill import skills_of
+from ..workspace.shown_files import ShownFiles
+from ..workspace.workspace import Workspace
+from . import pinned_tools
+from .offer import RunOffer
+from .registry import Registry, prepare_kit, tool_traits
+from .sources import ToolSourceContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from deputize.shared.errors import Misconfigured
-from deputize.shared.text import clip
-from deputize.worker.schemas.arguments import CHOICES, Arguments, ArgumentSchema, check
-from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
+from ...shared.errors import Misconfigured
+from ...shared.text import clip
+from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema, check
+from ..tools.base import Effect, Kind, Params, Tool, ToolResult
+from ..tools.context import ToolContext
 
 MAX_CHOICES_CHARACTERS = 4000
 """Maximum length of a schema's choices in the description."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.workspace.files import Files
+from ..sandbox.base import Sandbox
+from ..schemas.pool import ValidatorPool
+from ..tools.base import AnyTool
+from ..workspace.files import Files
 
 
 @dataclass(frozen=True, slots=True)

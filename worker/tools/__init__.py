@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from deputize.worker.tools.base import AnyTool
-from deputize.worker.tools.bash import Bash
-from deputize.worker.tools.bash_kill import BashKill
-from deputize.worker.tools.bash_output import BashOutput
-from deputize.worker.tools.call_subagent import CallSubagent
-from deputize.worker.tools.create_artifact import CreateArtifact
-from deputize.worker.tools.edit_file import EditFile
-from deputize.worker.tools.get_skill import GetSkill
-from deputize.worker.tools.glob import Glob
-from deputize.worker.tools.grep import Grep
-from deputize.worker.tools.list_directory import ListDirectory
-from deputize.worker.tools.read_artifact import ReadArtifact
-from deputize.worker.tools.read_file import ReadFile
-from deputize.worker.tools.read_many_files import ReadManyFiles
-from deputize.worker.tools.recall_notes import RecallNotes
-from deputize.worker.tools.record_note import RecordNote
-from deputize.worker.tools.rewrite_artifact import RewriteArtifact
-from deputize.worker.tools.update_artifact import UpdateArtifact
-from deputize.worker.tools.web_fetch import WebFetch
-from deputize.worker.tools.web_search import WebSearch
-from deputize.worker.tools.write_file import WriteFile
-from deputize.worker.tools.write_todos import WriteTodos
+from .base import AnyTool
+from .bash import Bash
+from .bash_kill import BashKill
+from .bash_output import BashOutput
+from .call_subagent import CallSubagent
+from .create_artifact import CreateArtifact
+from .edit_file import EditFile
+from .get_skill import GetSkill
+from .glob import Glob
+from .grep import Grep
+from .list_directory import ListDirectory
+from .read_artifact import ReadArtifact
+from .read_file import ReadFile
+from .read_many_files import ReadManyFiles
+from .recall_notes import RecallNotes
+from .record_note import RecordNote
+from .rewrite_artifact import RewriteArtifact
+from .update_artifact import UpdateArtifact
+from .web_fetch import WebFetch
+from .web_search import WebSearch
+from .write_file import WriteFile
+from .write_todos import WriteTodos
 
 BUILTIN: tuple[AnyTool, ...] = (
     ReadFile(),

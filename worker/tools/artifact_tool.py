@@ -9,18 +9,18 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from deputize.shared.errors import ToolError
-from deputize.shared.settings import Settings
-from deputize.shared.text import clip
-from deputize.worker.text.diff import unified_diff
-from deputize.worker.text.display import FileDiff
-from deputize.worker.text.output import OutputLimit
-from deputize.worker.text.textfile import fingerprint
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Recoverable, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.workspace.artifacts import Artifacts
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ToolError
+from ...shared.settings import Settings
+from ...shared.text import clip
+from ..text.diff import unified_diff
+from ..text.display import FileDiff
+from ..text.output import OutputLimit
+from ..text.textfile import fingerprint
+from ..threads import run_in_thread
+from ..workspace.artifacts import Artifacts
+from ..workspace.files import Files
+from .base import AnyTool, Availability, Effect, Kind, Params, Recoverable, Tool, ToolResult
+from .context import ToolContext
 
 ArtifactsFactory = Callable[[Files], Artifacts]
 

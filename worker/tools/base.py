@@ -12,15 +12,15 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from deputize.shared.delegation import StepType
-from deputize.shared.settings import SandboxSettings, Settings
-from deputize.shared.wire import explain
-from deputize.worker.schemas.arguments import invalid_arguments, plain_schema
-from deputize.worker.text.output import OutputLimit
-from deputize.worker.tools.context import InitContext, ToolContext, Touches
-from deputize.worker.tools.params import Params
-from deputize.worker.tools.result import ToolResult
-from deputize.worker.tools.traits import Availability, Effect, Kind, Origin
+from ...shared.delegation import StepType
+from ...shared.settings import SandboxSettings, Settings
+from ...shared.wire import explain
+from ..schemas.arguments import invalid_arguments, plain_schema
+from ..text.output import OutputLimit
+from .context import InitContext, ToolContext, Touches
+from .params import Params
+from .result import ToolResult
+from .traits import Availability, Effect, Kind, Origin
 
 P = TypeVar("P", bound=Params)
 

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.settings import SandboxSettings, Settings
-from deputize.shared.text import clip, terminal_text
-from deputize.worker.sandbox import command_output
-from deputize.worker.sandbox.command import Command
-from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
-from deputize.worker.tools.command_calls import (
+from ...shared.errors import ErrorType, ToolError
+from ...shared.settings import SandboxSettings, Settings
+from ...shared.text import clip, terminal_text
+from ..sandbox import command_output
+from ..sandbox.command import Command
+from .base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
+from .command_calls import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
     effective_timeout,
@@ -25,7 +25,7 @@ from deputize.worker.tools.command_calls import (
     timeout_description,
     timeout_error,
 )
-from deputize.worker.tools.context import ToolContext, Touches
+from .context import ToolContext, Touches
 
 WAIT_SECONDS = 1.0
 """A command that takes longer beside a running background command may be waiting for that one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.shared.text import clip
-from deputize.worker.sandbox import command_output
-from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
+from ...shared.text import clip
+from ..sandbox import command_output
+from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import ToolContext
 
 
 class BashKillParams(Params):

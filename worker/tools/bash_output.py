@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.shared.text import clip
-from deputize.worker.sandbox import command_output
-from deputize.worker.sandbox.shells import ShellStatus
-from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
+from ...shared.text import clip
+from ..sandbox import command_output
+from ..sandbox.shells import ShellStatus
+from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import ToolContext
 
 WAIT_SECONDS = 5.0
 """How long to wait for output: every call costs the model a turn, so an empty result is delayed."""

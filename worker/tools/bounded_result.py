@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from deputize.shared.errors import ToolError
-from deputize.shared.text import clip, valid
-from deputize.worker.text.output import (
+from ...shared.errors import ToolError
+from ...shared.text import clip, valid
+from ..text.output import (
     MAX_DISPLAY_CHARS,
     MAX_ERROR_CHARS,
     MAX_SAVED_CHARS,
@@ -18,10 +18,10 @@ from deputize.worker.text.output import (
     hint_of,
     shorten,
 )
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool, ToolResult
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.workspace.files import Files, write_private
+from ..threads import run_in_thread
+from ..workspace.files import Files, write_private
+from .base import AnyTool, ToolResult
+from .context import ToolContext
 
 
 async def bounded(

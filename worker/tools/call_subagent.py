@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.settings import Settings
-from deputize.shared.text import clip
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import InitContext, ToolContext
-from deputize.worker.tools.subagent_report import MAX_LISTED, failure_result, report, save_patch
+from ...shared.errors import ErrorType, ToolError
+from ...shared.request import DelegationRequest, Limits
+from ...shared.settings import Settings
+from ...shared.text import clip
+from ..threads import run_in_thread
+from .base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import InitContext, ToolContext
+from .subagent_report import MAX_LISTED, failure_result, report, save_patch
 
 LABEL = "subagent"
 """The label with the name of a child delegation."""

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import count
-from deputize.worker.sandbox.command import Completed
-from deputize.worker.text.output import word_start
-from deputize.worker.tools.base import ToolResult
-from deputize.worker.tools.context import ToolContext
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import count
+from ..sandbox.command import Completed
+from ..text.output import word_start
+from .base import ToolResult
+from .context import ToolContext
 
 DEFAULT_TIMEOUT = 120
 MAX_TIMEOUT = 600

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deputize.shared.delegation import ToolAgentResult
-from deputize.shared.errors import ToolError
-from deputize.shared.request import DelegationRequest
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.shown_files import ShownFiles
+from ...shared.delegation import ToolAgentResult
+from ...shared.errors import ToolError
+from ...shared.request import DelegationRequest
+from ..sandbox.base import Sandbox
+from ..schemas.pool import ValidatorPool
+from ..workspace.files import Files
+from ..workspace.shown_files import ShownFiles
 
 
 @dataclass(frozen=True, slots=True)

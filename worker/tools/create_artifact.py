@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
-from deputize.worker.workspace.artifacts import Artifacts
+from ...shared.errors import ErrorType, ToolError
+from ..workspace.artifacts import Artifacts
+from .artifact_tool import ArtifactParams, ArtifactWriter, Draft
 
 
 class CreateArtifactParams(ArtifactParams):

@@ -7,19 +7,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.pages.page import file_not_found_error
-from deputize.worker.text.diff import unified_diff
-from deputize.worker.text.display import FileDiff
-from deputize.worker.text.edit import apply_edit, refuse_empty
-from deputize.worker.text.replacement import Replacement
-from deputize.worker.text.textfile import TextFile, decode, fingerprint
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Recoverable, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.locks import edit_lock
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from ..pages.page import file_not_found_error
+from ..text.diff import unified_diff
+from ..text.display import FileDiff
+from ..text.edit import apply_edit, refuse_empty
+from ..text.replacement import Replacement
+from ..text.textfile import TextFile, decode, fingerprint
+from ..threads import run_in_thread
+from ..workspace.locks import edit_lock
+from .base import Availability, Effect, Kind, Params, Recoverable, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 MAX_BYTES = 8 * 1024 * 1024
 """An edit keeps several copies of the text, and searching it takes time."""

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.errors import DeputizeError, ErrorType, ToolError
-from deputize.shared.log import log
-from deputize.shared.settings import Settings
-from deputize.shared.text import clip
-from deputize.worker.skills.skill import Skill, SkillLoader, find_skills_dir
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import AnyTool, Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from deputize.worker.tools.context import InitContext, ToolContext, Touches
+from ...shared.errors import DeputizeError, ErrorType, ToolError
+from ...shared.log import log
+from ...shared.settings import Settings
+from ...shared.text import clip
+from ..skills.skill import Skill, SkillLoader, find_skills_dir
+from ..threads import run_in_thread
+from .base import AnyTool, Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import InitContext, ToolContext, Touches
 
 DEFAULT_DIR = Path("skills")
 MAX_LISTED_CHARS = 16_000

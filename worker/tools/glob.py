@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic import Field
 
-from deputize.shared.text import clip, count
-from deputize.worker.search.walk import SkippedPaths, WalkEntry, find_files
-from deputize.worker.text.output import one_line
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.shown_files import named
+from ...shared.text import clip, count
+from ..search.walk import SkippedPaths, WalkEntry, find_files
+from ..text.output import one_line
+from ..threads import run_in_thread
+from ..workspace.files import Files
+from ..workspace.shown_files import named
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 DEFAULT_LIMIT = 100
 _EXAMPLES = 3

@@ -7,21 +7,21 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from deputize.shared.text import clip
-from deputize.worker.pages.page import file_not_found_error
-from deputize.worker.sandbox.base import Sandbox
-from deputize.worker.search.grep import matches_ignoring_case, search_content
-from deputize.worker.search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
-from deputize.worker.search.plain_grep import GrepQuery
-from deputize.worker.search.walk import SkippedPaths
-from deputize.worker.text.output import one_line
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.file_entries import is_private
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.shown_files import named
+from ...shared.text import clip
+from ..pages.page import file_not_found_error
+from ..sandbox.base import Sandbox
+from ..search.grep import matches_ignoring_case, search_content
+from ..search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
+from ..search.plain_grep import GrepQuery
+from ..search.walk import SkippedPaths
+from ..text.output import one_line
+from ..threads import run_in_thread
+from ..workspace.file_entries import is_private
+from ..workspace.files import Files
+from ..workspace.shown_files import named
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.shared.text import clip
-from deputize.worker.text.output import one_line
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
-from deputize.worker.workspace.files import FileEntry
-from deputize.worker.workspace.shown_files import named
+from ...shared.text import clip
+from ..text.output import one_line
+from ..threads import run_in_thread
+from ..workspace.file_entries import PRIVATE_DIR, is_being_written
+from ..workspace.files import FileEntry
+from ..workspace.shown_files import named
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 LIMIT = 1000
 

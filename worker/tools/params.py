@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import HALF_CHARACTER
-from deputize.worker.strict_json import loads
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import HALF_CHARACTER
+from ..strict_json import loads
 
 _HOME = re.compile(r"(?:~[\w.-]*|\$\{?(?:HOME|PWD)\}?|%USERPROFILE%)(?=/|$)")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.worker.text.output import OutputLimit
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactTool
-from deputize.worker.tools.base import ToolResult
-from deputize.worker.tools.context import ToolContext
+from ..text.output import OutputLimit
+from ..threads import run_in_thread
+from .artifact_tool import ArtifactParams, ArtifactTool
+from .base import ToolResult
+from .context import ToolContext
 
 
 class ReadArtifactParams(ArtifactParams):

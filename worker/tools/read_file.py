@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.pages.page import (
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from ..pages.page import (
     PAGE_CHARS,
     PAGE_LINES,
     FileLines,
@@ -18,13 +18,13 @@ from deputize.worker.pages.page import (
     format_remark_line,
     read_lines,
 )
-from deputize.worker.text.output import lines_hint_of
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.shown_files import named
+from ..text.output import lines_hint_of
+from ..threads import run_in_thread
+from ..workspace.files import Files
+from ..workspace.shown_files import named
+from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 
 class ReadFileParams(Params):

@@ -6,15 +6,15 @@ from threading import Event
 
 from pydantic import Field
 
-from deputize.shared.errors import ToolError
-from deputize.shared.text import clip, count
-from deputize.worker.pages.many_files import ManyFiles
-from deputize.worker.text.output import one_line
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ToolError
+from ...shared.text import clip, count
+from ..pages.many_files import ManyFiles
+from ..text.output import one_line
+from ..threads import run_in_thread
+from ..workspace.files import Files
+from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 MAX_FILES = 50
 

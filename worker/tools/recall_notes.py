@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.shared.text import clip
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.workspace.notes import MEMORY_FILE, Notes, format_notes
+from ...shared.text import clip
+from ..threads import run_in_thread
+from ..workspace.notes import MEMORY_FILE, Notes, format_notes
+from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import ToolContext, Touches
 
 
 class RecallNotesParams(Params):

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.text.textfile import fingerprint
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Recoverable, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, StoredNote
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from ..text.textfile import fingerprint
+from ..threads import run_in_thread
+from ..workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, StoredNote
+from .base import Availability, Effect, Kind, Params, Recoverable, ToolResult
+from .context import ToolContext, Touches
 
 
 class RecordNoteParams(Params):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.text.display import Display
+from ...shared.errors import ErrorType, ToolError
+from ..text.display import Display
 
 
 @dataclass(frozen=True, slots=True)

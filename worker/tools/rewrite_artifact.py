@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.worker.text.edit import no_change_error
-from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
-from deputize.worker.workspace.artifacts import Artifacts
+from ..text.edit import no_change_error
+from ..workspace.artifacts import Artifacts
+from .artifact_tool import ArtifactParams, ArtifactWriter, Draft
 
 
 class RewriteArtifactParams(ArtifactParams):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from deputize.shared.delegation import TerminationReason, ToolAgentResult
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip
-from deputize.worker.tools.context import Outcome, ToolContext
-from deputize.worker.tools.result import ToolResult
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
+from ...shared.delegation import TerminationReason, ToolAgentResult
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip
+from ..workspace.file_entries import PRIVATE_DIR
+from .context import Outcome, ToolContext
+from .result import ToolResult
 
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deputize.worker.text.edit import apply_edit, refuse_empty
-from deputize.worker.text.textfile import TextFile
-from deputize.worker.tools.artifact_tool import ArtifactParams, ArtifactWriter, Draft
-from deputize.worker.workspace.artifacts import Artifacts
+from ..text.edit import apply_edit, refuse_empty
+from ..text.textfile import TextFile
+from ..workspace.artifacts import Artifacts
+from .artifact_tool import ArtifactParams, ArtifactWriter, Draft
 
 
 class UpdateArtifactParams(ArtifactParams):

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import httpx2
 from pydantic import Field, field_validator
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.settings import Settings, ToolSettings
-from deputize.shared.text import clip
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.web.dial import GuardedTransport, Network
-from deputize.worker.web.fetch import WebPage, fetch
-from deputize.worker.web.page_text import page_text, raw_url
-from deputize.worker.web.targets import ForbiddenTarget, target
+from ...shared.errors import ErrorType, ToolError
+from ...shared.settings import Settings, ToolSettings
+from ...shared.text import clip
+from ..web.dial import GuardedTransport, Network
+from ..web.fetch import WebPage, fetch
+from ..web.page_text import page_text, raw_url
+from ..web.targets import ForbiddenTarget, target
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext, Touches
 
 TIMEOUT_SECONDS = 15.0
 MAX_FAILURE_CHARS = 2000

@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.settings import Settings, ToolSettings
-from deputize.shared.text import clip, count
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.web.dial import Network
-from deputize.worker.web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
+from ...shared.errors import ErrorType, ToolError
+from ...shared.settings import Settings, ToolSettings
+from ...shared.text import clip, count
+from ..web.dial import Network
+from ..web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext, Touches
 
 TIMEOUT_SECONDS = 15.0
 MAX_PAGES = 5

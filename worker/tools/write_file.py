@@ -6,17 +6,17 @@ from contextlib import suppress
 
 from pydantic import Field
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.text import clip, count
-from deputize.worker.text.diff import preserve_format, unified_diff
-from deputize.worker.text.display import FileDiff
-from deputize.worker.text.edit import refuse_placeholder
-from deputize.worker.text.textfile import TextFile, decode, strip_line_numbers
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.params import WorkspacePath
-from deputize.worker.workspace.locks import edit_lock
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import clip, count
+from ..text.diff import preserve_format, unified_diff
+from ..text.display import FileDiff
+from ..text.edit import refuse_placeholder
+from ..text.textfile import TextFile, decode, strip_line_numbers
+from ..threads import run_in_thread
+from ..workspace.locks import edit_lock
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .params import WorkspacePath
 
 MAX_COMPARED_BYTES = 1024 * 1024
 

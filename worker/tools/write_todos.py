@@ -8,11 +8,11 @@ from dataclasses import asdict
 
 from pydantic import Field, field_validator
 
-from deputize.worker.text.display import TodoItem, TodoList, TodoStatus
-from deputize.worker.threads import run_in_thread
-from deputize.worker.tools.base import Availability, Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
-from deputize.worker.workspace.files import write_private
+from ..text.display import TodoItem, TodoList, TodoStatus
+from ..threads import run_in_thread
+from ..workspace.files import write_private
+from .base import Availability, Effect, Kind, Params, Tool, ToolResult
+from .context import ToolContext
 
 FILE = "todos.json"
 MAX_TODOS = 100

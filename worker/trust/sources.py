@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deputize.shared.delegation import ToolAgentResult
-from deputize.shared.facts import Trust
-from deputize.shared.markup import HarmlessText, harmless
-from deputize.worker.tools.base import AnyTool, Kind, ToolResult
+from ...shared.delegation import ToolAgentResult
+from ...shared.facts import Trust
+from ...shared.markup import HarmlessText, harmless
+from ..tools.base import AnyTool, Kind, ToolResult
 
 PARENT, WORKSPACE, WEB = "parent", "workspace", "web"
 TAINTING = (WEB, "mcp", "subagent")

@@ -18,7 +18,7 @@ from typing import cast
 import httpcore2
 import httpx2
 
-from deputize.worker.web.targets import Address, ForbiddenTarget, PrivateHosts, Target, refusal_reason, target
+from .targets import Address, ForbiddenTarget, PrivateHosts, Target, refusal_reason, target
 
 IDLE_SECONDS = 30.0
 _KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]

@@ -16,12 +16,12 @@ import h11
 import httpcore2
 import httpx2
 
-from deputize.shared.log import log
-from deputize.shared.settings import Settings
-from deputize.worker.sandbox.egress import Report
-from deputize.worker.web.dial import GuardedTransport, Network
-from deputize.worker.web.proxy_connection import CHUNK, ProxyConnection
-from deputize.worker.web.targets import ForbiddenTarget, PrivateHosts, Target, target
+from ...shared.log import log
+from ...shared.settings import Settings
+from ..sandbox.egress import Report
+from .dial import GuardedTransport, Network
+from .proxy_connection import CHUNK, ProxyConnection
+from .targets import ForbiddenTarget, PrivateHosts, Target, target
 
 MAX_CONNECTIONS = 64
 """Per command; further ones wait."""

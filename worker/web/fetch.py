@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import httpx2
 
-from deputize.worker.web.dial import GuardedTransport
-from deputize.worker.web.targets import ForbiddenTarget, Target
+from .dial import GuardedTransport
+from .targets import ForbiddenTarget, Target
 
 CHUNK = 256 * 1024
 _GZIP = 31

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.threads import run_in_thread
-from deputize.worker.web import converter
-from deputize.worker.web.fetch import MAX_BODY_BYTES, MAX_PDF_BYTES, WebPage
+from ...shared.errors import ErrorType, ToolError
+from ..threads import run_in_thread
+from . import converter
+from .fetch import MAX_BODY_BYTES, MAX_PDF_BYTES, WebPage
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _DECLARATION = re.compile(

@@ -11,8 +11,8 @@ import h11
 import httpcore2
 import httpx2
 
-from deputize.worker.web.dial import GuardedTransport
-from deputize.worker.web.targets import Target
+from .dial import GuardedTransport
+from .targets import Target
 
 CHUNK = 256 * 1024
 _HEAD_SECONDS = 20.0

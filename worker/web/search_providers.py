@@ -11,12 +11,12 @@ from typing import Any, Literal, Protocol, cast
 
 import httpx2
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.shared.settings import ToolSettings
-from deputize.shared.text import clip
-from deputize.worker.web.dial import GuardedTransport, Network
-from deputize.worker.web.fetch import WebPage, fetch
-from deputize.worker.web.targets import ForbiddenTarget, target
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ...shared.settings import ToolSettings
+from ...shared.text import clip
+from .dial import GuardedTransport, Network
+from .fetch import WebPage, fetch
+from .targets import ForbiddenTarget, target
 
 Freshness = Literal["noLimit", "oneDay", "oneWeek", "oneMonth", "oneYear"]
 BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"

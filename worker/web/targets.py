@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import httpx2
 
-from deputize.shared.errors import Misconfigured
+from ...shared.errors import Misconfigured
 
 Address = IPv4Address | IPv6Address
 _Table = Sequence[tuple[str, IPv4Network | IPv6Network]]

@@ -10,13 +10,13 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
-from deputize.shared.delegation import Artifact
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.runs.artifacts import MAX_KEPT_BYTES
-from deputize.shared.text import clip, did_you_mean
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
-from deputize.worker.workspace.files import Files, write_private
-from deputize.worker.workspace.locks import edit_lock
+from ...shared.delegation import Artifact
+from ...shared.errors import ErrorType, ToolError
+from ...shared.runs.artifacts import MAX_KEPT_BYTES
+from ...shared.text import clip, did_you_mean
+from .file_entries import PRIVATE_DIR
+from .files import Files, write_private
+from .locks import edit_lock
 
 MAX_BYTES = 1024 * 1024
 """Bytes of one version."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from deputize.worker.workspace.tree_copy import CopyTally
+from .tree_copy import CopyTally
 
 T = TypeVar("T")
 LONG_SECONDS = 1.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from deputize.shared.workspaces import PRIVATE_DIR
+from ...shared.workspaces import PRIVATE_DIR
 
 TEMPORARY = ".deputize-writing-"
 """The prefix of files that are being written, before they are renamed."""

@@ -6,7 +6,7 @@ import errno
 import os
 import stat as modes
 
-from deputize.shared.errors import ErrorType, ToolError
+from ...shared.errors import ErrorType, ToolError
 
 
 def tool_error(path: str, error: OSError | UnicodeEncodeError, mount: str) -> ToolError:

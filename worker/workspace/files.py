@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.openat2 import beneath, require_openat2
-from deputize.worker.threads import take_memory
-from deputize.worker.workspace.file_entries import (
+from ...shared.errors import ErrorType, ToolError
+from ...shared.openat2 import beneath, require_openat2
+from ..threads import take_memory
+from .file_entries import (
     PRIVATE_DIR,
     FileEntry,
     Stat,
@@ -23,7 +23,7 @@ from deputize.worker.workspace.file_entries import (
     stat_of,
     temporary_name,
 )
-from deputize.worker.workspace.file_errors import not_a_file, not_allowed, too_large, tool_error
+from .file_errors import not_a_file, not_allowed, too_large, tool_error
 
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY

@@ -16,11 +16,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from deputize.shared.workspaces import generation_path, latest_generation
-from deputize.worker.sandbox.environment import owner
-from deputize.worker.workspace.file_entries import TEMPORARY
-from deputize.worker.workspace.manifest import StatEntry, scan
-from deputize.worker.workspace.tree_copy import TreeCopy
+from ...shared.workspaces import generation_path, latest_generation
+from ..sandbox.environment import owner
+from .file_entries import TEMPORARY
+from .manifest import StatEntry, scan
+from .tree_copy import TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

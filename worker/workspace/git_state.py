@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from deputize.shared.git import git, git_directory, read_regular, shared_state
-from deputize.worker.sandbox.environment import owner
-from deputize.worker.workspace.source import closing_fd, write_new
+from ...shared.git import git, git_directory, read_regular, shared_state
+from ..sandbox.environment import owner
+from .source import closing_fd, write_new
 
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_LINK_BYTES = 4096

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deputize.shared.git import git, read_regular, repository_of, shared_state
-from deputize.shared.settings.variables import environment
-from deputize.worker.search.gitignore import MAX_BYTES, GitIgnore, GitIgnoreTree
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.git_state import tracked_paths
+from ...shared.git import git, read_regular, repository_of, shared_state
+from ...shared.settings.variables import environment
+from ..search.gitignore import MAX_BYTES, GitIgnore, GitIgnoreTree
+from .files import Files
+from .git_state import tracked_paths
 
 _FILE = "ignored.json"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from weakref import WeakValueDictionary
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from .files import Files
 
 LOCK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02

@@ -14,12 +14,12 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from deputize.shared.openat2 import beneath
-from deputize.worker.threads import give_way
-from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
-from deputize.worker.workspace.differences import DIRECTORY, LINK, Content, Difference, is_unknown, join_renames
-from deputize.worker.workspace.file_entries import PRIVATE_DIR, is_being_written
-from deputize.worker.workspace.source import closing_fd
+from ...shared.openat2 import beneath
+from ..threads import give_way
+from .deadline import UNBOUNDED, Deadline
+from .differences import DIRECTORY, LINK, Content, Difference, is_unknown, join_renames
+from .file_entries import PRIVATE_DIR, is_being_written
+from .source import closing_fd
 
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768

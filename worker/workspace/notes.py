@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.shared.wire import now
-from deputize.worker.text.textfile import fingerprint
-from deputize.worker.workspace.files import Files, private_path
-from deputize.worker.workspace.locks import file_lock
+from ...shared.errors import ErrorType, ToolError
+from ...shared.wire import now
+from ..text.textfile import fingerprint
+from .files import Files, private_path
+from .locks import file_lock
 
 MEMORY_FILE = ".agent_memory.json"
 MAX_BYTES = 4 * 1024 * 1024

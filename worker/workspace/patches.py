@@ -10,14 +10,14 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deputize.shared.facts import FileChange
-from deputize.shared.text import clip
-from deputize.worker.text.diff import unified_diff
-from deputize.worker.threads import give_way
-from deputize.worker.workspace.deadline import Deadline
-from deputize.worker.workspace.differences import DIRECTORY, LINK, Difference
-from deputize.worker.workspace.ignored import IgnoredFiles
-from deputize.worker.workspace.manifest import Manifest, StatEntry, read_content
+from ...shared.facts import FileChange
+from ...shared.text import clip
+from ..text.diff import unified_diff
+from ..threads import give_way
+from .deadline import Deadline
+from .differences import DIRECTORY, LINK, Difference
+from .ignored import IgnoredFiles
+from .manifest import Manifest, StatEntry, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _NO_BLOB = "0" * 40

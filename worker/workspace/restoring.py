@@ -8,15 +8,15 @@ import shutil
 from pathlib import Path
 from threading import Event
 
-from deputize.shared.errors import Conflict
-from deputize.shared.openat2 import beneath
-from deputize.shared.runs.record import files_gone
-from deputize.worker.sandbox.environment import owner
-from deputize.worker.workspace.generation import Generation, is_complete, moved_start
-from deputize.worker.workspace.manifest import StatEntry, git_folder, is_refreshed, read_content, scan
-from deputize.worker.workspace.removal import in_use
-from deputize.worker.workspace.source import closing_fd, open_folder, write_new
-from deputize.worker.workspace.tree_copy import CopyTally, TreeCopy
+from ...shared.errors import Conflict
+from ...shared.openat2 import beneath
+from ...shared.runs.record import files_gone
+from ..sandbox.environment import owner
+from .generation import Generation, is_complete, moved_start
+from .manifest import StatEntry, git_folder, is_refreshed, read_content, scan
+from .removal import in_use
+from .source import closing_fd, open_folder, write_new
+from .tree_copy import CopyTally, TreeCopy
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_GIT_FILE = 4096

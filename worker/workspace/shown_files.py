@@ -6,8 +6,8 @@ import os
 import stat as modes
 from pathlib import Path
 
-from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.workspace.files import Files
+from ...shared.errors import ErrorType, ToolError
+from .files import Files
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 

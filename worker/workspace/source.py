@@ -7,10 +7,10 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from deputize.shared.errors import Invalid
-from deputize.worker.sandbox.environment import owner
-from deputize.worker.workspace.origin import is_workspace
-from deputize.worker.workspace.removal import in_use
+from ...shared.errors import Invalid
+from ..sandbox.environment import owner
+from .origin import is_workspace
+from .removal import in_use
 
 _PSEUDO_FILE_SYSTEMS = (Path("/proc"), Path("/sys"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from deputize.shared.openat2 import beneath
-from deputize.worker.threads import give_way
+from ...shared.openat2 import beneath
+from ..threads import give_way
 
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)

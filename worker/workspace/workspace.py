@@ -12,25 +12,25 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from deputize.shared.delegation import FileChange
-from deputize.shared.errors import Invalid, Misconfigured
-from deputize.shared.openat2 import beneath
-from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
-from deputize.worker.sandbox.environment import MOUNT, owner
-from deputize.worker.search.gitignore import GitIgnore
-from deputize.worker.threads import run_in_thread
-from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
-from deputize.worker.workspace.file_entries import PRIVATE_DIR
-from deputize.worker.workspace.files import Files
-from deputize.worker.workspace.generation import Generation
-from deputize.worker.workspace.git_state import copy_linked_state, linked_state
-from deputize.worker.workspace.ignored import IgnoredFiles, KeptRules, outer_rules
-from deputize.worker.workspace.manifest import Manifest, StatEntry, scan
-from deputize.worker.workspace.origin import is_workspace, read_origin, write_origin
-from deputize.worker.workspace.patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
-from deputize.worker.workspace.removal import delete, disk_bytes
-from deputize.worker.workspace.source import closing_fd, held_source, invalid, open_folder, open_source
-from deputize.worker.workspace.tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
+from ...shared.delegation import FileChange
+from ...shared.errors import Invalid, Misconfigured
+from ...shared.openat2 import beneath
+from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
+from ..sandbox.environment import MOUNT, owner
+from ..search.gitignore import GitIgnore
+from ..threads import run_in_thread
+from .deadline import UNBOUNDED, Deadline
+from .file_entries import PRIVATE_DIR
+from .files import Files
+from .generation import Generation
+from .git_state import copy_linked_state, linked_state
+from .ignored import IgnoredFiles, KeptRules, outer_rules
+from .manifest import Manifest, StatEntry, scan
+from .origin import is_workspace, read_origin, write_origin
+from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
+from .removal import delete, disk_bytes
+from .source import closing_fd, held_source, invalid, open_folder, open_source
+from .tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 Restore = Callable[[Path, Event], None]
 _NOT_COPIED = "not-copied.json"

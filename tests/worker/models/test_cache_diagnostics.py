@@ -14,8 +14,8 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Model, Prompt
-from deputize.worker.models.xml_calls.model import XmlCalls
 from deputize.worker.tools.base import ToolResult
+from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, PromptCache, Turn, call, text
 from tests.worker.models.asking import IMPATIENT, READ, prompt_of, reply_of
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from deputize.worker.policy.decision import Decision, strictest
-from deputize.worker.policy.shell.classified import Classified, SubCommand
-from deputize.worker.policy.shell.forbidden import name_of, removes_root
-from deputize.worker.policy.shell.judge import READ_COMMANDS, judged
-from deputize.worker.policy.shell.plain_line import NotPlain, Simple, commands_of
-from deputize.worker.policy.shell.text_search import words_why_forbidden
+from ..decision import Decision, strictest
+from .classified import Classified, SubCommand
+from .forbidden import name_of, removes_root
+from .judge import READ_COMMANDS, judged
+from .plain_line import NotPlain, Simple, commands_of
+from .text_search import words_why_forbidden
 
 __all__ = ["PLAINLY", "Classified", "SubCommand", "classify_line"]
 

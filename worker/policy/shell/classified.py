@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deputize.worker.policy.decision import Decision
+from ..decision import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from deputize.worker.policy.shell.options import Argv
+from .options import Argv
 
 _BY_PURPOSE = {
     "gets the rights of another user": "sudo sudoedit su doas pkexec runuser gosu su-exec sg setpriv super calife op "

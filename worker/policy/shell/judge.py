@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell.classified import SubCommand
-from deputize.worker.policy.shell.forbidden import name_of, why_forbidden, written_device
-from deputize.worker.policy.shell.options import Arguments, Argv, Program, elsewhere, options
-from deputize.worker.policy.shell.plain_line import NotPlain, Simple
-from deputize.worker.policy.shell.programs import NAMES_ONLY, PROGRAMS
-from deputize.worker.policy.shell.text_search import words_why_forbidden
+from ..decision import Decision
+from .classified import SubCommand
+from .forbidden import name_of, why_forbidden, written_device
+from .options import Arguments, Argv, Program, elsewhere, options
+from .plain_line import NotPlain, Simple
+from .programs import NAMES_ONLY, PROGRAMS
+from .text_search import words_why_forbidden
 
 _OF_SYSTEM = re.compile(r"(?:/usr(?:/local)?)?/s?bin/(?!git$)([^/]+)")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "yash", "posh"))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deputize.worker.policy.shell.plain_line import Word
-from deputize.worker.sandbox.environment import MOUNT
+from ...sandbox.environment import MOUNT
+from .plain_line import Word
 
 Argv = Sequence[Word]
 """A command with its arguments."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from deputize.worker.policy.shell.options import Program, options
+from .options import Program, options
 
 _SED = (
     r"(?:(?:\d+|\$|/[\w .:#*^$-]*/)(?:,(?:\d+|\$|\+\d+|/[\w .:#*^$-]*/))?!?)?[pdq=]"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from deputize.worker.policy.shell import forbidden
+from . import forbidden
 
 _CODES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3}))")
 _EXPANSION = re.compile(r"\$(?:\w+|[@*#?$!-])|\$\{[^{}]*\}")

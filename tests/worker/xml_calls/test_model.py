@@ -14,9 +14,9 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.models.base import Model, Reply, TextPart
 from deputize.worker.models.script import Script
 from deputize.worker.models.scripted import ScriptedModel
-from deputize.worker.models.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
-from deputize.worker.models.xml_calls.model import XmlCalls
 from deputize.worker.tools.base import ToolResult
+from deputize.worker.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
+from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, Turn, overload, text, thinking
 from tests.worker.models.asking import READ, model_of, parts_of, prompt_of, reply_of
 

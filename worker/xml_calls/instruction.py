@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from deputize.worker.models.base import ToolSpec
-from deputize.worker.models.xml_calls.coercion import declared_types
+from ..models.base import ToolSpec
+from .coercion import declared_types
 
 FORM = """\
 <tool_call>

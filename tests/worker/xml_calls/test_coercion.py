@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.models.xml_calls.coercion import coerce, declared_types
+from deputize.worker.xml_calls.coercion import coerce, declared_types
 
 DEEP = "[" * 65 + "]" * 65
 

@@ -10,10 +10,10 @@ from itertools import chain, zip_longest
 from typing import Any
 from xml.etree import ElementTree
 
-from deputize.worker.models.base import ToolSpec
-from deputize.worker.models.xml_calls.coercion import coerce, declared_types
-from deputize.worker.models.xml_calls.instruction import FORM, example_call
-from deputize.worker.models.xml_calls.repair import (
+from ..models.base import ToolSpec
+from .coercion import coerce, declared_types
+from .instruction import FORM, example_call
+from .repair import (
     SECTION_MARK,
     CallSyntaxError,
     ParsedCall,
@@ -24,7 +24,7 @@ from deputize.worker.models.xml_calls.repair import (
     repair_call,
     unescape_invalid,
 )
-from deputize.worker.models.xml_calls.scanner import CallElement, find_call_elements
+from .scanner import CallElement, find_call_elements
 
 _BLANKS = " \t\r\n"
 _SECTION = re.compile(r"(<!\[CDATA\[.*?\]\]>)", re.DOTALL)

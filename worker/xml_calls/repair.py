@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from deputize.worker.models.xml_calls.scanner import OPENING_TAG, SECTION_END
+from .scanner import OPENING_TAG, SECTION_END
 
 MAX_PARAMETERS = 100
 _ESCAPE = "\U0010fffd"

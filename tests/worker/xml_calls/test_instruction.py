@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from deputize.worker.models.base import ToolSpec
-from deputize.worker.models.xml_calls.instruction import FORM, format_tool_result, generate_tool_instruction
-from deputize.worker.models.xml_calls.parser import ToolCall, parse_tool_calls
 from deputize.worker.tools import BUILTIN
+from deputize.worker.xml_calls.instruction import FORM, format_tool_result, generate_tool_instruction
+from deputize.worker.xml_calls.parser import ToolCall, parse_tool_calls
 
 
 def spec(name: str, *required: str, **properties: Any) -> ToolSpec:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from deputize.worker.strict_json import loads
+from ..strict_json import loads
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf")
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}

@@ -12,10 +12,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deputize.shared.ids import new_id
-from deputize.worker.models.base import Call, Model, Part, Price, Prompt, Reply, Retrying, TextPart, ToolSpec
-from deputize.worker.models.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
-from deputize.worker.models.xml_calls.parser import ToolCall, XMLToolCallParser
+from ...shared.ids import new_id
+from ..models.base import Call, Model, Part, Price, Prompt, Reply, Retrying, TextPart, ToolSpec
+from .instruction import format_tool_call, format_tool_result, generate_tool_instruction
+from .parser import ToolCall, XMLToolCallParser
 
 _OPENING = "<tool_call"
 _NO_TOOLS = "No tools are available now: a call would not be executed. Answer in plain text."

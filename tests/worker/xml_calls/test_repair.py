@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deputize.worker.models.base import ToolSpec
-from deputize.worker.models.xml_calls.instruction import FORM
-from deputize.worker.models.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
+from deputize.worker.xml_calls.instruction import FORM
+from deputize.worker.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
 
 STRINGS = {name: {"type": "string"} for name in ("a", "b")}
 TOOL = ToolSpec("tool", "", {"type": "object", "properties": STRINGS, "required": ["a"]})

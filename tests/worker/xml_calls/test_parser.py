@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deputize.worker.models.base import ToolSpec
-from deputize.worker.models.xml_calls.instruction import format_tool_call
-from deputize.worker.models.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
+from deputize.worker.xml_calls.instruction import format_tool_call
+from deputize.worker.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
 
 TOOL = ToolSpec(
     "tool",
